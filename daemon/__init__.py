@@ -26,7 +26,8 @@ siblings, and so are providers, memory and delivery. cli/ stands beside them all
 tests/test_architecture.py.
 """
 
-TYPE_CHECKING = False  # true for type checkers; importing typing would be paid by every agentctl
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent, AgentOptions, AgentServices
     from daemon.agent.loop import LoopLimits

@@ -1,7 +1,7 @@
 """agentd and agentctl as processes that begin with their modules imported.
 
 To import them takes four fifths of what it costs to start a daemon, to look at it and to stop it.
-`Preloaded` starts one Python that imports them and then forks for each command line: a process of
+`Preloaded` starts a Python that imports them and then forks for each command line: a process of
 its own, with its own streams, environment, folder and signals, that can be killed. What only a
 fresh Python shows (the import itself, what `exec` hands down) is tested with a fresh one.
 """
@@ -27,13 +27,24 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
-MODULES = (
-    *COMMANDS.values(),
-    "daemon.app.banner",
-    "daemon.app.lifecycle",
-    "daemon.app.wiring",
-    "daemon.cli.verbs",
-)
+# What each imports at its start or for almost any command line; no more, as all that is imported
+# has to be taken down at the end of each process.
+MODULES = {
+    "agentctl": (
+        "daemon.cli.main",
+        "daemon.cli.help",
+        "daemon.cli.parser",
+        "daemon.cli.render",
+        "daemon.cli.runs",
+    ),
+    "agentd": (
+        "daemon.app.main",
+        "daemon.app.banner",
+        "daemon.app.lifecycle",
+        "daemon.app.wiring",
+        "daemon.cli.parser",
+    ),
+}
 # What a Python, and what it loads, reads before it runs anything.
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "FAKETIME_DONT", "FAKETIME_FORCE", "FAKETIME_NO")
 MESSAGE_BYTES = 2**20
@@ -53,13 +64,14 @@ def can_fork(env: Mapping[str, str]) -> bool:
 
 
 class Preloaded:
-    """A Python that has imported agentd and forks for each command line."""
+    """A Python that has imported `agentd` or `agentctl` and forks for each command line of it."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, program: str, env: Mapping[str, str]) -> None:
+        self._program = program
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.preloaded", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.preloaded", program, str(theirs.fileno())],
                 env={"PATH": os.environ["PATH"], **start_variables(env)},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -74,7 +86,6 @@ class Preloaded:
 
     def fork(
         self,
-        program: str,
         arguments: tuple[str, ...],
         *,
         env: Mapping[str, str],
@@ -90,7 +101,7 @@ class Preloaded:
         """
         report, theirs = os.pipe()
         request = {
-            "module": COMMANDS[program],
+            "module": COMMANDS[self._program],
             "arguments": arguments,
             "env": dict(env),
             "cwd": str(cwd),
@@ -104,14 +115,14 @@ class Preloaded:
         return report
 
 
-_running: dict[tuple[tuple[str, str], ...], Preloaded] = {}
+_running: dict[tuple[str, tuple[tuple[str, str], ...]], Preloaded] = {}
 
 
-def preloaded(env: Mapping[str, str]) -> Preloaded:
+def preloaded(program: str, env: Mapping[str, str]) -> Preloaded:
     """Return the one of this test process whose Python was started with the same variables."""
-    key = tuple(sorted(start_variables(env).items()))
+    key = program, tuple(sorted(start_variables(env).items()))
     if key not in _running:
-        _running[key] = Preloaded(env)
+        _running[key] = Preloaded(program, env)
     return _running[key]
 
 
@@ -149,8 +160,7 @@ class ForkedProcess:
         out, theirs_out = os.pipe()
         err, theirs_err = os.pipe() if stderr is None else (None, stderr.fileno())
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123
-            report = preloaded(env).fork(
-                program,
+            report = preloaded(program, env).fork(
                 arguments,
                 env=env,
                 cwd=cwd,
@@ -218,8 +228,7 @@ class BlockingProcess:
         finally:
             os.close(ours)
         try:
-            self._report = preloaded(env).fork(
-                name,
+            self._report = preloaded(name, env).fork(
                 arguments,
                 env=env,
                 cwd=cwd,
@@ -286,11 +295,12 @@ def main() -> Callable[[], int] | None:
     Return None then; in a process that was forked, the function to run.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
-    for module in MODULES:
+    program, descriptor = sys.argv[1:]
+    for module in MODULES[program]:
         importlib.import_module(module)
     gc.freeze()
     reports: dict[int, int] = {}
-    requests = _requests(socket.socket(fileno=int(sys.argv[1])), reports)
+    requests = _requests(socket.socket(fileno=int(descriptor)), reports)
     for request, streams, report in requests:
         pid = os.fork()
         if pid == 0:

@@ -470,7 +470,7 @@ class Agent:
         """Render the system prompt, once per conversation, and add it as a step."""
         if self._options.frozen_prompt is not None:
             prompt = Step(kind=StepKind.PROMPT, iteration=0, body=self._options.frozen_prompt)
-            self._add_step(prompt)
+            self.add_step(prompt)
             return
         recalled, taint = self._context.recalled, self._context.taint
         if recalled is None and self.memory:
@@ -512,7 +512,7 @@ class Agent:
         }
         if taint:
             body["taint"] = taint.value
-        self._add_step(Step(kind=StepKind.PROMPT, iteration=0, body=body))
+        self.add_step(Step(kind=StepKind.PROMPT, iteration=0, body=body))
 
     async def _choose_skills(self, text: str, skills: SkillChooser) -> Json | None:
         """Ask the model which skills a message needs; None where there are none to choose from."""
@@ -555,7 +555,7 @@ class Agent:
         if notes:
             body["notes"] = list(notes)
         iteration = self.transcript.iterations
-        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
+        self.add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     async def ask(self) -> None:
         """Ask the model, or the next provider that answers, and add the answer as a step."""
@@ -563,7 +563,7 @@ class Agent:
             # a crash loses results that can be had again, and the answer is written behind them
             self.flush()
         else:
-            await self._commit(durable=False)
+            await self.commit()
         loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
         began = loop.time()
         while True:
@@ -590,8 +590,8 @@ class Agent:
                 }
                 log.warning("run.failed_over", **body)
                 self._emit({"type": "failed_over", **body})
-                self._add_step(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
-                await self._commit(durable=False)
+                self.add_step(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
+                await self.commit()
         if not self.provider.accepts_images:
             images = sum(len(message.images) for message in self.transcript.messages)
             if images:
@@ -600,7 +600,7 @@ class Agent:
                 )
                 response = _with_note(response, unseen)
         response = self._redact_response(response)
-        self._add_step(llm_step(response, iteration, loop.time() - began))
+        self.add_step(llm_step(response, iteration, loop.time() - began))
 
     def _redact_response(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: it is kept, shown and handed to tools."""
@@ -704,10 +704,8 @@ class Agent:
         ran_unrepeatable = await call_runner.run(
             pending,
             self.transcript.iterations,
-            self._add_step,
-            self._commit,
+            self,
             allowance=allowance,
-            taint=lambda: self.transcript.taint,
             denials=self.transcript.denials,
         )
         self._must_commit |= ran_unrepeatable
@@ -737,7 +735,7 @@ class Agent:
         messages = self._services.messages.take(run, received)
         for message in messages:
             body: Json = {"text": message.text, "source": "told", "told": message.id}
-            self._add_step(
+            self.add_step(
                 Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body)
             )
         return bool(messages)
@@ -749,13 +747,13 @@ class Agent:
         text, iteration = digest(self.transcript, self.language), self.transcript.iterations
         log.warning("agent.began_afresh", iteration=iteration)
         body: Json = {"text": text, "source": "afresh"}
-        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
+        self.add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     def nudge(self, text: str) -> None:
         """Remind a model that answered with nothing."""
         body: Json = {"text": text, "source": "nudge"}
         iteration = self.transcript.iterations
-        self._add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
+        self.add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
     def record_limit(self, error: OverBudget) -> None:
         """Add the cap that keeps the model from being asked as a step: a replay ends by it, too."""
@@ -763,7 +761,7 @@ class Agent:
         if error.tokens is not None:
             body["tokens"] = error.tokens
         iteration = self.transcript.iterations
-        self._add_step(Step(kind=StepKind.LIMIT, iteration=iteration, body=body))
+        self.add_step(Step(kind=StepKind.LIMIT, iteration=iteration, body=body))
 
     def flush(self) -> None:
         """Hand the last steps to the step writer without waiting for the commit."""
@@ -772,7 +770,13 @@ class Agent:
             # a fault of this write is raised again by the next `append`
             self._services.step_writer.write_lazily(*steps)
 
-    def _add_step(self, step: Step) -> None:
+    @property
+    def taint(self) -> Taint:
+        """The worst taint of all that the conversation has read."""
+        return self.transcript.taint
+
+    def add_step(self, step: Step) -> None:
+        """Add a step to the conversation; `flush` or `commit` hands it to the step writer."""
         self.transcript.add(step)
         self._unwritten.append(step)
         if self._is_streaming and (event := call_event(step)):
@@ -780,7 +784,8 @@ class Agent:
         if step.kind is not StepKind.RESULT:
             self._must_commit = True
 
-    async def _commit(self, durable: bool) -> None:
+    async def commit(self, *, durable: bool = False) -> None:
+        """Commit all added steps, with `durable` even against a loss of power."""
         if self._unwritten:
             steps, self._unwritten = self._unwritten, []
             await self._services.step_writer.append(*steps, durable=durable)

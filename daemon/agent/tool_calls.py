@@ -59,6 +59,22 @@ class StepWriter(Protocol):
         """Queue steps for the next commit without waiting; they are lost in a crash."""
 
 
+class CallSteps(Protocol):
+    """Takes the steps of calls, and knows what the run has read."""
+
+    @property
+    def taint(self) -> Taint:
+        """The taint of the run now: a result that was just added may have changed it."""
+
+    def add_step(self, step: Step) -> None:
+        """Add a step to the run; it is safe after the next `commit`."""
+
+    async def commit(self, *, durable: bool = False) -> None:
+        """Return when all added steps are committed, with `durable` even against a loss of
+        power.
+        """
+
+
 class PolicyEngine(Protocol):
     """Decides whether a call may run."""
 
@@ -214,40 +230,41 @@ class ToolCallRunner:
         self,
         pending: Sequence[PendingCall],
         iteration: int,
-        add_step: Callable[[Step], None],
-        commit: Callable[[bool], Awaitable[None]],
+        steps: CallSteps,
         *,
         allowance: int | None = None,
-        taint: Callable[[], Taint] = lambda: Taint.NONE,
         denials: int = 0,
     ) -> bool:
         """Run the calls; neighbours that are read-only run concurrently, all others one by one.
 
-        `add_step` adds a step to the run, `commit(durable)` makes all added steps safe. `taint`
-        returns the taint of the run now, `denials` says how many of its calls were denied. Calls
-        past `allowance` are not run.
+        `steps` takes the steps of the calls; `denials` says how many calls of the run were denied
+        before. Calls past `allowance` are not run.
 
         Returns whether one was run that may not be run again: its result has to be safe before
         anything follows. Raises ApprovalRequired if some wait for a person; the others are done
         then.
         """
         plans = [
-            await self._plan(pending_call, taint(), allowed=allowance is None or index < allowance)
+            await self._plan(
+                pending_call, steps.taint, allowed=allowance is None or index < allowance
+            )
             for index, pending_call in enumerate(pending)
         ]
         plans = self._end_repeated_attempts(plans, denials)
         waiting_plans = [plan for plan in plans if plan.waits]
         ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
-            if batch[0].taint is not taint():  # an earlier call of this turn read strangers' words
-                decided = [await self._decide(plan, taint()) for plan in batch]
+            if (
+                batch[0].taint is not steps.taint
+            ):  # an earlier call of this turn read strangers' words
+                decided = [await self._decide(plan, steps.taint) for plan in batch]
                 waiting_plans += [plan for plan in decided if plan.waits]
                 batch = [plan for plan in decided if not plan.waits]
-            await self._run_all(batch, iteration, add_step, commit)
+            await self._run_all(batch, iteration, steps)
             if any(not plan.refusal and not plan.repeatable for plan in batch):
                 ran_unrepeatable = True
         if waiting_plans:
-            await commit(False)
+            await steps.commit()
             raise ApprovalRequired(
                 [plan.approval_request for plan in waiting_plans if plan.approval_request]
             )
@@ -257,8 +274,7 @@ class ToolCallRunner:
         self,
         batch: Sequence[_Plan],
         iteration: int,
-        add_step: Callable[[Step], None],
-        commit: Callable[[bool], Awaitable[None]],
+        steps: CallSteps,
     ) -> None:
         for plan in batch:
             if not plan.started:
@@ -273,10 +289,10 @@ class ToolCallRunner:
                     | ({"approval": plan.approval} if plan.approval else {})
                     | ({"asked": plan.asked} if plan.asked else {}),
                 )
-                add_step(step)
+                steps.add_step(step)
         runnable_plans = [plan for plan in batch if not plan.refusal]
         if runnable_plans:
-            await commit(any(not plan.is_read_only for plan in runnable_plans))
+            await steps.commit(durable=any(not plan.is_read_only for plan in runnable_plans))
         results = await self._run_in_parallel([self._run(plan) for plan in batch])
         sandbox = str(self.audit_fields().get("sandbox", "")) if runnable_plans else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
@@ -285,7 +301,7 @@ class ToolCallRunner:
             )
             if plan.offered is not None:
                 step.body["offered"] = list(plan.offered)
-            add_step(step)
+            steps.add_step(step)
 
     @staticmethod
     async def _run_in_parallel(

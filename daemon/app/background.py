@@ -111,22 +111,6 @@ def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[Backgroun
     return tasks
 
 
-def leader_tasks(
-    installation: Installation,
-    settings: LiveSettings,
-    clock: Clock,
-    store: Store,
-    delivery: DeliveryServices,
-    queue: LocalRunQueue,
-) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-    """Return what one daemon of a cluster does for all of them."""
-    tasks = maintenance_tasks(installation, settings, clock, store, delivery, queue)
-    return [
-        ("outbox", delivery.outbox.run()),
-        *((task.name, retry_when_possible(task)) for task in tasks),
-    ]
-
-
 def maintenance_tasks(
     installation: Installation,
     settings: LiveSettings,
@@ -151,7 +135,7 @@ def maintenance_tasks(
         workspace=installation.workspace,
         idle=lambda: not queue.running,
     )
-    digest = Digest(store.journal, now=clock.now, settings=settings, wake=delivery.outbox.wake)
+    digest = Digest(store.journal, delivery.outbox, clock=clock, settings=settings)
     return [
         BackgroundTask(name="memory maintenance", run=memory.run),
         BackgroundTask(name="journal maintenance", run=journal.run),

@@ -6,75 +6,91 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from daemon.app.background import maintenance_tasks, retry_when_possible
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
 from daemon.scheduler.routine_times import matches_host
 
 if TYPE_CHECKING:
+    from daemon.app.installation import Installation
+    from daemon.app.parts import DeliveryServices, Store, Tools
     from daemon.app.run_supervisor import RunSupervisor
     from daemon.delivery.outbox import Outbox
-    from daemon.memory.memory import Memory
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
-    from daemon.store.journal import Journal
-    from daemon.tools.registry import FunctionRegistry
+    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineCapabilities:
-    """What runs may need that this process has."""
+def wake_waits(queue: LocalRunQueue, outbox: Outbox, approvals: Approvals) -> None:
+    """Look again at what waits for an instant: the clock was set, and some of these moved."""
+    queue.rebuild_order()
+    outbox.wake()
+    approvals.wake()
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterMember:
+    """What this process can run, does as the leader, and takes up from other processes."""
+
+    installation: Installation
+    clock: Clock
     settings: LiveSettings
-    registry: FunctionRegistry
-    sources: Mapping[str, str]
-    """The file or package of each tool of the user's own, by tool."""
-
-    def list(self) -> Json:
-        """Return the tools, providers and the like that runs find here now."""
-        machines, host = self.settings.config.tools.machines, os.uname().nodename
-        absent = {
-            tool
-            for tool, source in self.sources.items()
-            if not matches_host(machines.get(source, ()), host)
-        }
-        return capabilities_of(
-            self.settings.config, self.registry.names(), absent=absent, host=host
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeerEvents:
-    """Take up what other processes of the cluster report."""
-
-    journal: Journal
+    store: Store
+    delivery: DeliveryServices
+    tools: Tools
+    queue: LocalRunQueue
+    approvals: Approvals
     engine: RoutineEngine
     supervisor: RunSupervisor
-    approvals: Approvals
-    outbox: Outbox
-    memory: Memory
     tasks: asyncio.TaskGroup
 
-    def run_moved(self, run: Run) -> None:
+    def capabilities(self) -> Json:
+        """Return the tools, providers and the like that runs find here now."""
+        config, host = self.settings.config, os.uname().nodename
+        absent = {
+            tool
+            for tool, source in self.tools.sources.items()
+            if not matches_host(config.tools.machines.get(source, ()), host)
+        }
+        return capabilities_of(config, self.tools.registry.names(), absent=absent, host=host)
+
+    def leader_tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """Return what one daemon of a cluster does for all of them."""
+        tasks = maintenance_tasks(
+            self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
+        )
+        return [
+            ("outbox", self.delivery.outbox.run()),
+            *((task.name, retry_when_possible(task)) for task in tasks),
+        ]
+
+    def handle_moved_waits(self) -> None:
+        """Take up that the instants that deliveries or approvals wait for were moved."""
+        wake_waits(self.queue, self.delivery.outbox, self.approvals)
+
+    def handle_run_change(self, run: Run) -> None:
         """Take up that a run of another process waits for a person, or has ended."""
         if run.status is Status.WAITING:
             self.approvals.wake()
         elif run.status.has_ended:
-            self.outbox.wake()
-            self.memory.notify_watchers()  # it may have left texts behind that are to be embedded
-            self.journal.runs.when_ended(run)
+            self.delivery.outbox.wake()
+            # it may have left texts behind that are to be embedded
+            self.store.memory.notify_watchers()
+            self.store.journal.runs.when_ended(run)
             self.tasks.create_task(self._follow_up(run), name=f"end of run {run.id}")
 
-    def pauses_changed(self) -> None:
+    def handle_pause_change(self) -> None:
         """Take up that a person may have paused or resumed a routine, or allowed a call for good,
         on another machine.
         """

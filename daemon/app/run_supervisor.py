@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.agent.conversations.conversations import ASK, routine_of
+from daemon.agent.conversations.conversations import ASK, ask_routine
 from daemon.models import Run, Status
 from daemon.scheduler.run_queue import ConcurrencyGroup
 
@@ -54,21 +54,21 @@ class RunSupervisor:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
-            is_settled = self.engine.note_success(run) and self.conversations.owes_nothing(run)
-            if not is_settled:
+            is_settled = self.engine.note_success(run)
+            if not is_settled or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))
         return run
 
     async def follow_up(self, run: Run) -> None:
         """Do what the end of a run brings: retries, chained routines, messages it did not read."""
         await self.engine.note_end(run)
-        await self.conversations.ended(run)
+        await self.conversations.answer_late_messages(run)
 
     def group_of(self, run: Run) -> ConcurrencyGroup:
         """Return which provider a run asks first, as its routine stands now."""
         config = self.settings.config
         routines = self.engine.routines
-        routine = routine_of(config) if run.routine == ASK else routines.get(run.base_routine)
+        routine = ask_routine(config) if run.routine == ASK else routines.get(run.base_routine)
         name = (routine and routine.run.provider) or config.provider
         if name not in config.provider_names:  # it was taken out of the config meanwhile
             return ConcurrencyGroup(name=name)

@@ -124,4 +124,4 @@ def open_traces(
     for name in OTLP_HEADERS:
         secrets.add_headers(env.get(name, ""))
     exporter = SpanExporter(lambda: otlp_pipeline(receiver))
-    return Traces(exporter, journal, settings=settings, now=clock.now, redact=secrets.redact)
+    return Traces(exporter, journal, settings=settings, clock=clock, redact=secrets.redact)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.agent.conversations.conversations import Conversations
-from daemon.app.background import leader_tasks
-from daemon.app.cluster_member import MachineCapabilities, PeerEvents
+from daemon.app.cluster_member import ClusterMember, wake_waits
 from daemon.app.installation import (
     Installation,
     lease_owner,
@@ -160,12 +159,12 @@ async def _build(
         channel=settings.channel,
         clock=clock,
         redact=secrets.redact,
-        count=metrics.count_delivery,
+        metrics=metrics,
     )
     delivery = DeliveryServices(
         outbox=outbox,
-        model_outages=ModelOutages(journal.incidents, settings=settings, wake=outbox.wake),
-        full_disk=FullDiskIncident(journal, clock=clock.now, wake=outbox.wake),
+        model_outages=ModelOutages(journal.incidents, outbox, settings=settings),
+        full_disk=FullDiskIncident(journal, outbox, clock=clock),
     )
     database.when_refused = delivery.full_disk.record
     journal.audit.keep_policy(settings.policy.hash, settings.policy.text)
@@ -201,25 +200,19 @@ async def _build(
         return supervisor.group_of(run)
 
     queue = _queue_class(shared=shared)(
-        run, max_concurrent=config.daemon.max_concurrent, clock=clock.now, group_of=group_of
+        run, max_concurrent=config.daemon.max_concurrent, clock=clock, group_of=group_of
     )
     approvals = Approvals(
         journal,
         CallDescriber(settings),
         Remembered(state / "approvals.toml"),
-        submit=queue.submit,
+        queue=queue,
         clock=clock,
         shared=shared,
     )
 
     async def cancel(run_id: str) -> None:
         queue.interrupt((await journal.runs.request_cancel(run_id)).id)
-
-    def wake_waits() -> None:
-        """Look again at what waits for an instant: the clock was set, and some of these moved."""
-        queue.rebuild_order()
-        outbox.wake()
-        approvals.wake()
 
     budget_ledger = BudgetLedger(journal.spending, clock=clock, settings=settings, is_shared=shared)
     directory_watcher = DirectoryWatcher()
@@ -233,11 +226,9 @@ async def _build(
         workspace=workspace,
         directory_watcher=directory_watcher,
         find_used_up_cap=budget_ledger.find_exhausted_cap,
-        on_waits_moved=wake_waits,
+        on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
-    conversations = Conversations(
-        journal, memory, settings=settings, submit=queue.submit, clock=clock.now
-    )
+    conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)
     events = Events()
     parts = RunParts(
         RunServices(
@@ -261,7 +252,7 @@ async def _build(
             sandbox_detection=tools.sandbox_detection,
         ),
         engine=engine,
-        submit=queue.submit,
+        queue=queue,
     )
     supervisor = RunSupervisor(
         settings=settings,
@@ -288,17 +279,19 @@ async def _build(
     if shared:
         from daemon.scheduler.cluster.cluster import Cluster, ClusterServices
 
-        peer_events = PeerEvents(
-            journal=journal,
+        member = ClusterMember(
+            installation=installation,
+            clock=clock,
+            settings=settings,
+            store=store,
+            delivery=delivery,
+            tools=tools,
+            queue=queue,
+            approvals=approvals,
             engine=engine,
             supervisor=supervisor,
-            approvals=approvals,
-            outbox=outbox,
-            memory=memory,
             tasks=tasks,
         )
-        capabilities = MachineCapabilities(settings=settings, registry=registry, sources=sources)
-        lead = partial(leader_tasks, installation, settings, clock, store, delivery, queue)
         cluster = Cluster(
             ClusterServices(
                 database=database,
@@ -310,14 +303,11 @@ async def _build(
                 owner=owner,
                 start=start,
             ),
+            member,
             store_url(installation),
             kind=role,
             executes_runs=role == "worker" or config.executor.here,
-            capabilities=capabilities.list,
-            lead=lead if role == "daemon" else None,
-            on_run_moved=peer_events.run_moved,
-            on_pauses_changed=peer_events.pauses_changed,
-            on_waits_moved=wake_waits,
+            may_lead=role == "daemon",
         )
     reloader = Reloader(
         installation=installation,

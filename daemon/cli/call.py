@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from daemon.cli.client import Client, Problem, open_first
 from daemon.cli.render import stderr_stream, stdout_stream
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any
 

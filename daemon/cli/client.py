@@ -13,8 +13,8 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -1,9 +1,7 @@
 """agentctl: turn a command line into a call of a verb, and report what goes wrong.
 
 What is imported here is paid for by every call: verbs without arguments are parsed without
-argparse, and whatever only one verb needs is imported by that verb. Modules that every call imports
-set `TYPE_CHECKING = False`, which type checkers take for true, as to import `typing` takes a tenth
-of the time of `agentctl list`.
+argparse, and whatever only one verb needs is imported by that verb.
 """
 
 from __future__ import annotations

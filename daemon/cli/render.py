@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any, TextIO
 

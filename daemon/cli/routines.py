@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call, quote
 from daemon.cli.render import (
@@ -17,7 +18,6 @@ from daemon.cli.render import (
 )
 from daemon.cli.runs import describe_outcome, status_with_delivery
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from daemon.cli.call import DONE, Call, quote
 from daemon.cli.client import ConnectionLost, Problem
@@ -18,7 +19,6 @@ from daemon.cli.render import (
     short_id,
 )
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from daemon.cli.call import Call
 
-TYPE_CHECKING = False  # see main.py
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 

@@ -5,8 +5,8 @@ checks, 46 quiet, 1 alert, 0 missed, $0.03".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -15,6 +15,10 @@ from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
 from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
+
+if TYPE_CHECKING:
+    from daemon.delivery.outbox import Outbox
+    from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
@@ -105,18 +109,12 @@ class Digest:
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        *,
-        now: Callable[[], datetime],
-        settings: LiveConfig,
-        wake: Callable[[], None],
+        self, journal: Journal, outbox: Outbox, *, clock: Clock, settings: LiveConfig
     ) -> None:
-        """`wake` wakes the outbox."""
         self._journal = journal
-        self._now = now
+        self._outbox = outbox
+        self._clock = clock
         self._settings = settings
-        self._wake = wake
 
     async def run(self) -> None:
         """Send each digest when it is due, until cancelled."""
@@ -124,8 +122,10 @@ class Digest:
             delay = _LONGEST_SLEEP
             if self._settings.config.digest.every is not None:
                 await self.send_if_due()
-                moment = next_due(self._settings.config.digest, self._now(), self._settings.zone)
-                delay = min(delay, max(1.0, (moment - self._now()).total_seconds()))
+                moment = next_due(
+                    self._settings.config.digest, self._clock.now(), self._settings.zone
+                )
+                delay = min(delay, max(1.0, (moment - self._clock.now()).total_seconds()))
             await asyncio.sleep(delay)
 
     async def send_if_due(self) -> None:
@@ -133,7 +133,7 @@ class Digest:
         due.
         """
         config, zone = self._settings.config.digest, self._settings.zone
-        end = last_due(config, self._now(), zone)
+        end = last_due(config, self._clock.now(), zone)
         previous = await self._journal.outbox.get_digest_mark()
         if previous is not None and previous >= end:
             return
@@ -145,4 +145,4 @@ class Digest:
         line = digest_line(totals)
         await self._journal.outbox.add_digest(targets, line, text, until=end, zone=zone.key)
         log.info("digest.sent", line=line, to=list(targets))
-        self._wake()
+        self._outbox.wake()

@@ -18,6 +18,7 @@ from daemon.delivery.channels.base import Channel
 from daemon.errors import DaemonError, DeliveryFailed
 from daemon.models import Delivery
 from daemon.system.clock import wait_until
+from daemon.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from daemon.store.journal import Journal
@@ -58,16 +59,16 @@ class Outbox:
         channel: Callable[[str], Channel],
         clock: Clock,
         redact: Callable[[str], str] = str,
-        count: Callable[[str, str], None] = lambda target, outcome: None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`channel` returns the channel of a target by its name, or raises DeliveryFailed. `count`
-        counts an attempt: (target, "delivered", "put_off" or "failed").
+        """`channel` returns the channel of a target by its name, or raises DeliveryFailed.
+        `metrics` counts the attempts.
         """
         self._journal = journal
         self._channel = channel
         self._clock = clock
         self._redact = redact
-        self._count = count
+        self._metrics = metrics or Metrics()
         self._wake_event = asyncio.Event()
         self._busy: set[str] = set()
 
@@ -138,7 +139,7 @@ class Outbox:
             # Shielded, or a report that has arrived would be sent again after a stop in this
             # moment.
             await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, receipt.detail))
-            self._count(delivery.target, "delivered")
+            self._metrics.count_delivery(delivery.target, "delivered")
             log.info(
                 "delivery.arrived",
                 delivery=delivery.id,
@@ -160,7 +161,7 @@ class Outbox:
             requested_wait = timedelta(seconds=min(retry_after, _RETRY_PERIOD.total_seconds()))
             next_attempt = self._clock.now() + max(wait, requested_wait)
         await self._journal.outbox.mark_failed(delivery.id, error, next_attempt)
-        self._count(delivery.target, "put_off" if next_attempt else "failed")
+        self._metrics.count_delivery(delivery.target, "put_off" if next_attempt else "failed")
         write = log.warning if next_attempt else log.error
         write(
             "delivery.retry_scheduled" if next_attempt else "delivery.failed",

@@ -28,7 +28,7 @@ from daemon.telemetry.spans import (
 class CallTraces(Protocol):
     """Where the spans of calls go, and what they may contain."""
 
-    now: Callable[[], datetime]
+    def now(self) -> datetime: ...
 
     @property
     def content(self) -> bool:

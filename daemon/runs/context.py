@@ -165,6 +165,7 @@ class RunContexts:
         self.routines = StartedRoutines(services.journal.runs, services.mcp_servers)
         self.backoff = LoopLimits().backoff
         """Seconds before a model is asked a second time; tests set less."""
+        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
         self._executor = ToolExecutor(services.registry)
         self._dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
         self._budgets = WeakValueDictionary[str, RunBudget]()
@@ -186,7 +187,7 @@ class RunContexts:
             budgets=self._budgets,
             pings=self._pings,
             backoff=self.backoff,
-            full_disk_retry=FULL_DISK_RETRY_SECONDS,
+            full_disk_retry=self.full_disk_retry,
         )
 
 
@@ -503,7 +504,7 @@ class RunContext:
             self.services.settings,
             self.services.approvals.calls,
             self.services.approvals.remembered,
-            now=self.now,
+            clock=self.services.clock,
             language=self.settings.config.agent.language,
         )
 

@@ -16,12 +16,12 @@ from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, Too
 from daemon.providers.facts import lay_out, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable
 
     from daemon.agent.tool_calls import ResultInspector
     from daemon.definitions.routines.routine import Gate, Gather
     from daemon.models import Json, Run
-    from daemon.runs.protocols import RunHistory
+    from daemon.runs.protocols import RunHistory, StepLog
 
 # A prompt has to stay small whatever an event brings.
 MAX_FILES = 20  # files that gather steps with `{path}` read
@@ -42,21 +42,20 @@ async def gather(
     gather_steps: Sequence[Gather],
     *,
     call_runner: ToolCallRunner,
-    steps: Sequence[Step],
-    append: Callable[..., Awaitable[object]],
+    step_log: StepLog,
     previous_values: Mapping[str, Any],
 ) -> list[Fact]:
     """Run the gather steps and return their facts, in order.
 
-    `steps` are those of earlier attempts: what they hold is not run again. `append` writes new
-    ones. `previous_values` are those of the last good run by name; a fact says in words what
-    differs from them.
+    What the steps in `step_log` hold already is not run again; new steps are added to it.
+    `previous_values` are those of the last good run by name; a fact says in words what differs from
+    them.
     """
     calls = [
         FunctionCall(name=step.tool, arguments=dict(step.args), id=gather_key(step.name))
         for step in gather_steps
     ]
-    results = await _run_calls(calls, call_runner=call_runner, steps=steps, append=append)
+    results = await _run_calls(calls, call_runner=call_runner, step_log=step_log)
     facts = []
     for step in gather_steps:
         previous_value = previous_values.get(step.name)
@@ -64,35 +63,46 @@ async def gather(
     return facts
 
 
-async def _run_calls(
-    calls: Sequence[FunctionCall],
-    *,
-    call_runner: ToolCallRunner,
-    steps: Sequence[Step],
-    append: Callable[..., Awaitable[object]],
-) -> dict[str, Json]:
-    """Run the calls that no earlier attempt has run; return all result bodies by call id."""
-    results = Transcript(steps).gathered
-    started_calls = {
-        step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0
-    }
-    unwritten: list[Step] = []
+class _GatherSteps:
+    """The steps of calls that are run before the agent: they add nothing to its taint."""
 
-    def add_step(step: Step) -> None:
+    taint = Taint.NONE
+
+    def __init__(self, step_log: StepLog) -> None:
+        self.results: dict[str, Json] = Transcript(step_log.steps).gathered
+        """The bodies of the results so far, by call id."""
+        self._step_log = step_log
+        self._unwritten: list[Step] = []
+
+    def add_step(self, step: Step) -> None:
         if step.kind is StepKind.RESULT:
             # people and models read it laid out; gates and the next report compare the value
             if step.body["ok"] and isinstance(value := step.body.get("value"), dict | list):
                 step = replace(step, body={**step.body, "text": lay_out(value)})
-            results[str(step.call_id)] = step.body
-        unwritten.append(step)
+            self.results[str(step.call_id)] = step.body
+        self._unwritten.append(step)
 
-    async def commit(durable: bool) -> None:
-        await append(*unwritten, durable=durable)
-        unwritten.clear()
+    async def commit(self, *, durable: bool = False) -> None:
+        steps, self._unwritten = self._unwritten, []
+        await self._step_log.append(*steps, durable=durable)
 
+
+async def _run_calls(
+    calls: Sequence[FunctionCall],
+    *,
+    call_runner: ToolCallRunner,
+    step_log: StepLog,
+) -> dict[str, Json]:
+    """Run the calls that no earlier attempt has run; return all result bodies by call id."""
+    steps = _GatherSteps(step_log)
+    started_calls = {
+        step.call_id: step
+        for step in step_log.steps
+        if step.kind is StepKind.CALL and step.iteration == 0
+    }
     pending_calls = []
     for call in calls:
-        if call.id not in results:
+        if call.id not in steps.results:
             started_call = started_calls.get(call.id)
             pending_calls.append(
                 PendingCall(
@@ -103,9 +113,9 @@ async def _run_calls(
                 )
             )
     if pending_calls:
-        await call_runner.run(pending_calls, 0, add_step, commit)
-        await commit(durable=False)
-    return results
+        await call_runner.run(pending_calls, 0, steps)
+        await steps.commit()
+    return steps.results
 
 
 def _make_fact(
@@ -213,8 +223,7 @@ async def check_gate_command(
     gate: Gate,
     *,
     call_runner: ToolCallRunner,
-    steps: Sequence[Step],
-    append: Callable[..., Awaitable[object]],
+    step_log: StepLog,
 ) -> str | None:
     """Run the gate's command; return why it closes the gate, or None if the gate is open.
 
@@ -224,7 +233,7 @@ async def check_gate_command(
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    results = await _run_calls([call], call_runner=call_runner, steps=steps, append=append)
+    results = await _run_calls([call], call_runner=call_runner, step_log=step_log)
     result = results["gate.command"]
     command = one_line(call.arguments["command"])
     if not result["ok"]:

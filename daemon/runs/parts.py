@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Json, Run, ToolContext
     from daemon.runs.context import Preview, RunContexts
@@ -28,11 +27,10 @@ class RunParts:
         services: RunServices,
         *,
         engine: RoutineCatalog,
-        submit: Callable[[Run], Awaitable[None]],
+        queue: RunStarter,
     ) -> None:
-        """`submit` queues a run that a person starts, as a rehearsal is."""
         self.services = services
-        self._engine, self._submit = engine, submit
+        self._engine, self._queue = engine, queue
 
     @cached_property
     def contexts(self) -> RunContexts:
@@ -55,8 +53,8 @@ class RunParts:
         return Rehearsals(
             services.journal,
             self._engine,
-            submit=self._submit,
-            afford=services.budget_ledger.find_exhausted_cap,
+            queue=self._queue,
+            budget_ledger=services.budget_ledger,
             clock=services.clock,
             settings=services.settings,
         )

@@ -193,14 +193,10 @@ async def execute(
     event loop's time. Raises ApprovalRequired when a person has to answer, DaemonError for faults
     of vendors, tools and the budget.
     """
-    earlier_steps = list(step_log.steps)
     gate = Gate() if run.trigger in UNGATED_TRIGGERS else routine.gate
     if gate.command:
         reason = await check_gate_command(
-            gate,
-            call_runner=context.gate_call_runner_for(run, routine),
-            steps=earlier_steps,
-            append=step_log.append,
+            gate, call_runner=context.gate_call_runner_for(run, routine), step_log=step_log
         )
         if reason:
             return RunResult(Status.SKIPPED, reason)
@@ -220,8 +216,7 @@ async def execute(
         facts = await gather(
             gather_steps,
             call_runner=context.call_runner_for(run, routine),
-            steps=earlier_steps,
-            append=step_log.append,
+            step_log=step_log,
             previous_values=previous_values,
         )
     if reason := check_gate_changes(gate, facts, previous_values):

@@ -19,6 +19,7 @@ from daemon.telemetry.spans import Span, spans_of_run
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
 
 # As the conventions call them (gen_ai.provider.name), by the host they answer on; others go by
 # their kind.
@@ -48,15 +49,19 @@ class Traces:
         journal: Journal,
         *,
         settings: LiveConfig,
-        now: Callable[[], datetime],
+        clock: Clock,
         redact: Callable[[str], str],
     ) -> None:
         self._exporter, self._journal, self._settings = exporter, journal, settings
         self._redact = redact
-        self.now = now
+        self._clock = clock
         self._ended_runs = CoalescingQueue("traces", self._add_spans_of, retry=_RETRY_SECONDS)
         self._queued_spans: deque[Span] = deque(maxlen=_MAX_QUEUED_SPANS)
         self._export = CoalescingQueue("spans", self._export_queued, retry=_RETRY_SECONDS)
+
+    def now(self) -> datetime:
+        """Return the present instant, in UTC."""
+        return self._clock.now()
 
     @property
     def content(self) -> bool:

@@ -25,6 +25,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from daemon.models import Run, Status
+from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
@@ -72,7 +73,7 @@ class LocalRunQueue:
         execute: Callable[[str], Awaitable[Run | None]],
         *,
         max_concurrent: int,
-        clock: Callable[[], datetime],
+        clock: Clock,
         group_of: Callable[[Run], ConcurrencyGroup] = single_group,
     ) -> None:
         """`execute` runs a run id until it ends, waits or is put off, and returns the run; None if
@@ -122,7 +123,7 @@ class LocalRunQueue:
 
         A run that is delayed already gets the new `not_before`.
         """
-        if run.not_before is not None and run.not_before > self._clock():
+        if run.not_before is not None and run.not_before > self._clock.now():
             self._delay(run, run.not_before)
         else:
             self._delayed_until.pop(run.id, None)
@@ -238,7 +239,7 @@ class LocalRunQueue:
     def _turn(self, due: datetime, routine: str) -> datetime:
         """Return since when a routine waits for its turn, with a run that was due at `due`."""
         # At most now: slots and starts of a clock that was ahead would let all others pass.
-        return min(max(due, self._last_started.get(routine, NEVER)), self._clock())
+        return min(max(due, self._last_started.get(routine, NEVER)), self._clock.now())
 
     def _start_runs(self) -> None:
         """Start waiting runs until no capacity is left."""
@@ -249,7 +250,7 @@ class LocalRunQueue:
             del self._waiting_routines[run_id]
             self._occupied_routines.add(routine)
             self._running_counts[group.name] += 1
-            self._last_started[routine] = self._clock()
+            self._last_started[routine] = self._clock.now()
             self._idle.clear()
             task = self.running[run_id] = asyncio.create_task(
                 self._execute_guarded(run_id), name=f"run {run_id}"
@@ -329,7 +330,7 @@ class LocalRunQueue:
             if resubmitted_run:
                 self._enqueue(resubmitted_run)
         if run is not None and run.status is Status.QUEUED:  # put off: this queue retries it
-            self._delay(run, run.not_before or self._clock())
+            self._delay(run, run.not_before or self._clock.now())
         self._add_candidate(routine)
         self._start_runs()
         if not self.running:
@@ -362,14 +363,14 @@ class LocalRunQueue:
             self._timer.cancel()
             self._timer = None
         if self._delayed and not self._stopping:
-            seconds = max(0.0, (self._delayed[0][0] - self._clock()).total_seconds())
+            seconds = max(0.0, (self._delayed[0][0] - self._clock.now()).total_seconds())
             self._timer = asyncio.get_running_loop().call_later(seconds, self.start_due)
 
     def start_due(self) -> None:
         """Queue the delayed runs whose instant has come; to be called after the clock was set,
         too.
         """
-        now = self._clock()
+        now = self._clock.now()
         while self._delayed and self._delayed[0][0] <= now:
             until, run_id, run = heapq.heappop(self._delayed)
             if self._delayed_until.get(run_id) == until:

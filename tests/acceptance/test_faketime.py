@@ -60,7 +60,7 @@ class Clock:
     def set(self, moment: str) -> None:
         """Set the clock, of whoever runs at this instant too."""
         offset = datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp() - time.time()
-        self._write(f"{offset:+.0f}")
+        self._write(f"{offset:+.6f}")
 
     def hold(self, moment: str) -> None:
         """Let the clock stand still at a moment: however long a start takes on a busy machine, it
@@ -116,7 +116,8 @@ async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clo
         in why.out
     )
     clock.set("2026-01-06T08:59:59")
-    assert (await clock.slots(lambda rows: len(rows) == 2))[-1] == "2026-01-06T09:00 ran"
+    # in the instant of the slot it may still be listed as one of the future, before the others
+    await clock.slots(lambda rows: rows[1:] == ["2026-01-06T09:00 ran"])
 
 
 async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
@@ -292,7 +293,11 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
         (moved,) = await home.logged("clock.waits_moved")
         assert (moved["runs"], moved["pauses"]) == ([waiting.runs["again"]], ["rests"])
         assert (len(moved["deliveries"]), len(moved["questions"])) == (1, 1)
-        assert await waiting.instants() == {
+        # the engine reads the pauses after it was logged that they were moved
+        async with asyncio.timeout(120):
+            while (instants := await waiting.instants())["rests"] != "2026-01-05T10":
+                pass
+        assert instants == {
             "run": "2026-01-05T09",
             "delivery": "2026-01-05T08",
             "question": "2026-01-06T08",

@@ -214,20 +214,20 @@ class Process:
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(scenario, target), clock=self.clock
         )
-        self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock.now)
+        self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock)
         self.approvals = Approvals(
             self.journal,
             CallDescriber(self.settings),
             Remembered(scenario.folder / "approvals.toml"),
-            submit=self.executor.submit,
+            queue=self.executor,
             clock=self.clock,
         )
         self.talk = Conversations(
             self.journal,
             self.memory,
             settings=self.settings,
-            submit=self.executor.submit,
-            clock=self.clock.now,
+            queue=self.executor,
+            clock=self.clock,
         )
 
     @cached_property
@@ -266,7 +266,7 @@ class Process:
     async def _live(self, run_id: str) -> Run | None:
         run = await supervise(run_id, self.run_contexts.take())
         if run is not None and run.status.has_ended:
-            await self.talk.ended(run)
+            await self.talk.answer_late_messages(run)
         return run
 
     async def work(self) -> Run:

@@ -73,9 +73,9 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     wanted = DigestConfig(every="day", to=to)
     return Digest(
         ledger.journal,
-        now=clock.now,
+        SimpleNamespace(wake=lambda: None),
+        clock=clock,
         settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=wanted)),
-        wake=lambda: None,
     )
 
 

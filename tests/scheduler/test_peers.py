@@ -16,6 +16,7 @@ import pytest
 from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
+from daemon.testing import FakeClock
 from tests.acceptance.story import Home, Vendor
 from tests.engine_harness import HALF_HOURLY, EngineHarness, FakeEventLoop, at, loaded, routine
 
@@ -142,7 +143,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
         )
 
     await harness.boot(routine(), routine("other"))
-    executor = LocalRunQueue(live, max_concurrent=2, clock=lambda: at("01 09:00"))
+    executor = LocalRunQueue(live, max_concurrent=2, clock=FakeClock(at("01 09:00")))
     await harness.reach("01 09:00")
     for run in harness.submitted:
         await executor.submit(run)
@@ -256,7 +257,7 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
     executor = LocalRunQueue(
         live,
         max_concurrent=4,
-        clock=lambda: nine,
+        clock=FakeClock(nine),
         group_of=lambda _: ConcurrencyGroup(name="m", limit=3),
     )
     for number in range(1000):

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from daemon.models import Run, Status
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
+from daemon.system.clock import SystemClock
+from daemon.testing import FakeClock
 from tests.properties import scaled_settings
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -51,7 +53,7 @@ async def turns(count=5):
 
 async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=FakeClock(NOW))
     for name in "abcd":
         await executor.submit(run(name))
     await turns()
@@ -64,7 +66,7 @@ async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
 
 async def test_being_told_twice_lives_a_run_once():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     for name in ("a", "a", "b", "b"):
         await executor.submit(run(name))
     lives.go.set()
@@ -88,7 +90,7 @@ class Parking:
 
 async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
     lives = Parking()
-    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=FakeClock(NOW))
     for name in ("a", "b"):
         await executor.submit(run(name, routine="r"))
     await executor.submit(run("other"))
@@ -101,7 +103,7 @@ async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
 
 async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
     lives = Parking()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     tasks = []
 
     def answer(run_id):
@@ -117,7 +119,7 @@ async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
 
 async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
     lives = Parking()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     executor.hold_parked([run("old", routine="r")])  # since before this process began
     await executor.submit(run("new", routine="r"))
     await turns()
@@ -129,7 +131,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
 
 async def test_a_run_is_not_tried_before_its_time():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: datetime.now(UTC))
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=SystemClock())
     instant = datetime.now(UTC) + timedelta(seconds=0.2)
     await executor.submit(run("later", not_before=instant))
     await executor.submit(run("now"))
@@ -150,13 +152,13 @@ async def test_a_run_that_was_put_off_is_tried_again():
         again.set()
         return run(run_id, status=Status.SUCCEEDED)
 
-    moment = [NOW]
-    executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: moment[0])
+    clock = FakeClock(NOW)
+    executor = LocalRunQueue(live, max_concurrent=1, clock=clock)
     await executor.submit(run("a"))
     await executor.wait_until_idle()
     assert tries == ["a"]
     executor.start_due()
-    moment[0] = NOW + timedelta(days=1)
+    clock.advance(days=1)
     assert tries == ["a"]
     executor.start_due()  # the machine slept, or somebody set its clock
     async with asyncio.timeout(60):
@@ -172,7 +174,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
         if run_id == "bad":
             raise ZeroDivisionError
 
-    executor = LocalRunQueue(live, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(live, max_concurrent=1, clock=FakeClock(NOW))
     await executor.submit(run("bad"))
     await executor.submit(run("good"))
     await executor.wait_until_idle()
@@ -181,7 +183,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
 
 async def test_stopping_waits_for_the_grace_and_then_interrupts():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     await executor.submit(run("a"))
     await executor.submit(run("waiting"))
     await turns()
@@ -192,7 +194,7 @@ async def test_stopping_waits_for_the_grace_and_then_interrupts():
 
 async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     await executor.submit(run("a"))
     await turns()
     lives.go.set()
@@ -202,7 +204,7 @@ async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
 
 async def test_one_run_can_be_interrupted_alone():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=2, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=FakeClock(NOW))
     await executor.submit(run("a"))
     await executor.submit(run("b"))
     await turns()
@@ -215,7 +217,7 @@ async def test_one_run_can_be_interrupted_alone():
 
 async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
     lives = Lives()
-    executor = LocalRunQueue(lives, max_concurrent=3, clock=lambda: NOW)
+    executor = LocalRunQueue(lives, max_concurrent=3, clock=FakeClock(NOW))
     for name, routine in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         await executor.submit(run(name, routine=routine))
     await turns()
@@ -253,7 +255,7 @@ class OneByOne:
         self.ends[run_id] = asyncio.Event()
         await self.ends[run_id].wait()
 
-    def clock(self):
+    def now(self):
         return self.moment
 
     async def end(self, run_id):
@@ -264,7 +266,7 @@ class OneByOne:
 
 async def test_first_due_is_first_served_however_late_it_was_told():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     await executor.submit(run("first"))
     for minutes in (3, 1, 2):
         await executor.submit(
@@ -279,7 +281,7 @@ async def test_first_due_is_first_served_however_late_it_was_told():
 
 async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for number in range(4):
         await executor.submit(run(f"busy {number}", routine="busy"))
     await turns()
@@ -294,7 +296,7 @@ async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
 
 async def test_what_waits_for_its_provider_takes_no_place():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=2, clock=lives.clock, group_of=lanes(slow=1))
+    executor = LocalRunQueue(lives, max_concurrent=2, clock=lives, group_of=lanes(slow=1))
     for name in ("slow a", "slow b", "slow c", "fast d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -307,7 +309,7 @@ async def test_what_waits_for_its_provider_takes_no_place():
 
 async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock, group_of=lanes())
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives, group_of=lanes())
     for name in ("claude a", "claude b", "offline c", "offline d"):
         await executor.submit(run(name, routine=name))
     await turns()
@@ -319,7 +321,7 @@ async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
 
 async def test_a_cancelled_run_leaves_the_line():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for name in "abc":
         await executor.submit(run(name))
     assert not executor.interrupt("b")
@@ -331,7 +333,7 @@ async def test_a_cancelled_run_leaves_the_line():
 
 async def test_more_room_is_used_at_once():
     lives = OneByOne()
-    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives.clock)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for name in "abc":
         await executor.submit(run(name))
     executor.set_max_concurrent(2)
@@ -371,7 +373,7 @@ async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, mos
         )
         for number, (routine, minutes, lane) in enumerate(asked)
     }
-    executor = LocalRunQueue(live, max_concurrent=most, clock=lives.clock, group_of=group_of)
+    executor = LocalRunQueue(live, max_concurrent=most, clock=lives, group_of=group_of)
     for each in runs.values():
         await executor.submit(each)
     assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))

@@ -59,7 +59,7 @@ class Machine:
         self.db = await Database.open(copy_empty_database(self.folder / "agentd.db"))
         self.journal = Journal(self.db, clock=clock.now)
         await self.journal.move_waits()
-        self.executor = LocalRunQueue(self.live, max_concurrent=4, clock=clock.now)
+        self.executor = LocalRunQueue(self.live, max_concurrent=4, clock=clock)
         self.engine = RoutineEngine(
             journal=self.journal,
             submit=self.executor.submit,

@@ -9,9 +9,8 @@ said; those before are summed up, and the summary is remembered.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -85,11 +84,10 @@ class Sessions:
         memory: Memory,
         *,
         routine: str,
-        clock: Callable[[], datetime],
         language: str,
     ) -> None:
         self._journal, self._memory, self._routine = journal, memory, routine
-        self._clock, self._language = clock, language
+        self._language = language
 
     async def begin_anew(self, name: str, before: str) -> None:
         """Leave everything up to a run behind."""

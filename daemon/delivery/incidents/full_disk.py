@@ -9,15 +9,18 @@ and people are alerted. It is closed only when there is room again for any step 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 import structlog
 
 from daemon.errors import StoreDamaged, StoreFull
 from daemon.models import Incident
 from daemon.store.journal import Journal
+
+if TYPE_CHECKING:
+    from daemon.delivery.outbox import Outbox
+    from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
@@ -38,15 +41,15 @@ class FullDiskIncident:
     def __init__(
         self,
         journal: Journal,
+        outbox: Outbox,
         *,
-        clock: Callable[[], datetime],
-        wake: Callable[[], None],
+        clock: Clock,
         retry: float = _RETRY_INTERVAL,
     ) -> None:
-        """`wake` wakes the outbox; `retry` is in seconds."""
+        """`retry` is in seconds."""
         self._journal = journal
         self._clock = clock
-        self._wake = wake
+        self._outbox = outbox
         self._retry = retry
         self._task: asyncio.Task[None] | None = None
 
@@ -54,7 +57,7 @@ class FullDiskIncident:
         """Open the incident if it is not open yet. Returns at once; a task writes it."""
         if isinstance(fault, StoreDamaged) or (self._task and not self._task.done()):
             return  # room does not repair a damaged file, which store/maintenance.py reports
-        now = self._clock()
+        now = self._clock.now()
         log.error("store.refused", detail=str(fault))
         self._journal.incidents.lasting = Incident(
             id=0,
@@ -92,7 +95,7 @@ class FullDiskIncident:
                     await journal.incidents.report(
                         _DATABASE, incident.detail, cause=_CAUSE, advice=_ADVICE, since=start
                     )
-                    self._wake()
+                    self._outbox.wake()
                     is_written = True
                 await journal.facts.remember(_PROBE_KEY, "." * _PROBE_SIZE)
                 await journal.facts.remember(_PROBE_KEY, "")
@@ -100,10 +103,13 @@ class FullDiskIncident:
                 break
             except StoreFull as error:
                 incident = replace(
-                    incident, detail=str(error), last_seen=self._clock(), count=incident.count + 1
+                    incident,
+                    detail=str(error),
+                    last_seen=self._clock.now(),
+                    count=incident.count + 1,
                 )
                 journal.incidents.lasting = incident
             await asyncio.sleep(self._retry)
         journal.incidents.lasting = None
         log.info("store.accepted", since=incident.opened.isoformat())
-        self._wake()
+        self._outbox.wake()

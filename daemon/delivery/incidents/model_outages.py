@@ -7,13 +7,17 @@ is closed when the provider answers a run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from daemon.definitions.config.live import LiveConfig
 from daemon.store.incidents import IncidentRepository
 from daemon.system.coalescing_queue import CoalescingQueue
+
+if TYPE_CHECKING:
+    from daemon.delivery.outbox import Outbox
 
 log = structlog.get_logger()
 
@@ -30,12 +34,11 @@ class ModelOutages:
     """Opens and closes the incidents of providers. Its methods return at once; a queue writes."""
 
     def __init__(
-        self, incidents: IncidentRepository, *, settings: LiveConfig, wake: Callable[[], None]
+        self, incidents: IncidentRepository, outbox: Outbox, *, settings: LiveConfig
     ) -> None:
-        """`wake` wakes the outbox."""
         self._incidents = incidents
         self._settings = settings
-        self._wake = wake
+        self._outbox = outbox
         self._reasons: dict[str, str] = {}
         """Why a provider failed, by its name; dropped once its incident is written."""
         self._open_subjects: set[str] | None = None
@@ -81,4 +84,4 @@ class ModelOutages:
                     subject=undeliverable.subject,
                     error=undeliverable.detail,
                 )
-        self._wake()
+        self._outbox.wake()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +15,7 @@ from daemon.runs.approvals.request import describe_change, digest
 from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.runs.approvals.remembered import Remembered, RememberedCall
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
@@ -34,14 +35,14 @@ class Approvals:
         calls: CallDescriber,
         remembered: Remembered,
         *,
-        submit: Callable[[Run], Awaitable[None]],
+        queue: RunStarter,
         clock: Clock,
         shared: bool = False,
     ) -> None:
         """With `shared`, remembered calls hold for all processes of the database."""
         self._shared = shared
         self._journal, self.calls, self.remembered = journal, calls, remembered
-        self._submit, self._clock = submit, clock
+        self._queue, self._clock = queue, clock
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -162,4 +163,4 @@ class Approvals:
 
     async def _go_on(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            await self._submit(run)
+            await self._queue.submit(run)

@@ -7,9 +7,8 @@ otherwise a person is asked anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from daemon.runs.approvals.remembered import Remembered
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
 
 # After so many refusals in one run people are not asked any more: the model has left its task.
 MAX_REFUSALS = 3
@@ -49,13 +49,13 @@ class RunApprover:
         calls: CallDescriber,
         remembered: Remembered,
         *,
-        now: Callable[[], datetime],
+        clock: Clock,
         language: str = "en",
     ) -> None:
         """`remembered` holds calls allowed for good."""
         self._run, self._journal, self._settings = run, journal, settings
         self._calls, self._remembered = calls, remembered
-        self._now, self._language = now, language
+        self._clock, self._language = clock, language
         self._approvals: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
         """The ids of the calls for which this attempt asks a person, by turn and digest."""
@@ -113,7 +113,7 @@ class RunApprover:
             if approval.decided is None:
                 return None
             if approval.status is ApprovalStatus.APPROVED:
-                age = self._now() - approval.decided
+                age = self._clock.now() - approval.decided
                 waited = approval.decided - approval.created
                 allow = Verdict(
                     effect=Effect.ALLOW,

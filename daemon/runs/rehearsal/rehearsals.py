@@ -23,9 +23,9 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.store.journal import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from daemon.agent.conversations.conversations import RunStarter
     from daemon.definitions.config.live import LiveConfig
+    from daemon.providers.budget import BudgetLedger
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
 
@@ -59,12 +59,13 @@ class Rehearsals:
         journal: Journal,
         engine: RoutineCatalog,
         *,
-        submit: Callable[[Run], Awaitable[None]],
-        afford: Callable[[Routine], Awaitable[str | None]],
+        queue: RunStarter,
+        budget_ledger: BudgetLedger,
         clock: Clock,
         settings: LiveConfig,
     ) -> None:
-        self._journal, self._engine, self._submit, self._afford = journal, engine, submit, afford
+        self._journal, self._engine, self._queue = journal, engine, queue
+        self._budget_ledger = budget_ledger
         self._clock, self._settings = clock, settings
 
     async def begin(self, name: str, event: str) -> Run:
@@ -75,7 +76,7 @@ class Rehearsals:
         routine, rehearsed_name = self._routine(name), f"{PREFIX}{name}"
         if earlier := await self._journal.slots.get_run_of_event(rehearsed_name, event):
             return earlier
-        if cap := await self._afford(routine):
+        if cap := await self._budget_ledger.find_exhausted_cap(routine):
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
             )
@@ -90,7 +91,7 @@ class Rehearsals:
         (run,) = await self._journal.slots.open([claim])
         if run is None:
             raise Refused(f"a rehearsal of {name} has begun at this very moment; ask again")
-        await self._submit(run)
+        await self._queue.submit(run)
         return run
 
     async def describe(self, run_id: str) -> Json:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -19,7 +19,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Json, Run, Status
 from daemon.runs.events import end_of, of_step, waiting_of
-from daemon.scheduler.cluster.heartbeat import Heartbeat
+from daemon.scheduler.cluster.heartbeat import Heartbeat, HeartbeatHost
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import (
     ANYWHERE,
@@ -64,40 +64,40 @@ class ClusterServices:
     """When this process started."""
 
 
+class ClusterHost(HeartbeatHost, Protocol):
+    """The application of this process, as its cluster sees it."""
+
+    def handle_run_change(self, run: Run) -> None:
+        """Take up that the status of a run of another process has changed."""
+
+    def handle_pause_change(self) -> None:
+        """Take up that a routine may have been paused or resumed, or a call approved for good."""
+
+
 class Cluster:
     """This process as a member of the cluster."""
 
     def __init__(
         self,
         services: ClusterServices,
+        host: ClusterHost,
         url: str,
         *,
         kind: str,
         executes_runs: bool,
-        capabilities: Callable[[], Json],
-        lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
-        on_run_moved: Callable[[Run], None] = lambda run: None,
-        on_pauses_changed: Callable[[], None] = lambda: None,
-        on_waits_moved: Callable[[], None] = lambda: None,
+        may_lead: bool,
     ) -> None:
         """Make a member; `url` is the address of the PostgreSQL database.
 
-        `kind`: daemon or worker. `executes_runs`: whether it takes runs itself. `capabilities`
-        returns what runs may need that this process has (requirements.capabilities_of). `lead`
-        returns the names and coroutines of what only the leader does; None: it never leads.
-
-        `on_run_moved` is called with a run of another process whose status has changed;
-        `on_pauses_changed` when a routine may have been paused or resumed, or a call approved for
-        good; `on_waits_moved` when the instants that deliveries or approvals wait for were moved.
+        `kind`: daemon or worker. `executes_runs`: whether it takes runs itself.
         """
-        self._services, self._url = services, url
-        self._executes_runs, self._capabilities = executes_runs, capabilities
-        self._on_run_moved, self._on_pauses_changed = on_run_moved, on_pauses_changed
-        self._host = os.uname().nodename
+        self._services, self._host, self._url = services, host, url
+        self._executes_runs = executes_runs
+        self._machine = os.uname().nodename
         worker = Worker(
             id=services.owner,
             kind=kind,
-            host=self._host,
+            host=self._machine,
             pid=os.getpid(),
             version=__version__,
             started=services.start,
@@ -107,11 +107,10 @@ class Cluster:
             services.journal,
             services.queue,
             worker,
+            host,
             executes_runs=executes_runs,
             repair=repair_queue(_OVERDUE // _MICROSECOND),
-            leader_tasks=lead,
-            capabilities=capabilities,
-            on_waits_moved=on_waits_moved,
+            may_lead=may_lead,
         )
         self._listener = NotificationListener(url, self._handle_notification, self._catch_up)
         self._check_tasks: dict[str, asyncio.Task[None]] = {}
@@ -186,7 +185,7 @@ class Cluster:
             routine = Routine.restore(definition)
         except ValueError:  # a newer version wrote it
             return ["a version that can read its definition"]
-        return missing_requirements(routine, self._capabilities(), self._host)
+        return missing_requirements(routine, self._host.capabilities(), self._machine)
 
     def _search_handed_over(self) -> None:
         """Search, in a task, for runs that others have handed over and this process can execute."""
@@ -218,7 +217,7 @@ class Cluster:
     def _catch_up(self) -> None:
         """Check everything that may have changed while notifications were not received."""
         self.heartbeat.beat_now()
-        self._on_pauses_changed()
+        self._host.handle_pause_change()
         self._services.budget_ledger.notify_waiters()
         self._search_handed_over()
         for run_id in self._services.events.followed_runs():
@@ -227,7 +226,7 @@ class Cluster:
     def _handle_notification(self, notification: Json) -> None:
         """React to what queue.sql and queue.hand_over send."""
         if "routine" in notification or "remembered" in notification:
-            self._on_pauses_changed()
+            self._host.handle_pause_change()
             return
         if "paid" in notification:
             self._services.budget_ledger.notify_waiters()
@@ -287,4 +286,4 @@ class Cluster:
             services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:
             services.events.publish(run_id, waiting_of(run))
-        self._on_run_moved(run)
+        self._host.handle_run_change(run)

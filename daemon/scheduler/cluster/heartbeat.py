@@ -9,9 +9,9 @@ with its first heartbeat which runs it has lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -29,6 +29,19 @@ log = structlog.get_logger()
 _MAX_INTERVAL = 20.0
 
 
+class HeartbeatHost(Protocol):
+    """The application of this process, as its heartbeat sees it."""
+
+    def capabilities(self) -> Json:
+        """Return what runs may need that this process has: requirements.capabilities_of."""
+
+    def leader_tasks(self) -> Sequence[tuple[str, Coroutine[Any, Any, None]]]:
+        """Return the names and coroutines of what only the leader does."""
+
+    def handle_moved_waits(self) -> None:
+        """Take up that the instants that deliveries or approvals wait for were moved."""
+
+
 class Heartbeat:
     """Beat for as long as the process runs, and be the leader while the database says so."""
 
@@ -37,25 +50,20 @@ class Heartbeat:
         journal: Journal,
         executor: LocalRunQueue,
         worker: Worker,
+        host: HeartbeatHost,
         *,
-        executes_runs: bool = True,
-        repair: Any = None,
-        leader_tasks: Callable[[], Sequence[tuple[str, Any]]] | None = None,
-        capabilities: Callable[[], Json] = dict,
-        on_waits_moved: Callable[[], None] = lambda: None,
+        executes_runs: bool,
+        may_lead: bool,
+        repair: Any,
     ) -> None:
         """`worker` is the row of this process in the list of workers.
 
         `executes_runs`: whether it takes runs itself. `repair` is executed with each heartbeat, see
-        queue.repair_queue. `leader_tasks` returns names and coroutines of what only the leader
-        does; None: this process never leads. `capabilities` returns what runs may need that this
-        process has. `on_waits_moved` is called when a heartbeat has moved the instants that
-        deliveries or approvals wait for.
+        queue.repair_queue.
         """
         self._journal, self._executor, self._worker = journal, executor, worker
-        self._executes_runs, self._repair = executes_runs, repair
-        self._leader_tasks, self._capabilities = leader_tasks, capabilities
-        self._on_waits_moved = on_waits_moved
+        self._host = host
+        self._executes_runs, self._may_lead, self._repair = executes_runs, may_lead, repair
         self._running_leader_tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
         self.has_beaten = asyncio.Event()
@@ -110,22 +118,20 @@ class Heartbeat:
             self._worker,
             running=len(self._executor.running),
             capacity=capacity,
-            has=self._capabilities(),
+            has=self._host.capabilities(),
         )
-        beat = await self._journal.workers.beat(
-            worker, may_lead=self._leader_tasks is not None, heal=self._repair
-        )
+        beat = await self._journal.workers.beat(worker, may_lead=self._may_lead, heal=self._repair)
         for run in (*beat.lost, *beat.cancelled):
             if self._executor.interrupt(run):
                 log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)
         if beat.freed:
             log.warning("cluster.took_over", runs=list(beat.freed))
         if beat.waits.deliveries or beat.waits.questions:
-            self._on_waits_moved()
-        if beat.leads and not self._running_leader_tasks and self._leader_tasks:
+            self._host.handle_moved_waits()
+        if beat.leads and not self._running_leader_tasks:
             log.info("cluster.leads")
             self._running_leader_tasks = [
-                asyncio.create_task(work, name=name) for name, work in self._leader_tasks()
+                asyncio.create_task(work, name=name) for name, work in self._host.leader_tasks()
             ]
         elif not beat.leads:
             await self._stop_leading()

@@ -52,8 +52,9 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the newer version."""
     root = tmp_path_factory.mktemp("newer")
     package = root / "daemon"
-    shutil.copytree(ROOT / "daemon", package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "store" / "sql" / "900_later.sql").write_text(MIGRATION)
+    shutil.copytree(ROOT / "daemon", package)  # with what is compiled, but for the files below
+    for folder in ("store/sql", "store/postgres/sql"):
+        (package / folder / "900_later.sql").write_text(MIGRATION)
     for name, before, after in CHANGES:
         text = (package / name).read_text("utf-8")
         assert text.count(before) == 1, f"{name} has changed: this test makes a newer version of it"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.agent.conversations.routing import belongs_to
+from daemon.agent.conversations.conversations import find_run_of_message
 from daemon.agent.conversations.sessions import AT_ONCE, HISTORY, LONGEST, Sessions
 from daemon.models import Status, Taint
 from daemon.providers import create_provider
@@ -28,9 +28,7 @@ class Chat:
     def __init__(self, db):
         self.clock = FakeClock()
         self.journal, self.memory = Journal(db, clock=self.clock.now), Shelf()
-        self.sessions = Sessions(
-            self.journal, self.memory, routine="ask", clock=self.clock.now, language="en"
-        )
+        self.sessions = Sessions(self.journal, self.memory, routine="ask", language="en")
         self.count = 0
 
     async def turn(
@@ -152,22 +150,27 @@ async def test_a_message_of_a_book_is_cut_and_that_is_said(chat):
 async def test_whatever_is_not_a_number_of_a_run_means_something_new(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
     model = create_provider("scripted", replies=[answer])
-    assert await belongs_to("hello", runs, model, "en") is None
+    assert await find_run_of_message("hello", runs, model, "en") is None
 
 
 @pytest.mark.parametrize("answer", ["2", " 2.\n", "[2]"])
 async def test_the_number_of_a_run_is_that_run(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
     assert (
-        await belongs_to("hello", runs, create_provider("scripted", replies=[answer]), "zh")
+        await find_run_of_message(
+            "hello", runs, create_provider("scripted", replies=[answer]), "zh"
+        )
         == runs[1]
     )
 
 
 async def test_without_runs_or_a_model_nobody_is_asked(chat):
     model = create_provider("scripted", replies=["1"])
-    assert await belongs_to("hello", [], model, "en") is None
+    assert await find_run_of_message("hello", [], model, "en") is None
     runs = [await chat.turn("a", None)]
-    assert await belongs_to("hello", runs, create_provider("offline"), "en") is None
-    assert await belongs_to("hello", runs, create_provider("scripted", replies=[]), "en") is None
+    assert await find_run_of_message("hello", runs, create_provider("offline"), "en") is None
+    assert (
+        await find_run_of_message("hello", runs, create_provider("scripted", replies=[]), "en")
+        is None
+    )
     assert model.calls == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,10 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
     woken = []
     incident = FullDiskIncident(
-        journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01
+        journal,
+        SimpleNamespace(wake=lambda: woken.append(True)),
+        clock=SimpleNamespace(now=lambda: now[0]),
+        retry=0.01,
     )
     database.when_refused = incident.record
     await fill_up(database, journal)

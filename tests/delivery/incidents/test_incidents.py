@@ -108,7 +108,7 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
             lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone()
         )
         process = Process(scenario, settings, database)
-        process.run_context.full_disk_retry = 0.001
+        process.run_contexts.full_disk_retry = 0.001
         await process.memory.open()
         opened = await process.opened()
         database.trouble, database.lasts, database.writes = trouble, lasts, 0

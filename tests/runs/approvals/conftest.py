@@ -98,7 +98,7 @@ class ApprovalHarness(BareRunContext):
             journal,
             CallDescriber(self),
             Remembered(folder / "approvals.toml"),
-            submit=self.submit,
+            queue=self,
             clock=clock,
         )
         fields = {"run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]}}
@@ -141,7 +141,7 @@ class ApprovalHarness(BareRunContext):
             self,
             approvals.calls,
             approvals.remembered,
-            now=self.now,
+            clock=self.clock,
         )
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
