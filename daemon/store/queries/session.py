@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine, create_engine, event
@@ -27,19 +28,26 @@ def engine_over(driver: Any, url: str, *, begin: str, **options: Any) -> Engine:
     return engine
 
 
-def run_query(connection: Connection, query: Callable[[Session], T]) -> T:
-    """Run `query` in a session of its own, in one snapshot.
+@contextmanager
+def open_session(connection: Connection) -> Iterator[Session]:
+    """Open a session over `connection`, in one snapshot from its first select to its end.
 
     An error of the driver is raised as itself, as it would be without SQLAlchemy.
     """
     try:
         with Session(connection.engine) as session:
-            return query(session)
+            yield session
     except StatementError as error:
-        traceback.clear_frames(error.__traceback__)
         if error.orig is None:
             raise
         raise error.orig from None
+
+
+def run_query(connection: Connection, query: Callable[[Session], T]) -> T:
+    """Run `query` in a session of its own."""
+    try:
+        with open_session(connection) as session:
+            return query(session)
     except BaseException as error:
         # the frames hold cursors, and these the snapshot: later reads would see it
         traceback.clear_frames(error.__traceback__)
