@@ -432,7 +432,7 @@ class Verdict:
     rule: str
     """As in the file: `rule 7 (shell: git log)`, or `default`."""
     reason: str = ""
-    allowed: str = ""
+    alternative: str = ""
     """What would be allowed instead, for the model to read."""
 
     @property
@@ -452,8 +452,8 @@ class ToolResult:
     """Trying again soon may help; an idempotent tool is then tried again."""
     taint: Taint = Taint.NONE
     """What reading it does to the run."""
-    would: str = ""
-    """What it would have done, in a rehearsal that did not do it."""
+    dry_run_effect: str = ""
+    """What the call would have done, in a rehearsal, which did not run it; else empty."""
 
 
 @dataclass(slots=True)

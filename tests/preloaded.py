@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
 # What each imports at its start or for almost any command line; no more, as all that is imported
 # has to be taken down at the end of each process.
-MODULES = {
+MODULES: dict[str, tuple[str, ...]] = {
     "agentctl": (
         "daemon.cli.main",
         "daemon.cli.help",
@@ -42,9 +42,17 @@ MODULES = {
         "daemon.app.banner",
         "daemon.app.lifecycle",
         "daemon.app.wiring",
+        # what a daemon imports once it is ready
+        "daemon.memory.context",
+        "daemon.runs.context",
+        "daemon.runs.rehearsal.rehearsals",
+        "daemon.runs.run",
+        "httpx",
         "daemon.cli.parser",
     ),
 }
+# Of the extra `postgres`, which may not be installed.
+OPTIONAL: dict[str, tuple[str, ...]] = {"agentd": ("psycopg", "procrastinate"), "agentctl": ()}
 # What a Python, and what it loads, reads before it runs anything.
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "FAKETIME_DONT", "FAKETIME_FORCE", "FAKETIME_NO")
 MESSAGE_BYTES = 2**20
@@ -298,6 +306,9 @@ def main() -> Callable[[], int] | None:
     program, descriptor = sys.argv[1:]
     for module in MODULES[program]:
         importlib.import_module(module)
+    with contextlib.suppress(ModuleNotFoundError):
+        for module in OPTIONAL[program]:
+            importlib.import_module(module)
     gc.freeze()
     reports: dict[int, int] = {}
     requests = _requests(socket.socket(fileno=int(descriptor)), reports)

@@ -381,25 +381,31 @@ def python(code: str, *arguments: str, cwd: Path | None = None, path: Path = DAE
     return done.stdout
 
 
+@cache
 def loaded_by(*names: str) -> set[str]:
-    """Return the top-level packages in memory once these modules are imported for real."""
-    printed = python(f"import {', '.join(names)}, sys; print(*sys.modules)")
-    return {name.partition(".")[0] for name in printed.split()}
+    """Return the modules in memory once the modules `names` are imported in a fresh interpreter."""
+    return set(python(f"import {', '.join(names)}, sys; print(*sys.modules)").split())
+
+
+def packages_loaded_by(*names: str) -> set[str]:
+    """Return the top-level packages of the modules that `loaded_by` returns."""
+    return {name.partition(".")[0] for name in loaded_by(*names)}
+
+
+DAEMON_START = ("daemon.app.main", "daemon.app.wiring", "daemon.app.lifecycle")
 
 
 def test_the_client_really_is_light():
-    assert not loaded_by("daemon.cli.main", "daemon.cli.client") & (HEAVY | {"asyncio", "argparse"})
+    loaded = packages_loaded_by("daemon.cli.main", "daemon.cli.client")
+    assert not loaded & (HEAVY | {"asyncio", "argparse"})
 
 
 def test_the_daemon_starts_without_sdk_and_sqlmodel():
-    assert not loaded_by("daemon.app.main", "daemon.app.wiring", "daemon.app.lifecycle") & LATER
+    assert not packages_loaded_by(*DAEMON_START) & LATER
 
 
 def test_a_start_imports_nothing_that_can_come_later():
-    printed = python(
-        "import daemon.app.main, daemon.app.wiring, daemon.app.lifecycle, sys; print(*sys.modules)"
-    )
-    assert not set(printed.split()) & NOT_YET
+    assert not loaded_by(*DAEMON_START) & NOT_YET
 
 
 # Imports modules in a fresh interpreter and prints what they did besides: written, bound, started,

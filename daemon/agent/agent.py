@@ -565,14 +565,14 @@ class Agent:
         else:
             await self.commit()
         loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
-        began = loop.time()
+        first_asked_at = loop.time()
         while True:
             provider = self.provider
             self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
             try:
-                response = await self._ask(provider, began)
+                response = await self._ask(provider, first_asked_at)
                 if response.finish_reason == "length":
-                    response = await self._ask_for_longer_answer(response, began)
+                    response = await self._ask_for_longer_answer(response, first_asked_at)
                 break
             except ContextOverflow:
                 if self.transcript.compactions >= MAX_COMPACTIONS:
@@ -595,12 +595,11 @@ class Agent:
         if not self.provider.accepts_images:
             images = sum(len(message.images) for message in self.transcript.messages)
             if images:
-                unseen = (
-                    f"{self.provider.model_name} sees no pictures: it was shown none of {images}"
-                )
-                response = _with_note(response, unseen)
+                model = self.provider.model_name
+                note = f"{model} sees no pictures: it was shown none of {images}"
+                response = _with_note(response, note)
         response = self._redact_response(response)
-        self.add_step(llm_step(response, iteration, loop.time() - began))
+        self.add_step(llm_step(response, iteration, loop.time() - first_asked_at))
 
     def _redact_response(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: it is kept, shown and handed to tools."""
@@ -622,7 +621,9 @@ class Agent:
             provider_extras=redact_extras(extras, self._redact) if extras else None,
         )
 
-    async def _ask_for_longer_answer(self, response: LLMResponse, began: float) -> LLMResponse:
+    async def _ask_for_longer_answer(
+        self, response: LLMResponse, first_asked_at: float
+    ) -> LLMResponse:
         """Ask once more, with more room, for an answer that its limit of tokens cut off.
 
         Returns the answer that was cut off if the provider cannot give it more room.
@@ -635,18 +636,18 @@ class Agent:
         iteration = self.transcript.iterations + 1
         self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
         try:
-            longer = await self._ask(provider, began, max_tokens=max_tokens)
+            longer = await self._ask(provider, first_asked_at, max_tokens=max_tokens)
         except (ProviderError, OverBudget):
             return response
         note = f"an answer was cut off by its limit, and asked for again with {max_tokens} tokens"
         return _with_note(replace(longer, usage=response.usage + longer.usage), note)
 
     async def _ask(
-        self, provider: LLMProvider, began: float, max_tokens: int | None = None
+        self, provider: LLMProvider, first_asked_at: float, max_tokens: int | None = None
     ) -> LLMResponse:
         """Ask one provider until it answers, or until the next one is to be asked.
 
-        `began` is when the first provider was asked, in the event loop's time.
+        `first_asked_at` is when the first provider was asked, in the event loop's time.
         """
         from daemon.providers.retry import ask
 
@@ -656,7 +657,9 @@ class Agent:
         # `offline` must not hide a vendor's short fault: it is asked only after the vendor has
         # failed for a while
         next_is_vendor = bool(following) and following[0].kind != "offline"
-        retry_until = began + limits.offline_after if following and not next_is_vendor else 0.0
+        retry_until = (
+            first_asked_at + limits.offline_after if following and not next_is_vendor else 0.0
+        )
         falls_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
         while True:
             try:

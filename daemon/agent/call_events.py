@@ -11,11 +11,11 @@ def call_event(step: Step) -> Json | None:
     `tool_started` has `tool` and `args`; `tool_finished` has `tool`, `ok`, `preview` and `seconds`.
     Both have the `call` (its key in the journal) and the `iteration`.
     """
-    body, place = step.body, {"call": step.call_id, "iteration": step.iteration}
+    body, call = step.body, {"call": step.call_id, "iteration": step.iteration}
     match step.kind:
         case StepKind.CALL:
             arguments = body.get("arguments", {})
-            return {"type": "tool_started", "tool": body["tool"], "args": arguments, **place}
+            return {"type": "tool_started", "tool": body["tool"], "args": arguments, **call}
         case StepKind.RESULT:
             return {
                 "type": "tool_finished",
@@ -23,7 +23,7 @@ def call_event(step: Step) -> Json | None:
                 "ok": body["ok"],
                 "preview": preview(body["ok"], body["text"]),
                 "seconds": body.get("seconds"),
-                **place,
+                **call,
             }
     return None
 

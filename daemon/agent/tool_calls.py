@@ -109,7 +109,7 @@ class ApprovalDecision:
     """What allows it for good instead."""
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
-    asked: str = ""
+    asking_rule: str = ""
     """The rule that wants a person to be asked, where the verdict is a person's, or follows from
     one.
     """
@@ -148,9 +148,9 @@ class ConfirmingApprover:
         if is_allowed:
             # the call changes something, and a person allowed it once
             allow = replace(verdict, effect=Effect.ALLOW)
-            return ApprovalDecision(verdict=allow, approval=key, asked=verdict.rule)
+            return ApprovalDecision(verdict=allow, approval=key, asking_rule=verdict.rule)
         denied = replace(verdict, effect=Effect.DENY, reason="a person said no")
-        return ApprovalDecision(verdict=denied, asked=verdict.rule)
+        return ApprovalDecision(verdict=denied, asking_rule=verdict.rule)
 
 
 class ResultInspector(Protocol):
@@ -199,7 +199,7 @@ class _Plan:
     remembered_rule: str = ""
     note: str = ""
     """What stands above its result."""
-    asked: str = ""
+    asking_rule: str = ""
     """The rule that wanted a person to be asked, where the verdict is a person's, or follows from
     one.
     """
@@ -287,7 +287,7 @@ class ToolCallRunner:
                     taint=plan.taint,
                     audit_fields=self.audit_fields()
                     | ({"approval": plan.approval} if plan.approval else {})
-                    | ({"asked": plan.asked} if plan.asked else {}),
+                    | ({"asked": plan.asking_rule} if plan.asking_rule else {}),
                 )
                 steps.add_step(step)
         runnable_plans = [plan for plan in batch if not plan.refusal]
@@ -355,7 +355,7 @@ class ToolCallRunner:
                 decision.remembered_rule,
                 decision.note,
             )
-            asking_rule = decision.asked
+            asking_rule = decision.asking_rule
             if verdict.effect is Effect.ASK:
                 return replace(
                     plan,
@@ -370,7 +370,7 @@ class ToolCallRunner:
                 taint=taint,
                 verdict=verdict,
                 refusal=note or self._denied(verdict),
-                asked=asking_rule,
+                asking_rule=asking_rule,
             )
         is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
@@ -383,7 +383,7 @@ class ToolCallRunner:
             approval=approval,
             remembered_rule=remembered_rule,
             note=note,
-            asked=asking_rule,
+            asking_rule=asking_rule,
         )
 
     def _end_repeated_attempts(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
@@ -401,7 +401,7 @@ class ToolCallRunner:
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language
         alternatives = (
-            say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
+            say("allowed_forms", language, forms=verdict.alternative) if verdict.alternative else ""
         )
         return say(
             "denied", language, rule=verdict.rule, reason=verdict.reason, allowed=alternatives
@@ -410,8 +410,8 @@ class ToolCallRunner:
     async def _run(self, plan: _Plan) -> tuple[ToolResult, float]:
         if plan.refusal:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
-        clock = asyncio.get_running_loop().time
-        begin = clock()
+        loop = asyncio.get_running_loop()
+        start = loop.time()
         approval = plan.approval or plan.remembered_rule
         context = replace(self.context, tainted=bool(plan.taint), approved=approval, call=plan.key)
         result = await self.executor.run(plan.call, context)
@@ -420,13 +420,17 @@ class ToolCallRunner:
                 break
             await asyncio.sleep(self.tool_retry_delay)
             result = await self.executor.run(plan.call, context)
-        seconds = clock() - begin
+        seconds = loop.time() - start
         text = self.redact(result.text)
         is_text = result.value is result.text  # as of every tool that returns a text
         value = text if is_text else redact_json(result.value, self.redact)
-        would = self.redact(result.would)
-        if text is not result.text or value is not result.value or would is not result.would:
-            result = replace(result, text=text, value=value, would=would)
+        effect = self.redact(result.dry_run_effect)
+        if (
+            text is not result.text
+            or value is not result.value
+            or effect is not result.dry_run_effect
+        ):
+            result = replace(result, text=text, value=value, dry_run_effect=effect)
         result = await self.inspector.inspect(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")

@@ -339,7 +339,7 @@ def call_step(
                 "effect": verdict.effect.value,
                 "rule": verdict.rule,
                 "reason": verdict.reason,
-                "allowed": verdict.allowed,
+                "allowed": verdict.alternative,
             }
         )
     return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
@@ -364,8 +364,8 @@ def result_step(
         body["taint"] = result.taint.value
     if call.name == "subagent" and isinstance(result.value, dict):
         body["spent"] = result.value["tokens"]
-    if result.would:
-        body["would"] = result.would
+    if result.dry_run_effect:
+        body["would"] = result.dry_run_effect
     if sandbox:
         body["sandbox"] = sandbox
     if iteration == 0 and result.value is not None:

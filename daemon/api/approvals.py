@@ -14,7 +14,7 @@ from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
-    from daemon.store.records import AuditEntry, Kept
+    from daemon.store.records import AuditEntry, QuarantinedResult
 
 
 class ApprovalView(TypedDict):
@@ -73,7 +73,7 @@ class RememberedList(TypedDict):
     """Why none of it holds; empty if it does."""
 
 
-class KeptView(TypedDict):
+class QuarantineView(TypedDict):
     """A text that was kept from the models."""
 
     id: str
@@ -202,7 +202,7 @@ async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # 
 
 async def list_quarantine(
     api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
-) -> Page[KeptView]:
+) -> Page[QuarantineView]:
     """List what was kept from the models, newest first."""
     texts = await api.journal.audit.find_quarantined(limit=limit + 1, before=cursor)
     page = texts[:limit]
@@ -212,7 +212,7 @@ async def list_quarantine(
     )
 
 
-async def show_quarantine(api: ApiContext, *, id: str) -> KeptView:  # noqa: A002
+async def show_quarantine(api: ApiContext, *, id: str) -> QuarantineView:  # noqa: A002
     """Show one text that was kept from the models; the end of its id is enough."""
     return _quarantine_view(await api.journal.audit.get_quarantined(id))
 
@@ -259,8 +259,8 @@ def _approval_view(approval: Approval, calls: int) -> ApprovalView:
     )
 
 
-def _quarantine_view(text: Kept) -> KeptView:
-    return KeptView(
+def _quarantine_view(text: QuarantinedResult) -> QuarantineView:
+    return QuarantineView(
         id=text.id,
         run=text.run,
         routine=text.routine,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import RoutedMessage
 
 
-class SaidView(RunView):
+class RoutedMessageView(RunView):
     """The run that a message has become part of."""
 
     new: bool
@@ -27,7 +27,7 @@ async def ask(
     session: str | None = None,
     fresh: str | None = None,
     event: str | None = None,
-) -> SaidView:
+) -> RoutedMessageView:
     """Put a message to the agent; the same `event` again gives the same run.
 
     `fresh` begins the conversation anew.
@@ -38,7 +38,13 @@ async def ask(
     return await _view(api, message)
 
 
-async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
+async def tell(
+    api: ApiContext,
+    *,
+    id: str,  # noqa: A002
+    text: str,
+    event: str | None = None,
+) -> RoutedMessageView:
     """Tell a run something: at its next iteration, or in a new run that knows of it if it has
     ended.
     """
@@ -47,11 +53,11 @@ async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None)
     return await _view(api, message)
 
 
-async def _view(api: ApiContext, message: RoutedMessage) -> SaidView:
+async def _view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
     run = await api.journal.runs.get(message.run.id)
     deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
     view = run_view(run, deliveries, api.queue.queue_position(run.id))
-    return SaidView(**view, new=message.new)
+    return RoutedMessageView(**view, new=message.new)
 
 
 ROUTES: tuple[RouteRow, ...] = (

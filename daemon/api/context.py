@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
-    from daemon.runs.events import Events
+    from daemon.runs.events import EventBus
     from daemon.runs.parts import RunParts
     from daemon.runs.settings import LiveSettings
     from daemon.sandbox.current import SandboxDetection
@@ -87,7 +87,7 @@ class ApiContext:
     journal: Journal
     memory: Memory
     erasure: Eraser
-    events: Events
+    events: EventBus
     metrics: Metrics
     outbox: Outbox
     sandbox_detection: SandboxDetection

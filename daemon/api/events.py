@@ -14,7 +14,7 @@ from daemon.models import Json, Status
 from daemon.runs.events import begin_of, end_of, of_step, waiting_of
 
 if TYPE_CHECKING:
-    from daemon.runs.events import Events
+    from daemon.runs.events import EventBus
     from daemon.store.runs import RunRepository
 
 
@@ -24,7 +24,7 @@ async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
 
 
 async def watch(
-    run_id: str, runs: RunRepository, events: Events, *, after: int = -1
+    run_id: str, runs: RunRepository, events: EventBus, *, after: int = -1
 ) -> AsyncIterator[Json]:
     """Yield what has happened in the run since step `after`, then what happens, until it has ended.
 

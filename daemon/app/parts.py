@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
-    from daemon.runs.events import Events
+    from daemon.runs.events import EventBus
     from daemon.runs.parts import RunParts
     from daemon.runs.settings import LiveSettings
     from daemon.sandbox.current import SandboxDetection
@@ -82,7 +82,7 @@ class RunExecution:
     """Runs, and those who take part in them."""
 
     queue: LocalRunQueue
-    events: Events
+    events: EventBus
     budget_ledger: BudgetLedger
     approvals: Approvals
     conversations: Conversations

@@ -11,7 +11,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, fault_views
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import alerting_of, open_traces, overlay_fault, read_settings
+from daemon.app.settings import alerting_of, open_tracer, overlay_fault, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import AGENT_FOLDER, Changes, Loaded, load_folder
@@ -121,9 +121,9 @@ class Reloader:
                 read_settings, self._installation, config, self._own_tools, earlier=old
             )
             loaded = await self.load_routines(config)
-            traces = settings.traces
+            tracer = settings.tracer
             if config.otel.endpoint != old.config.otel.endpoint:
-                traces = open_traces(
+                tracer = open_tracer(
                     self._installation, config, settings, self._journal, self._clock
                 )
         except ConfigError as error:
@@ -135,10 +135,10 @@ class Reloader:
         self._journal.incidents.alerting = alerting_of(config)
         if config.log != old.config.log:
             open_log(self._installation, config)
-        if traces is not settings.traces:
-            earlier_traces, settings.traces = settings.traces, traces
-            if earlier_traces:
-                await earlier_traces.close()
+        if tracer is not settings.tracer:
+            earlier_tracer, settings.tracer = settings.tracer, tracer
+            if earlier_tracer:
+                await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._take_up(loaded)
         if changes or config != old.config:

@@ -48,8 +48,8 @@ class RunSupervisor:
             with self.metrics.measure_lag():
                 run = await supervise(run_id, self.parts.contexts.take())
         finally:
-            if self.settings.traces:
-                self.settings.traces.export_run(run_id)
+            if self.settings.tracer:
+                self.settings.tracer.export_run(run_id)
         if run is not None and run.status.has_ended:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:

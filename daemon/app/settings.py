@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.definitions.config.config import Config
     from daemon.runs.settings import LiveSettings
-    from daemon.runs.tracing import Traces
+    from daemon.runs.tracing import RunTracer
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
     from daemon.tools.registry import FunctionRegistry
@@ -101,13 +101,13 @@ def overlay_fault(config: Config) -> str | None:
     return f"what agents wrote with the tool config does not count: {config.overlay_fault}"
 
 
-def open_traces(
+def open_tracer(
     installation: Installation,
     config: Config,
     settings: LiveSettings,
     journal: Journal,
     clock: Clock,
-) -> Traces | None:
+) -> RunTracer | None:
     """Return what exports the spans of runs, as `[otel]` of `config` asks for; ConfigError.
 
     Returns None, and imports nothing, where no collector is named.
@@ -115,7 +115,7 @@ def open_traces(
     endpoint, env, secrets = config.otel.endpoint, installation.env, installation.secrets
     if not endpoint and not any(env.get(name) for name in OTLP_ENDPOINTS):
         return None
-    from daemon.runs.tracing import Traces
+    from daemon.runs.tracing import RunTracer
     from daemon.telemetry.span_exporter import SpanExporter, find_receiver, otlp_pipeline
 
     receiver = find_receiver(endpoint, env, file=display(config.file))
@@ -124,4 +124,4 @@ def open_traces(
     for name in OTLP_HEADERS:
         secrets.add_headers(env.get(name, ""))
     exporter = SpanExporter(lambda: otlp_pipeline(receiver))
-    return Traces(exporter, journal, settings=settings, clock=clock, redact=secrets.redact)
+    return RunTracer(exporter, journal, settings=settings, clock=clock, redact=secrets.redact)

@@ -29,7 +29,7 @@ from daemon.app.parts import App, DeliveryServices, Role, RunExecution, Scheduli
 from daemon.app.reload import Reloader
 from daemon.app.run_supervisor import RunSupervisor
 from daemon.app.self_description import SelfDescription
-from daemon.app.settings import alerting_of, open_traces, read_settings
+from daemon.app.settings import alerting_of, open_tracer, read_settings
 from daemon.app.skills import SkillFolder
 from daemon.app.webhooks import Webhooks
 from daemon.definitions.config_overlay import Overlay
@@ -45,7 +45,7 @@ from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.events import Events
+from daemon.runs.events import EventBus
 from daemon.runs.parts import RunParts
 from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
@@ -171,7 +171,7 @@ async def _build(
     await journal.move_waits()  # before anything that waits is read
     memory = await open_memory(database, config, installation, clock=clock, settings=settings)
     store = Store(database=database, journal=journal, memory=memory, owner=owner, shared=shared)
-    settings.traces = open_traces(installation, config, settings, journal, clock)
+    settings.tracer = open_tracer(installation, config, settings, journal, clock)
 
     # tools; most are registered further down, when the parts that they use are there
     registry = FunctionRegistry(known_good=True)
@@ -229,7 +229,7 @@ async def _build(
         on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
     conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)
-    events = Events()
+    events = EventBus()
     parts = RunParts(
         RunServices(
             settings=settings,

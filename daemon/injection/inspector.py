@@ -105,7 +105,7 @@ class InjectionInspector:
                 call.name, call.arguments, routine=self._run.routine
             ):
                 withheld = await self._withhold(key, call, result, finding)
-                return replace(result, text=withheld, value=None, would="", taint=taint)
+                return replace(result, text=withheld, value=None, dry_run_effect="", taint=taint)
             finding = Review(finding.reason, finding.excerpt)
         if isinstance(finding, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=finding.reason)

@@ -59,7 +59,7 @@ def judge(
             effect=Effect.DENY,
             rule="built in",
             reason=part.refusal.problem,
-            allowed=part.refusal.instead,
+            alternative=part.refusal.instead,
         )
     applicable_rules = [
         rule for rule in rules if rule.is_for(part.tool, routine) and applies_to(rule, part)

@@ -202,7 +202,7 @@ class Policy:
             )
         except Unreadable as error:
             return Verdict(
-                effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead
+                effect=Effect.DENY, rule="built in", reason=error.problem, alternative=error.instead
             ), ()
         verdict = self._by_rules(request.parts, tool_rules, tainted=tainted)
         return self._restricted(verdict, tool_rules, tool, arguments, tainted=tainted), request.line
@@ -256,13 +256,13 @@ class Policy:
             range(len(verdicts)), key=lambda number: (strictness(verdicts[number].effect), -number)
         )
         verdict = verdicts[index]
-        if verdict.effect is Effect.ALLOW or verdict.allowed:
+        if verdict.effect is Effect.ALLOW or verdict.alternative:
             return verdict
         return Verdict(
             effect=verdict.effect,
             rule=verdict.rule,
             reason=verdict.reason,
-            allowed=self._suggest_alternative(
+            alternative=self._suggest_alternative(
                 parts[index], rules, by_default=verdict.rule == "default"
             ),
         )

@@ -65,7 +65,7 @@ class Restriction:
         if self.autonomy == "readonly":
             reason = f"{call.tool} may change something, and {self.routine or 'this'} only looks"
             return Verdict(
-                effect=Effect.DENY, rule=rule, reason=reason, allowed="whatever only reads"
+                effect=Effect.DENY, rule=rule, reason=reason, alternative="whatever only reads"
             )
         if verdict.effect is Effect.ALLOW:
             reason = f"{call.tool} may change something, which a person approves first"
@@ -85,7 +85,9 @@ class Restriction:
                 f"{call.tool} may {action}, and this run has read text that strangers may have "
                 "written"
             ),
-            allowed="what only reads; a person may name the tool in tainted_tools of this routine",
+            alternative=(
+                "what only reads; a person may name the tool in tainted_tools of this routine"
+            ),
         )
 
     @staticmethod

@@ -46,11 +46,11 @@ def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | 
     return None
 
 
-def _denied(routine: str, reason: str, allowed: tuple[str, ...]) -> Verdict:
-    names = ", ".join(allowed) or "none"
+def _denied(routine: str, reason: str, tools: tuple[str, ...]) -> Verdict:
+    names = ", ".join(tools) or "none"
     return Verdict(
         effect=Effect.DENY,
         rule=f"[routine.{routine}]",
         reason=reason,
-        allowed=f"this routine may use {names}",
+        alternative=f"this routine may use {names}",
     )

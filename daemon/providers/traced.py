@@ -25,7 +25,7 @@ from daemon.telemetry.spans import (
 )
 
 
-class CallTraces(Protocol):
+class CallTracer(Protocol):
     """Where the spans of calls go, and what they may contain."""
 
     def now(self) -> datetime: ...
@@ -44,9 +44,9 @@ class TracedProvider(DelegatingProvider):
     cap refused was not made and gets none.
     """
 
-    def __init__(self, inner: LLMProvider, *, traces: CallTraces, run: Run) -> None:
+    def __init__(self, inner: LLMProvider, *, tracer: CallTracer, run: Run) -> None:
         super().__init__(inner)
-        self._traces, self._run = traces, run
+        self._tracer, self._run = tracer, run
 
     async def chat(
         self,
@@ -105,13 +105,13 @@ class TracedProvider(DelegatingProvider):
         """Return a function that records the span, called at the end of the call with its response
         or error, and the seconds until the first chunk.
         """
-        traces, run, clock = self._traces, self._run, asyncio.get_running_loop().time
-        start, monotonic_start = nanoseconds(traces.now()), clock()
+        tracer, run, clock = self._tracer, self._run, asyncio.get_running_loop().time
+        start, monotonic_start = nanoseconds(tracer.now()), clock()
         attributes = common_attributes(run) | {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": traces.vendor(self.name),
+            "gen_ai.provider.name": tracer.vendor(self.name),
             "gen_ai.request.model": self.model_name,
-            **traces.server(self.name),
+            **tracer.server(self.name),
         }
         for key, value in (
             ("temperature", temperature),
@@ -120,7 +120,7 @@ class TracedProvider(DelegatingProvider):
         ):
             if value not in (None, False):
                 attributes[f"gen_ai.request.{key}"] = value
-        if traces.content:  # now, as the caller may append to the conversation after the call
+        if tracer.content:  # now, as the caller may append to the conversation after the call
             attributes |= request_attributes(messages, functions)
 
         def record(
@@ -130,14 +130,14 @@ class TracedProvider(DelegatingProvider):
         ) -> None:
             end, error_text = start + int((clock() - monotonic_start) * 1e9), None
             if response is not None:
-                attributes.update(response_attributes(response, content=traces.content))
+                attributes.update(response_attributes(response, content=tracer.content))
             if error is not None:
                 attributes["error.type"] = type(error).__name__
-                error_text = str(error) if traces.content else ""
+                error_text = str(error) if tracer.content else ""
             if first_chunk_seconds is not None:
                 attributes["gen_ai.response.time_to_first_chunk"] = first_chunk_seconds
             trace, _ = trace_and_parent(run)
-            traces.add(
+            tracer.add(
                 Span(
                     name=f"chat {self.model_name}",
                     trace=trace,

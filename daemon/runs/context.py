@@ -56,7 +56,7 @@ from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
-from daemon.runs.events import Events, end_of, waiting_of
+from daemon.runs.events import EventBus, end_of, waiting_of
 from daemon.runs.images import AttachedImages, load_images
 from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
@@ -93,7 +93,7 @@ class Preview(NamedTuple):
 class _RunEvents:
     """Publishes what happens while a run is under way, to those who follow it."""
 
-    def __init__(self, run: Run, events: Events, model_outages: ModelOutages) -> None:
+    def __init__(self, run: Run, events: EventBus, model_outages: ModelOutages) -> None:
         self._run, self._events, self._model_outages = run, events, model_outages
 
     @property
@@ -203,7 +203,7 @@ class RunContext:
     settings: Settings
     """The settings that were in force when the run was taken."""
     journal: Journal
-    events: Events
+    events: EventBus
     owner: str
     """Who holds the lease of the run."""
     zone: str
@@ -477,7 +477,7 @@ class RunContext:
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
             self.budgets[run.id] = budget
-        traces = services.settings.traces
+        tracer = services.settings.tracer
         providers: list[LLMProvider] = []
         for provider in self.settings.providers.chain(routine):
             if provider.kind == "offline":
@@ -486,10 +486,10 @@ class RunContext:
             metered: LLMProvider = MeteredProvider(
                 provider, budget_ledger=services.budget_ledger, account=budget
             )
-            if traces is not None:
+            if tracer is not None:
                 from daemon.providers.traced import TracedProvider
 
-                metered = TracedProvider(metered, traces=traces, run=run)
+                metered = TracedProvider(metered, tracer=tracer, run=run)
             providers.append(metered)
         return providers
 

@@ -71,8 +71,8 @@ class EventSubscription(AsyncIterator[Json]):
         self._subscriptions.discard(ref(self))
 
 
-class Events:
-    """The bus. For the loop's thread only, as everything that publishes or follows lives there."""
+class EventBus:
+    """The event bus, for the thread of the event loop only: publishers and followers run there."""
 
     def __init__(self) -> None:
         # Weakly: a follower that was dropped without being closed takes itself off the list. No

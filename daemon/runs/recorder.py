@@ -12,7 +12,7 @@ import structlog
 from daemon.agent.transcript import Transcript
 from daemon.errors import DaemonError, StoreFull
 from daemon.models import Run, Step, Taint, Usage, max_taint
-from daemon.runs.events import Events, of_step
+from daemon.runs.events import EventBus, of_step
 
 if TYPE_CHECKING:
     from daemon.store.runs import RunRepository
@@ -34,7 +34,7 @@ class StepTotals:
 class StepRecorder:
     """Write the steps of one run to the journal, and publish each once it is committed."""
 
-    def __init__(self, runs: RunRepository, run: Run, events: Events) -> None:
+    def __init__(self, runs: RunRepository, run: Run, events: EventBus) -> None:
         self.steps: list[Step] = []
         """The steps of earlier attempts, which `load` reads, and of this one, in order."""
         self.has_new_steps = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.memory.memory import Memory
     from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
-    from daemon.runs.events import Events
+    from daemon.runs.events import EventBus
     from daemon.runs.settings import LiveSettings
     from daemon.sandbox.current import SandboxDetection
     from daemon.store.journal import Journal
@@ -41,7 +41,7 @@ class RunServices:
     secrets: Secrets
     journal: Journal
     memory: Memory
-    events: Events
+    events: EventBus
     outbox: Outbox
     approvals: Approvals
     conversations: Conversations

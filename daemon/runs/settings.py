@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daemon.delivery.targets import Targets
     from daemon.policy.policy import Policy
     from daemon.providers.pool import Providers
-    from daemon.runs.tracing import Traces
+    from daemon.runs.tracing import RunTracer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class LiveSettings:
 
     def __init__(self, settings: Settings) -> None:
         self.current = settings
-        self.traces: Traces | None = None
+        self.tracer: RunTracer | None = None
         """Exports the spans of runs, where the config asks for that."""
         self._replaced_providers: list[Providers] = []
 
@@ -78,7 +78,7 @@ class LiveSettings:
 
     async def close(self) -> None:
         """Close all providers that were in force, and export what is left of the spans."""
-        if self.traces:
-            await self.traces.close()
+        if self.tracer:
+            await self.tracer.close()
         for providers in (self.providers, *self._replaced_providers):
             await providers.close()

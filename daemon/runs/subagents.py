@@ -77,8 +77,8 @@ class SubagentRunner:
         try:
             run = await self._run_to_end(child)
         finally:
-            if traces := self._services.settings.traces:
-                traces.export_run(child.id)
+            if tracer := self._services.settings.tracer:
+                tracer.export_run(child.id)
         if run.status is not Status.SUCCEEDED:
             outcome = run.status.value.replace("_", " ")
             raise ToolFailed(

@@ -40,8 +40,8 @@ _RETRY_SECONDS = 5.0  # seconds, after a journal that could not be read
 _MAX_QUEUED_SPANS = 2048  # spans, until they are handed to the SDK, whose own queue is as long
 
 
-class Traces:
-    """Queues spans, and exports them in the background: adding one never blocks."""
+class RunTracer:
+    """Queue spans and export them in the background; adding a span never blocks."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Traces:
             return provider
         settings = config.provider_config(provider)
         host = urlsplit(settings.base_url or "").hostname or ""
-        known = next(
+        vendor_name = next(
             (
                 name
                 for domain, name in VENDORS.items()
@@ -83,8 +83,8 @@ class Traces:
             ),
             None,
         )
-        if known or settings.base_url:
-            return known or settings.kind
+        if vendor_name or settings.base_url:
+            return vendor_name or settings.kind
         return {"claude": "anthropic"}.get(settings.kind, settings.kind)
 
     def server(self, provider: str) -> Json:

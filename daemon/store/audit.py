@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import NotFound
 from daemon.models import Json, Run, Step, StepKind, new_id
-from daemon.store.records import AuditEntry, Kept
+from daemon.store.records import AuditEntry, QuarantinedResult
 from daemon.store.repository import Repository
 from daemon.store.rows import clean, deflate, encode
 from daemon.store.statements import (
@@ -193,24 +193,26 @@ class AuditRepository(Repository):
         await self._db.write(work)
         return id_
 
-    async def find_quarantined(self, *, limit: int = 50, before: str | None = None) -> list[Kept]:
+    async def find_quarantined(
+        self, *, limit: int = 50, before: str | None = None
+    ) -> list[QuarantinedResult]:
         """Return what is kept, newest first."""
 
-        def query(session: Session) -> list[Kept]:
+        def query(session: Session) -> list[QuarantinedResult]:
             from daemon.store.queries.audit import find_quarantined
 
             return find_quarantined(session, before, limit)
 
         return await self._db.query(query)
 
-    async def get_quarantined(self, id_or_part: str) -> Kept:
+    async def get_quarantined(self, id_or_part: str) -> QuarantinedResult:
         """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
 
         NotFound.
         """
         part = id_or_part.upper()
 
-        def query(session: Session) -> list[Kept]:
+        def query(session: Session) -> list[QuarantinedResult]:
             from daemon.store.queries.audit import find_quarantined_by_part
 
             return find_quarantined_by_part(session, part, 2)

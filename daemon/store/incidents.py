@@ -98,13 +98,19 @@ class IncidentRepository(Repository):
 
             return find_incidents(session, closed=closed, limit=limit)
 
-        found = await self._db.query(query)
-        known = [each.subject for each in found if each.closed is None]
-        return (
-            found
-            if self.lasting is None or self.lasting.subject in known
-            else [self.lasting, *found][:limit]
-        )
+        return self._with_lasting(await self._db.query(query), limit)
+
+    async def find_open(self, *, limit: int = 50) -> list[Incident]:
+        """Return the open incidents, the latest first, without SQLModel: for the daemon's status."""
+        rest = "WHERE closed IS NULL ORDER BY seen DESC, id DESC LIMIT ?"
+        incidents = await self._db.read(lambda connection: _found(connection, rest, (limit,)))
+        return self._with_lasting(incidents, limit)
+
+    def _with_lasting(self, incidents: list[Incident], limit: int) -> list[Incident]:
+        open_subjects = [incident.subject for incident in incidents if incident.closed is None]
+        if self.lasting is None or self.lasting.subject in open_subjects:
+            return incidents
+        return [self.lasting, *incidents][:limit]
 
     async def get_open_subjects(self) -> set[str]:
         """Return the subjects of the open incidents in the journal."""

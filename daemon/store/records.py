@@ -31,8 +31,8 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """One text that no model has seen."""
+class QuarantinedResult:
+    """A result of a tool that was withheld from the model."""
 
     id: str
     run: str

@@ -36,7 +36,7 @@ class Rules:
     def judge(self, tool, arguments, *, routine, tainted=False):
         if tool in self.denied:
             return Verdict(
-                effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", allowed="git log"
+                effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", alternative="git log"
             )
         return Verdict(effect=Effect.ALLOW, rule="rule 1")
 

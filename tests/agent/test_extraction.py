@@ -27,7 +27,7 @@ class Invoice(BaseModel):
         'Sure! {"number": "A1", "total": 9.5} — that is all {really}.',
     ],
 )
-async def test_json_is_read_however_it_is_wrapped(make, answer):
+async def test_json_answer_is_read_from_any_wrapping(make, answer):
     agent = make(answer)
     assert await agent.extract("Invoice A1 over 9.50", Invoice) == Invoice(number="A1", total=9.5)
     assert agent.history == []
@@ -40,7 +40,7 @@ async def test_an_answer_that_does_not_fit_is_repaired_once_with_its_faults(make
     assert "total" in repair and "Field required" in repair
 
 
-async def test_what_fits_neither_time_is_a_clear_error(make):
+async def test_answer_invalid_after_repair_raises_a_clear_error(make):
     agent = make("no idea", "still none")
     with pytest.raises(ValueError, match="nothing that fits"):
         await agent.extract("x", Invoice)
@@ -68,7 +68,7 @@ async def test_a_message_is_parsed_into_records(make):
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_any_json_object_is_found_among_words(value):
+def test_json_object_is_found_within_prose(value):
     import json
 
     text = json.dumps({"value": value})

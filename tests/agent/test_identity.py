@@ -13,7 +13,7 @@ def app(tmp_path):
     return app
 
 
-async def test_the_owners_files_stand_in_the_prompt_in_their_order_and_are_read_anew(app):
+async def test_identity_files_stand_in_the_prompt_in_order_and_are_reread(app):
     app.write("SOUL.md", "Fond of numbers.\n")
     app.write("USER.md", "Grace sleeps late.\n")
     app.write("AGENT.md", "Never before noon.\n")

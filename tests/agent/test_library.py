@@ -34,7 +34,7 @@ def system(provider):
     return provider.calls[-1].messages[0].content
 
 
-async def test_a_function_of_the_program_is_called_and_the_reply_says_how():
+async def test_registered_function_is_called_and_reply_lists_the_call():
     provider = scripted(calling("weather", city="北京"), "22 度,晴天。")
     agent = Agent(provider, system_prompt="你是天气助手。")
     agent.register_function(
@@ -94,7 +94,7 @@ async def test_another_conversation_can_be_gone_on_with_and_forgotten():
     assert [message.content for message in provider.calls[1].messages] == ["Be brief.", "Hello."]
 
 
-async def test_whoever_streams_hears_what_happens_in_order():
+async def test_stream_yields_events_in_order():
     provider = scripted({"text": "I look.", **calling("clock")}, "Four o'clock.")
     agent, heard = Agent(provider), []
     agent.register_function("clock", "The time.", lambda: "16:00")
@@ -115,7 +115,7 @@ async def test_whoever_streams_hears_what_happens_in_order():
     assert started["call"] == finished["call"]
 
 
-async def test_whoever_streams_reads_what_the_model_thinks():
+async def test_stream_yields_the_thinking_of_the_model():
     heard = []
     await Agent(scripted({"text": "4", "reasoning": "2 + 2"})).process_message_stream(
         "2 + 2?", heard.append
@@ -123,7 +123,7 @@ async def test_whoever_streams_reads_what_the_model_thinks():
     assert [event.get("text") for event in heard if event["type"] == "thinking"] == [None, "2 + 2"]
 
 
-async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_else_is():
+async def test_only_read_only_tools_are_retried_after_a_temporary_failure():
     tried = {"look": 0, "write": 0}
 
     def look():

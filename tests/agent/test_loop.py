@@ -29,7 +29,7 @@ async def test_results_of_calls_reach_the_model_in_the_order_of_the_calls(make):
     assert [each["ok"] for each in reply.function_calls] == [True, True]
 
 
-async def test_calls_that_only_look_run_beside_each_other(make, registry):
+async def test_read_only_calls_run_concurrently(make, registry):
     met = asyncio.Barrier(2)
 
     async def look() -> str:
@@ -42,7 +42,7 @@ async def test_calls_that_only_look_run_beside_each_other(make, registry):
     assert reply.status is Status.SUCCEEDED
 
 
-async def test_calls_that_change_something_run_one_by_one_in_order(make, registry):
+async def test_changing_calls_run_one_by_one_in_order(make, registry):
     order = []
 
     async def write(n: int) -> None:
@@ -56,7 +56,7 @@ async def test_calls_that_change_something_run_one_by_one_in_order(make, registr
     assert order == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-async def test_a_durable_record_stands_before_a_call_that_changes_something_and_only_there(
+async def test_changing_call_is_preceded_by_a_durable_record_and_no_other_call_is(
     make, registry, journal
 ):
     seen = []
@@ -71,7 +71,7 @@ async def test_a_durable_record_stands_before_a_call_that_changes_something_and_
     assert sum(journal.durable) == 1
 
 
-async def test_arguments_that_could_not_be_read_are_answered_and_never_run(make, registry):
+async def test_call_with_unreadable_arguments_is_answered_and_never_run(make, registry):
     ran = []
     registry.register(
         "write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}}
@@ -89,14 +89,14 @@ async def test_arguments_that_could_not_be_read_are_answered_and_never_run(make,
     assert answer.content.startswith("[error] not run: the arguments of write could not be read")
 
 
-async def test_a_tool_that_is_not_there_is_named_with_its_nearest(make):
+async def test_unknown_tool_is_answered_with_the_nearest_name(make):
     agent = make(calls(call("ad", a=1)), "ok")
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
     assert "there is no tool 'ad' here. Did you mean 'add'?" in answer.content
 
 
-async def test_a_tool_that_exists_but_is_not_offered_is_not_there(make, registry):
+async def test_tool_not_offered_to_the_run_is_unknown(make, registry):
     registry.register("danger", "Danger.", lambda: "boom", {"type": "object", "properties": {}})
     agent = make(calls(call("danger")), "ok", offered_tools=["add"])
     await agent.process_message("Go.")
@@ -114,13 +114,13 @@ async def test_a_denial_names_the_rule_and_what_would_be_allowed(make, journal):
     assert step.body["verdict"]["effect"] == "deny"
 
 
-async def test_a_model_that_says_nothing_is_reminded_once(make):
+async def test_empty_answer_is_followed_by_one_reminder(make):
     agent = make("", "Here it is.")
     assert (await agent.process_message("Go.")).content == "Here it is."
     assert [m.role for m in agent.history] == ["system", "user", "assistant", "user", "assistant"]
 
 
-async def test_a_model_that_says_nothing_twice_has_failed(make):
+async def test_second_empty_answer_fails_the_run(make):
     reply = await make("", " ").process_message("Go.")
     assert (reply.status, reply.detail) == (
         Status.FAILED,
@@ -161,7 +161,7 @@ async def test_calls_past_the_limit_are_not_run(make, registry):
     assert "3 tool calls reached" in reply.content
 
 
-async def test_the_token_budget_is_looked_at_before_each_call(make):
+async def test_token_budget_is_checked_before_each_model_call(make):
     turn = LLMResponse(
         content="",
         function_calls=(FunctionCall(name="add", arguments={"a": 1, "b": 1}, id="c1"),),
@@ -193,7 +193,7 @@ async def test_a_refusal_is_a_failure_that_says_so(make, reason):
     assert "declined" in reply.detail
 
 
-async def test_a_pause_is_gone_on_from_with_the_same_conversation(make):
+async def test_paused_turn_continues_with_the_same_conversation(make):
     agent = make(LLMResponse(content="", finish_reason="pause"), "Done.")
     assert (await agent.process_message("Go.")).content == "Done."
     assert [m.role for m in agent.history] == ["system", "user", "assistant", "assistant"]
@@ -204,7 +204,7 @@ async def test_finish_carries_the_report(make):
     assert (reply.content, reply.status, reply.silent) == ("All good.", Status.SUCCEEDED, False)
 
 
-async def test_finish_without_a_report_takes_the_text_beside_it(make):
+async def test_finish_without_a_report_uses_the_text_of_its_message(make):
     reply = await make(calls(call("finish"), text="Two disks are full.")).process_message("Go.")
     assert reply.content == "Two disks are full."
 
@@ -244,7 +244,7 @@ async def test_the_silent_token_must_be_the_whole_answer(make):
     assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
 
 
-async def test_a_required_tool_that_failed_last_is_no_success(make):
+async def test_denied_or_failed_required_tool_fails_the_run(make):
     agent = make(
         calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]), required_tools=["add"]
     )
@@ -255,14 +255,14 @@ async def test_a_required_tool_that_failed_last_is_no_success(make):
     )
 
 
-async def test_a_required_tool_that_was_repaired_is_forgiven(make):
+async def test_required_tool_succeeding_after_a_failure_lets_the_run_succeed(make):
     agent = make(
         calls(call("add", a="x", b=2)), calls(call("add", a=1, b=2)), "3", required_tools=["add"]
     )
     assert (await agent.process_message("Go.")).status is Status.SUCCEEDED
 
 
-async def test_the_next_provider_of_the_chain_answers_and_the_journal_knows(make, journal):
+async def test_failover_asks_the_next_provider_and_is_journaled(make, journal):
     first = create_provider("scripted", name="first", replies=[BadKey("no key")])
     second = create_provider("scripted", name="second", replies=[calls(call("add", a=1, b=1)), "2"])
     agent = make(provider=first, fallback=[second])
@@ -281,7 +281,7 @@ async def test_a_failover_holds_for_the_rest_of_the_run(make):
     assert agent.provider.name == "second"
 
 
-async def test_offline_does_not_hide_a_short_fault(make):
+async def test_offline_provider_does_not_replace_a_vendor_after_a_short_fault(make):
     vendor = create_provider(
         "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 2 + ["back"]
     )
@@ -291,7 +291,7 @@ async def test_offline_does_not_hide_a_short_fault(make):
     assert reply.content == "back"
 
 
-async def test_offline_steps_in_for_a_vendor_that_stays_away(make):
+async def test_offline_provider_replaces_a_vendor_that_stays_unavailable(make):
     vendor = create_provider(
         "scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 50
     )
@@ -308,7 +308,7 @@ async def test_when_no_provider_answers_the_error_of_the_last_one_is_raised(make
         await agent.process_message("Go.")
 
 
-async def test_an_agent_goes_on_with_a_conversation(make):
+async def test_agent_continues_a_conversation(make):
     agent = make("first", "second")
     await agent.process_message("one")
     reply = await agent.process_message("two")
@@ -335,7 +335,7 @@ async def test_secrets_in_a_result_never_reach_the_model(make, registry):
     assert "canary" not in repr(agent.history)
 
 
-async def test_a_secret_that_a_model_knows_is_not_kept_shown_or_handed_to_a_tool(
+async def test_secret_written_by_the_model_is_neither_stored_shown_nor_passed_to_a_tool(
     make, registry, journal
 ):
     seen = []

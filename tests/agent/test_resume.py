@@ -146,7 +146,7 @@ def test_a_crash_at_any_commit_repeats_nothing(shape, before, alone):
         assert len(llm) == len(script), "a recorded answer was asked for again"
 
 
-def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
+def test_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeated():
     script = script_of([["write"]])
     resumed = ResumedAgent(script)
     with pytest.raises(Crash):
@@ -159,7 +159,7 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
     assert result.body["text"] == "[failed] interrupted: outcome unknown; check before retrying"
 
 
-def test_a_call_that_only_looks_is_made_again():
+def test_interrupted_read_only_call_is_repeated():
     resumed = ResumedAgent(script_of([["look"]]))
     with pytest.raises(Crash):
         asyncio.run(resumed.live(2))
@@ -177,19 +177,19 @@ def test_a_resumed_run_keeps_its_frozen_prompt():
     assert [step for step in resumed.steps if step.kind is StepKind.PROMPT] == before
 
 
-def test_what_a_call_did_that_may_not_be_repeated_is_safe_before_the_model_is_asked_again():
+def test_result_of_a_changing_call_is_durable_before_the_next_model_call():
     resumed = ResumedAgent(script_of([["write"], ["look", "write"]]))
     asyncio.run(resumed.live())
     assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]
 
 
-def test_what_can_be_done_again_is_written_while_the_model_thinks():
+def test_repeatable_result_is_written_during_the_model_call():
     resumed = ResumedAgent(script_of([["look"], ["look"]]))
     asyncio.run(resumed.live())
     assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 0, 1]
 
 
-def test_where_others_could_take_the_run_over_every_step_is_safe_before_the_model_is_asked():
+def test_shared_store_makes_every_step_durable_before_the_model_call():
     resumed = ResumedAgent(script_of([["look"], ["look", "write"]]), alone=False)
     asyncio.run(resumed.live())
     assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]

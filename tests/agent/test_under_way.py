@@ -25,7 +25,7 @@ class Box:
         return [message for message in self.at.get(self.looks, ()) if message.id not in heard]
 
 
-async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(make, journal):
+async def test_user_message_joins_next_model_call_and_becomes_a_step(make, journal):
     agent = make(
         calls(call("add", a=1, b=2)), "three, and hello", messages=Box(_2=[Message(7, "say hello")])
     )
@@ -37,12 +37,12 @@ async def test_a_message_is_heard_before_the_next_question_and_kept_as_a_step(ma
     assert Transcript(journal.steps).received_messages == {7}
 
 
-async def test_a_final_answer_is_not_the_last_word_to_somebody_who_has_just_spoken(make):
+async def test_user_message_at_the_final_answer_gets_another_answer(make):
     agent = make("done", "done, in French", messages=Box(_2=[Message(1, "in French")]))
     assert (await agent.process_message("work")).content == "done, in French"
 
 
-async def test_what_was_said_before_is_frozen_with_the_prompt_and_the_same_after_a_crash(
+async def test_earlier_conversation_is_frozen_with_the_prompt_and_equal_after_a_crash(
     make, journal
 ):
     said = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
@@ -78,7 +78,7 @@ async def test_a_conversation_that_never_fits_fails_in_the_end(make):
     assert len(agent.provider.calls) == 3
 
 
-async def test_a_model_that_stopped_for_want_of_room_is_given_a_shorter_conversation_once(make):
+async def test_full_context_is_shortened_and_asked_again_once(make):
     full = {"text": "I was about", "finish_reason": "context"}
     agent = make(full, "done")
     assert (await agent.process_message("work")).content == "done"
@@ -90,7 +90,7 @@ async def test_a_model_that_stopped_for_want_of_room_is_given_a_shorter_conversa
     )
 
 
-async def test_whoever_watches_gets_the_answer_piece_by_piece(make):
+async def test_watcher_receives_the_answer_in_pieces(make):
     events = []
     agent = make("as it comes")
     reply = await agent.process_message_stream("work", events.append)
@@ -99,7 +99,7 @@ async def test_whoever_watches_gets_the_answer_piece_by_piece(make):
     assert next(event["type"] for event in events) == "thinking"
 
 
-async def test_secrets_are_taken_out_of_pieces_too(make):
+async def test_secrets_are_redacted_from_streamed_pieces(make):
     events = []
     agent = make(
         "the key is hunter2hunter2",

@@ -74,7 +74,7 @@ async def test_a_call_that_was_cut_is_not_executed_and_asked_for_again(agent_of,
     assert [asked_for(request) for request in vendor.requests] == [500, 2000, 500]
 
 
-async def test_one_that_is_cut_again_is_a_failure_that_says_both(agent_of):
+async def test_answer_cut_twice_fails_and_names_both_attempts(agent_of):
     async with FakeVendor([CUT, CUT]) as vendor:
         reply = await agent_of("claude opus", vendor).process_message("Tell.")
     assert [asked_for(request) for request in vendor.requests] == [16_384, 65_536]
@@ -85,7 +85,7 @@ async def test_one_that_is_cut_again_is_a_failure_that_says_both(agent_of):
     )
 
 
-async def test_what_the_model_has_no_more_room_for_is_asked_for_once(agent_of):
+async def test_answer_cut_without_room_for_more_is_asked_for_once(agent_of):
     async with FakeVendor([CUT]) as vendor:
         settings = {"max_tokens": 900, "capabilities": {"output": 900}}
         assert (
@@ -98,7 +98,7 @@ async def test_what_the_model_has_no_more_room_for_is_asked_for_once(agent_of):
     assert len(vendor.requests) == len(another.requests) == 1
 
 
-async def test_a_vendor_that_refuses_more_leaves_what_was_cut(agent_of):
+async def test_refused_larger_limit_keeps_the_cut_answer(agent_of):
     async with FakeVendor([CUT, {"error": 400, "message": "max_tokens: 2000 > 900"}]) as vendor:
         reply = await agent_of(
             "claude opus", vendor, limits=LoopLimits(max_tokens=500)
@@ -135,7 +135,7 @@ async def test_tools_beyond_what_a_model_takes_are_left_out_and_named(agent_of, 
     )
 
 
-async def test_other_vendors_are_told_of_every_tool(agent_of):
+async def test_vendors_without_a_tool_limit_get_every_tool(agent_of):
     registry = FunctionRegistry()
     for number in range(131):
         registry.register(

@@ -24,7 +24,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Run, Status, Step, StepKind, Usage, new_id
-from daemon.runs.events import Events, end_of, of_step
+from daemon.runs.events import EventBus, end_of, of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
@@ -140,7 +140,7 @@ class ApiHarness:
     journal: Journal
     engine: FakeEngine
     run_queue: FakeRunQueue
-    events: Events
+    events: EventBus
     server: ApiServer
     api: ApiContext
     path: Path
@@ -289,7 +289,7 @@ async def open_harness(
     )
     engine = FakeEngine(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
     await engine.open()
-    run_queue, events = FakeRunQueue(), Events()
+    run_queue, events = FakeRunQueue(), EventBus()
     path = socket or folder / "run" / "agentd.sock"
 
     async def reload_nothing() -> ReloadView:

@@ -31,7 +31,7 @@ from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.context import RunContexts
-from daemon.runs.events import Events
+from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
 from daemon.runs.services import RunServices
 from daemon.runs.subagents import SubagentRunner
@@ -163,7 +163,7 @@ class Process:
     """What `app/wiring.py` builds for runs."""
 
     owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), SkillCatalog
-    traces = None
+    tracer = None
     outbox: Outbox
 
     def __init__(
@@ -183,7 +183,7 @@ class Process:
             slot,
         )
         self.routine = settings.routines[scenario.script.routine]
-        self.clock, self.secrets, self.events = SystemClock(), Secrets(), Events()
+        self.clock, self.secrets, self.events = SystemClock(), Secrets(), EventBus()
         # whoever shares the journal is taken for dead as soon as it says nothing
         lease = LEASE if self.alone else timedelta(0)
         self.journal = Journal(database, clock=self.clock.now, lease=lease)

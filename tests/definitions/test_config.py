@@ -51,7 +51,7 @@ def test_an_empty_file_is_a_daemon_that_asks_no_model(load: Any) -> None:
     assert config.secret("offline", {}) is None
 
 
-def test_paths_are_relative_to_the_file_and_not_to_where_we_stand(
+def test_paths_are_relative_to_the_config_file_not_the_working_directory(
     load: Any, tmp_path: Path
 ) -> None:
     config = load('routines = "r"\npolicy = "/etc/p.toml"\nworkspace = "w"')
@@ -139,7 +139,7 @@ def test_every_table_is_read(load: Any) -> None:
         ('user_name = "x"', 'user_name: unknown key (found "x"); it belongs in [agent]'),
     ],
 )
-def test_a_slip_in_the_config_is_answered_with_the_way_out(
+def test_config_fault_is_reported_with_its_correction(
     load: Any, text: str, line: str | None
 ) -> None:
     (found,) = lines_of(load, text)
@@ -163,14 +163,14 @@ def test_a_provider_with_a_broken_table_still_has_its_name(load: Any) -> None:
     assert line.startswith("providers.a.model: expected text")
 
 
-def test_a_kind_of_the_config_is_a_kind_of_provider() -> None:
+def test_config_kinds_equal_provider_kinds() -> None:
     assert set(KINDS) == set(REAL_KINDS)
 
 
 # --- keys
 
 
-def test_a_key_is_looked_for_where_it_is_safest_first(load: Any, tmp_path: Path) -> None:
+def test_api_key_is_looked_up_in_the_safest_place_first(load: Any, tmp_path: Path) -> None:
     credentials = tmp_path / "credentials"
     credentials.mkdir()
     (credentials / "claude").write_text(CANARY + "-credential\n")
@@ -194,7 +194,7 @@ def test_a_key_is_looked_for_where_it_is_safest_first(load: Any, tmp_path: Path)
     assert found() == "-inline"
 
 
-def test_a_missing_key_is_one_fault_that_says_where_to_put_it(load: Any) -> None:
+def test_missing_api_key_is_one_fault_naming_where_to_put_the_key(load: Any) -> None:
     config = load(CLAUDE)
     (line,) = lines_of(config.secret, "claude", {})
     assert line == (
@@ -204,14 +204,14 @@ def test_a_missing_key_is_one_fault_that_says_where_to_put_it(load: Any) -> None
     )
 
 
-def test_a_key_in_the_environment_is_told_but_never_used_unasked(load: Any) -> None:
+def test_environment_key_is_mentioned_but_used_only_if_configured(load: Any) -> None:
     (line,) = lines_of(load(CLAUDE).secret, "claude", {"ANTHROPIC_API_KEY": CANARY})
     assert 'api_key_env = "ANTHROPIC_API_KEY" (it is set)' in line
     assert "canary" not in line
 
 
 @pytest.mark.parametrize("kind", ["openai", "claude", "minimax"])
-def test_a_vendor_needs_a_key_and_a_server_of_ones_own_may_not(load: Any, kind: str) -> None:
+def test_vendor_requires_a_key_and_local_server_does_not(load: Any, kind: str) -> None:
     text = f'[providers.a]\nkind = "{kind}"\nmodel = "m"\n'
     assert len(lines_of(load(text).secret, "a", {})) == 1
     assert load(text + 'base_url = "http://127.0.0.1:1"').secret("a", {}) is None
@@ -268,7 +268,7 @@ def test_a_key_file_of_another_user_is_refused(load: Any, tmp_path: Path) -> Non
         (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
-def test_a_key_file_that_holds_no_key_is_told(
+def test_key_file_without_a_key_is_a_fault(
     load: Any, tmp_path: Path, content: bytes, problem: str
 ) -> None:
     file = tmp_path / "key"
@@ -278,7 +278,7 @@ def test_a_key_file_that_holds_no_key_is_told(
     assert problem in line
 
 
-def test_a_key_file_that_is_not_there_is_told(load: Any) -> None:
+def test_missing_key_file_is_a_fault(load: Any) -> None:
     (line,) = lines_of(load(CLAUDE + 'api_key_file = "./key"').secret, "claude", {})
     assert "no such file" in line
 
@@ -325,7 +325,7 @@ def test_a_key_cannot_be_printed(load: Any) -> None:
         assert "canary" not in text
 
 
-def test_an_embedder_that_lacks_something_is_told_what(tmp_path):
+def test_embedder_with_missing_keys_is_a_fault_naming_the_keys(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('[memory]\nembedder = "openai_compatible"\nmodel = "m"\n')
     with pytest.raises(
@@ -369,7 +369,9 @@ WEBHOOK = '[targets.ops]\nkind = "webhook"\nurl = "https://example.org/hook"\n'
         (f'{WEBHOOK}url_env = "X"', "exclude one another"),
     ],
 )
-def test_a_slip_in_a_target_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_fault_of_a_delivery_target_is_reported_with_its_place(
+    tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "config.toml"
     file.write_text(text)
     file.chmod(0o600)

@@ -77,7 +77,7 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
         ("@dailyy", "crontab", "not a known nickname", "@daily"),
     ],
 )
-def test_a_wrong_line_is_told_by_field_with_what_to_write_instead(
+def test_invalid_line_is_reported_by_field_with_its_correction(
     expr: str, field: str, says: str, hint: str
 ) -> None:
     with pytest.raises(CronError) as caught:
@@ -247,7 +247,7 @@ def test_clock_changes(what: str, expr: str, zone: str, after: str, expected: li
     assert fires(expr, zone, after, len(expected)) == expected, what
 
 
-def test_a_day_that_never_comes_is_answered_with_none() -> None:
+def test_impossible_date_has_no_next_slot() -> None:
     assert next_fire("0 0 */31 * 1#5", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
     assert parse("0 0 */31 * 1#5").prev(datetime(2026, 1, 1, tzinfo=UTC), UTC) is None
 
@@ -288,7 +288,7 @@ zones = st.sampled_from(ODD_ZONES)
 
 @once
 @given(lines, zones, moments)
-def test_next_and_prev_are_each_others_inverse(line: str, zone_name: str, moment: datetime) -> None:
+def test_next_slot_inverts_previous_slot(line: str, zone_name: str, moment: datetime) -> None:
     cron, zone = parse(line), ZoneInfo(zone_name)
     following, preceding = cron.next(moment, zone), cron.prev(moment, zone)
     if following:
@@ -303,7 +303,7 @@ def test_next_and_prev_are_each_others_inverse(line: str, zone_name: str, moment
 
 @once
 @given(lines, zones, moments, st.integers(1, 60))
-def test_count_is_as_many_as_there_are(
+def test_count_equals_the_number_of_slots(
     line: str, zone_name: str, moment: datetime, fires_ahead: int
 ) -> None:
     cron, zone = parse(line), ZoneInfo(zone_name)

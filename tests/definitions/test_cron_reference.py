@@ -117,7 +117,7 @@ SANE = (
 
 @laws
 @given(lines, st.sampled_from(SANE), st.datetimes(datetime(2021, 1, 1), datetime(2033, 1, 1)))
-def test_it_agrees_with_cronsim_where_that_one_is_right(
+def test_reference_agrees_with_cronsim_where_cronsim_is_right(
     line: str, name: str, wall: datetime
 ) -> None:
     # Its defects, found by the differential: asked inside a repeated hour it answers with the past;

@@ -99,11 +99,11 @@ def test_a_sound_file_becomes_a_value(read: Any) -> None:
     )
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(read: Any) -> None:
+def test_byte_order_mark_and_windows_line_ends_are_accepted(read: Any) -> None:
     assert read(b'\xef\xbb\xbfname = "a"\r\nlanguage = "zh"\r\n').language == "zh"
 
 
-def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
+def test_all_faults_of_a_file_are_reported_together(read: Any) -> None:
     faults = faults_of(
         read,
         'nam = "x"\nlanguage = "fr"\nwait = 5\n[door]\nwidth = "3"\nopened = "yes"\nratio = true\n',
@@ -207,7 +207,7 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ('name = "hall"\n[rooms.hall]', 'name: a room has this name (found "hall")'),
     ],
 )
-def test_a_slip_is_answered_with_the_way_out(read: Any, text: str, line: str) -> None:
+def test_fault_is_reported_with_its_correction(read: Any, text: str, line: str) -> None:
     assert lines_of(read, text) == [line]
 
 
@@ -251,7 +251,7 @@ def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
         ("x = {a = 1\n", "line 1", "an inline table ends in the line it began in"),
     ],
 )
-def test_what_is_not_toml_is_told_with_its_line_and_a_hint(
+def test_invalid_toml_is_reported_with_its_line_and_a_hint(
     read: Any, text: str, place: str, hint: str
 ) -> None:
     (fault,) = faults_of(read, text)
@@ -318,7 +318,7 @@ def test_a_long_value_is_shortened(read: Any) -> None:
     assert len(fault.found) == 60
 
 
-def test_an_unknown_word_is_led_to_the_known_ones() -> None:
+def test_unknown_value_is_reported_with_the_known_values() -> None:
     assert did_you_mean("opnai", ["openai", "claude"]) == 'did you mean "openai"?'
     assert did_you_mean("zzz", ["openai", "claude"]) == "known: claude, openai"
     assert did_you_mean("zzz", []) == ""
@@ -388,7 +388,7 @@ VALUES = st.recursive(
 @scaled_settings(100)
 @example({"words": "\x7f"})
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
-def test_whatever_a_file_holds_it_is_a_value_or_a_list_of_faults_with_places(
+def test_any_file_becomes_a_value_or_faults_with_places(
     data: dict[str, Any],
 ) -> None:
     faults: tuple[Fault, ...] = ()

@@ -23,7 +23,7 @@ HOME = Path("/home/ada")
 UID = 1000
 
 
-def test_a_named_config_wins_even_if_it_is_missing_so_that_its_absence_is_told(
+def test_named_config_wins_even_if_missing(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.toml").touch()
@@ -100,7 +100,7 @@ def test_the_length_of_a_path_is_counted_in_bytes() -> None:
     ],
 )
 @pytest.mark.parametrize("home", [HOME, Path("/home/" + "x" * 200)])
-def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home: Path) -> None:
+def test_client_looks_at_every_socket_path_of_the_daemon(env: dict[str, str], home: Path) -> None:
     state = find_state(env, home, uid=UID)
     assert find_socket(state, env, uid=UID) in socket_paths(None, env, home, uid=UID)
 
@@ -131,7 +131,7 @@ def test_the_longest_path_that_is_kept_can_be_bound(tmp_path: Path) -> None:
         listener.bind(str(place))
 
 
-def test_asking_for_a_place_loads_little_more_than_pathlib() -> None:
+def test_importing_paths_loads_little_more_than_pathlib() -> None:
     code = (
         "import sys, daemon.definitions.paths; "
         "print(*(m for m in sys.modules if m.split('.')[0] in ('pydantic', 'asyncio')))"

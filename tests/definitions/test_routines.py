@@ -156,7 +156,7 @@ def test_a_run_gets_back_exactly_the_definition_it_started_with(load: Any) -> No
     assert restored.schedule_key == routine.schedule_key
 
 
-def test_what_a_run_remembers_names_no_folder_of_this_machine_and_every_default(
+def test_stored_definition_names_every_default_and_no_folder_of_the_machine(
     load: Any, tmp_path: Path
 ) -> None:
     text = load(MORNING).dump()
@@ -406,7 +406,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ('path = "other"\n[run]\nprompt = "x"', None),
     ],
 )
-def test_a_slip_in_a_routine_is_answered_with_the_way_out(
+def test_routine_fault_is_reported_with_its_correction(
     load: Any, text: str, line: str | None
 ) -> None:
     found = lines_of(load, text)
@@ -427,7 +427,7 @@ def test_a_slip_in_a_routine_is_answered_with_the_way_out(
         ("reports/", "names a folder"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_told_at_load(load: Any, path: str, problem: str) -> None:
+def test_unwritable_path_is_a_fault_at_load(load: Any, path: str, problem: str) -> None:
     (line,) = lines_of(load, f'[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "{path}"')
     assert line.startswith(f"deliver[0].path: {problem}")
 
@@ -470,7 +470,7 @@ def test_a_routine_without_trigger_runs_by_hand_only(load: Any) -> None:
     assert load('[run]\nprompt = "x"').trigger == RoutineDefinition().trigger
 
 
-def test_silence_about_delivery_means_every_end_but_a_cancel_and_every_question() -> None:
+def test_default_delivery_covers_every_end_but_cancel_and_every_question() -> None:
     ends = {str(status) for status in Status if status.has_ended}
     assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"} | {"waiting"}
 
@@ -482,7 +482,7 @@ def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:
 
 @pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-24:00", "08:30-24:00"])
 @pytest.mark.parametrize("days", [None, "mon-fri", "sat,sun", "0", "7"])
-def test_what_a_trigger_accepts_the_schedule_can_keep(
+def test_every_accepted_trigger_has_a_computable_schedule(
     load: Any, hours: str, days: str | None
 ) -> None:
     more = f'active_hours = "{hours}"\n' + (f'active_days = "{days}"\n' if days else "")
@@ -500,7 +500,7 @@ def test_what_a_trigger_accepts_the_schedule_can_keep(
 # --- a folder
 
 
-def test_one_bad_file_harms_no_other(tmp_path: Path) -> None:
+def test_invalid_file_leaves_other_routines_loaded(tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text(MORNING)
     (tmp_path / "bad.toml").write_text("enabled = maybe")
     (tmp_path / "worse.toml").write_bytes(b"\xff\xfe")
@@ -514,13 +514,13 @@ def test_one_bad_file_harms_no_other(tmp_path: Path) -> None:
     assert all(len(error.faults) == 1 for error in loaded.faults.values())
 
 
-def test_what_editors_leave_behind_is_no_routine(tmp_path: Path) -> None:
+def test_editor_backup_files_are_no_routines(tmp_path: Path) -> None:
     for name in (".hidden.toml", "x.toml~", "x.toml.swp", "README.md", "4913"):
         (tmp_path / name).write_text("?")
     assert load_folder(tmp_path) == load_folder(tmp_path / "nowhere")
 
 
-def test_a_file_name_that_cannot_be_printed_is_told_all_the_same(tmp_path: Path) -> None:
+def test_fault_of_a_file_with_an_unprintable_name_is_reported(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/\xff\n.toml"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
     ((name, error),) = load_folder(tmp_path).faults.items()
@@ -534,7 +534,7 @@ def test_a_folder_that_is_a_file_is_one_clear_fault(tmp_path: Path) -> None:
         load_folder(tmp_path / "routines")
 
 
-def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> None:
+def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(EVERYTHING)
     (tmp_path / "b.toml").write_text(MORNING)
     loaded = load_folder(
@@ -548,7 +548,7 @@ def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> No
     ]
 
 
-def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any) -> None:
+def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
     text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
     load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
     with pytest.raises(ConfigError) as caught:
@@ -559,11 +559,11 @@ def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any)
     ]
 
 
-def test_tools_that_are_not_known_yet_are_not_judged(load: Any) -> None:
+def test_unknown_tools_are_no_fault_before_tools_are_loaded(load: Any) -> None:
     load(EVERYTHING, rules=reference_checks({"claude", "local", "offline"}))
 
 
-def test_one_look_tells_what_is_misspelt_and_what_is_not_there(load: Any) -> None:
+def test_misspelt_keys_and_unknown_names_are_reported_together(load: Any) -> None:
     text = """
 [trigger]
 cron = "61 * * * *"
@@ -592,7 +592,7 @@ tool = "sysinf"
     ]
 
 
-def test_a_folder_loads_in_a_thread_beside_the_loop(tmp_path: Path) -> None:
+def test_folder_loads_in_a_thread_outside_the_event_loop(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"r{number}.toml").write_text(MORNING)
     found: list[int] = []
@@ -618,14 +618,14 @@ def chained(folder: Path, **after: list[str]) -> Any:
     return load_folder(folder)
 
 
-def test_routines_may_come_after_one_another(tmp_path: Path) -> None:
+def test_routine_may_be_triggered_by_another_routine(tmp_path: Path) -> None:
     loaded = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
     assert not loaded.faults
     assert loaded.routines["report"].trigger.after == ("backup", "sync")
     assert loaded.routines["report"].trigger.on == "succeeded"
 
 
-def test_a_circle_is_refused_and_drawn_for_each_of_its_members(tmp_path: Path) -> None:
+def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: Path) -> None:
     loaded = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
     assert sorted(loaded.routines) == ["outside"]
     drawn = {
@@ -640,12 +640,12 @@ def test_a_circle_is_refused_and_drawn_for_each_of_its_members(tmp_path: Path) -
     }
 
 
-def test_coming_after_nobody_names_the_nearest(tmp_path: Path) -> None:
+def test_after_trigger_of_an_unknown_routine_suggests_the_nearest_name(tmp_path: Path) -> None:
     loaded = chained(tmp_path, backup=[], report=["bakup"])
     assert 'no such routine (found "bakup"); did you mean "backup"?' in str(loaded.faults["report"])
 
 
-def test_a_forerunner_whose_file_is_broken_is_there_all_the_same(tmp_path: Path) -> None:
+def test_after_trigger_accepts_a_routine_whose_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "backup.toml").write_text("[run")
     loaded = chained(tmp_path, report=["backup"])
     assert sorted(loaded.routines) == ["report"]
@@ -655,7 +655,7 @@ def test_a_forerunner_whose_file_is_broken_is_there_all_the_same(tmp_path: Path)
 # --- a reload
 
 
-def test_a_reload_tells_what_is_new_changed_gone_and_needs_a_new_baseline(load: Any) -> None:
+def test_reload_lists_added_changed_removed_and_rescheduled_routines(load: Any) -> None:
     old = {
         "kept": load(MORNING, "kept"),
         "edited": load(MORNING, "edited"),
@@ -676,11 +676,11 @@ def test_a_reload_tells_what_is_new_changed_gone_and_needs_a_new_baseline(load: 
     assert changes
 
 
-def test_a_reload_that_changes_nothing_is_nothing(load: Any) -> None:
+def test_reload_without_edits_reports_no_change(load: Any) -> None:
     assert not diff({"a": load(MORNING, "a")}, {"a": load(MORNING + "\n\n", "a")})
 
 
-def test_what_says_the_same_as_before_stays_what_it_was(load):
+def test_unchanged_routine_keeps_its_object_after_reload(load):
     old = {
         "same": load(MORNING, "same"),
         "broken": load(MORNING, "broken"),
@@ -729,7 +729,7 @@ DATA = st.recursive(
 
 @scaled_settings(100)
 @given(st.dictionaries(KEYS, DATA, max_size=6))
-def test_whatever_a_routine_file_holds_it_loads_or_says_why(data: dict[str, Any]) -> None:
+def test_any_routine_file_loads_or_reports_faults(data: dict[str, Any]) -> None:
     import tempfile
 
     import tomli_w

@@ -47,7 +47,7 @@ BY_HAND = schedule()
         (schedule(on_start=True), "2026-01-01T09:00", None, None),
     ],
 )
-def test_a_slot_lies_on_each_side_of_now(
+def test_previous_and_next_slot_enclose_now(
     which: Schedule, now: str, prev: str | None, following: str | None
 ) -> None:
     assert which.prev(at(now)) == (prev and at(prev))
@@ -109,14 +109,14 @@ def test_a_spread_delays_the_start_and_never_moves_the_slot() -> None:
         (timedelta(days=2), "0 9 * * *", timedelta(hours=23), True),
     ],
 )
-def test_a_missed_slot_is_caught_up_while_it_is_worth_it(
+def test_missed_slot_is_caught_up_within_its_grace(
     rule: CatchUp, cron: str, late: timedelta, worth_it: bool
 ) -> None:
     slot = at("2026-01-05T09:00")
     assert schedule(cron=cron, catch_up=rule).may_catch_up(slot, slot + late) is worth_it
 
 
-def test_what_happens_only_once_is_caught_up_however_late() -> None:
+def test_missed_one_time_slot_is_caught_up_after_any_delay() -> None:
     assert ONCE.may_catch_up(at("2026-12-01T09:00"), at("2027-03-01T09:00"))
 
 

@@ -135,7 +135,7 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
         ("61 * * * *", "it looks like a crontab line, but is none"),
     ],
 )
-def test_what_is_not_certain_is_refused_with_examples(text: str, why: str) -> None:
+def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
     with pytest.raises(UnclearSchedule) as caught:
         parse_schedule_text(text, BERLIN)
     told = str(caught.value)
@@ -181,7 +181,7 @@ def schedule(text: str) -> Schedule:
     st.integers(0, 59),
     st.booleans(),
 )
-def test_a_time_on_days_is_that_time_on_those_days(
+def test_phrase_of_a_time_on_days_becomes_that_cron_line(
     days: str, day: int, hour: int, minute: int, half: bool
 ) -> None:
     words = days.format(day=DAYS[day], short=DAYS[day][:3])
@@ -232,7 +232,7 @@ VOCABULARY = (
 
 @scaled_settings(100)
 @given(st.integers(1, 500), st.sampled_from(["second", "minute", "hour", "day"]))
-def test_a_distance_is_that_distance(count: int, unit: str) -> None:
+def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
     made = schedule(
         f"every {count} {unit}{'s' * (count > 1)}"
         if count > 1 or unit == "day"
@@ -243,7 +243,7 @@ def test_a_distance_is_that_distance(count: int, unit: str) -> None:
 
 @scaled_settings(100)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=8))
-def test_whatever_is_said_is_a_trigger_a_routine_may_have_or_refused(words: list[str]) -> None:
+def test_any_phrase_is_refused_or_becomes_a_valid_trigger(words: list[str]) -> None:
     try:
         trigger = parse_schedule_text(" ".join(words), BERLIN)
     except UnclearSchedule:

@@ -44,7 +44,7 @@ def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
         (f"---\nname: broken\ndescription: {'x' * 1025}\n---\nx", "at most 1024 characters"),
     ],
 )
-def test_a_broken_skill_is_told_with_its_place_and_harms_no_other(tmp_path, text, told):
+def test_broken_skill_is_reported_with_its_place_and_other_skills_load(tmp_path, text, told):
     write(tmp_path, "fine")
     write(tmp_path, "broken", text)
     catalog = load_skills(tmp_path)
@@ -63,7 +63,7 @@ def test_nothing_but_its_own_files_is_read_with_a_skill(tmp_path, file):
         load_skills(tmp_path / "skills").read("fine", file)
 
 
-def test_yaml_that_would_make_objects_makes_none(tmp_path):
+def test_yaml_tags_construct_no_objects(tmp_path):
     write(
         tmp_path,
         "evil",
@@ -85,7 +85,7 @@ def test_yaml_that_would_make_objects_makes_none(tmp_path):
         ("Sure, I can help with backup!", Direct()),
     ],
 )
-def test_what_the_model_does_not_say_clearly_is_direct(answer, meant):
+def test_unclear_routing_answer_selects_no_skill(answer, meant):
     assert parse_answer(answer, {"disk-care", "backup"}) == meant
 
 
@@ -109,7 +109,7 @@ def home_with(home, vendor, skills):
     write(home.folder / "skills", "poems")
 
 
-async def test_the_model_chooses_its_guide_first_and_reads_the_details_by_the_tool(home):
+async def test_model_chooses_a_skill_first_and_reads_details_with_the_tool(home):
     reading = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
     async with Vendor(["SKILLS: disk-care", {"tool_calls": [reading]}, "All is well."]) as vendor:
         home_with(home, vendor, '"auto"')
@@ -130,7 +130,7 @@ async def test_the_model_chooses_its_guide_first_and_reads_the_details_by_the_to
         assert ran["usage"]["output"] > 0
 
 
-async def test_named_skills_are_given_without_asking(home):
+async def test_skills_named_by_the_routine_are_loaded_without_a_model_call(home):
     async with Vendor(["Done."]) as vendor:
         home_with(home, vendor, '["poems"]')
         await home.start()
@@ -147,7 +147,7 @@ async def test_a_task_that_is_not_clear_fails_with_its_question(home):
         assert len(vendor.requests) == 1
 
 
-async def test_in_a_conversation_the_question_is_put_to_the_person(home):
+async def test_question_of_the_router_is_put_to_the_person_in_a_conversation(home):
     async with Vendor(["CLARIFY: Which of the disks?", "DIRECT", "It is fine."]) as vendor:
         home_with(home, vendor, "[]")
         await home.start()
@@ -161,7 +161,7 @@ async def test_in_a_conversation_the_question_is_put_to_the_person(home):
         ]
 
 
-async def test_routing_that_fails_costs_nothing_but_the_guide(home):
+async def test_failed_routing_continues_without_a_skill(home):
     async with Vendor([{"status": 400, "error": "no"}, "Done."]) as vendor:
         home_with(home, vendor, '"auto"')
         await home.start()

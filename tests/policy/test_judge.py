@@ -183,7 +183,7 @@ def test_what_lies_out_of_reach_no_rule_can_allow() -> None:
         "cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another")
     )
     verdict = judge(part, [rule(ALLOW)], routine="daily")
-    assert (verdict.effect, verdict.rule, verdict.allowed) == (DENY, "built in", "name another")
+    assert (verdict.effect, verdict.rule, verdict.alternative) == (DENY, "built in", "name another")
 
 
 _RULES = st.lists(

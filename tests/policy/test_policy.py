@@ -40,7 +40,7 @@ def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: W
 
     def verdict(tool: str, routine: str = "x", **arguments: str) -> tuple[str, str, str]:
         found = judged.judge(tool, arguments, routine=routine)
-        return found.rule, found.reason, found.allowed
+        return found.rule, found.reason, found.alternative
 
     assert verdict("shell", command="cat notes.md")[0] == "rule 1 (shell: cat…)"
     assert verdict("shell", command="cat .env") == (

@@ -89,7 +89,7 @@ def test_a_run_that_read_untrusted_text_asks_before_it_changes_or_sends_anything
     verdict = judged.judge(
         "http_request", {"url": "https://example.org/"}, routine="other", tainted=True
     )
-    assert (verdict.rule, "tainted_tools" in verdict.allowed) == ("taint", True)
+    assert (verdict.rule, "tainted_tools" in verdict.alternative) == ("taint", True)
 
 
 def test_where_nobody_is_asked_what_would_be_asked_is_denied(policy: Write) -> None:

@@ -163,7 +163,7 @@ def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> No
     judged = policy(f'{WEB}hosts = ["api.example.org"]\nmethods = ["GET"]')
     verdict = judged.judge("http_request", {"url": "https://evil.example/?q=secret"}, routine="x")
     assert verdict.reason == "no rule allows GET https://evil.example"
-    assert verdict.allowed == "http_request may use GET api.example.org"
+    assert verdict.alternative == "http_request may use GET api.example.org"
     assert "http_request: GET api.example.org" in judged.summary("x", ["http_request"])
 
 
@@ -225,6 +225,6 @@ def test_scripts_go_by_name_and_arguments(policy: Write) -> None:
     assert may("backup", "daily") and may("backup", "weekly", "x")
     assert not may("backup") and not may("backup", "--force") and not may("other", "daily")
     assert (
-        judged.judge("script", {"name": "other"}, routine="x").allowed
+        judged.judge("script", {"name": "other"}, routine="x").alternative
         == "script may use backup daily|weekly"
     )

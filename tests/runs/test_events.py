@@ -7,7 +7,7 @@ from typing import Any
 
 from daemon.agent.call_events import preview
 from daemon.models import Run, Status, Step, StepKind
-from daemon.runs.events import BACKLOG, Events, begin_of, from_steps, of_step
+from daemon.runs.events import BACKLOG, EventBus, begin_of, from_steps, of_step
 
 AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 RUN = Run(
@@ -27,7 +27,7 @@ def step(kind: StepKind, **body: Any) -> Step:
 
 
 async def test_a_follower_hears_everything_from_the_call_on_and_of_its_run_only() -> None:
-    events = Events()
+    events = EventBus()
     events.publish("R1", {"type": "before"})
     one, every = events.follow("R1"), events.follow()
     events.publish("R1", {"type": "thinking"})
@@ -38,7 +38,7 @@ async def test_a_follower_hears_everything_from_the_call_on_and_of_its_run_only(
 
 
 async def test_a_waiting_follower_is_woken() -> None:
-    events = Events()
+    events = EventBus()
     follower = events.follow("R1")
     waiting = asyncio.create_task(anext(follower))
     await asyncio.sleep(0)
@@ -49,13 +49,13 @@ async def test_a_waiting_follower_is_woken() -> None:
 
 
 async def test_following_a_closed_bus_ends_at_once() -> None:
-    events = Events()
+    events = EventBus()
     events.close()
     assert [event async for event in events.follow()] == []
 
 
 async def test_a_follower_that_is_dropped_or_closed_costs_nothing_more() -> None:
-    events = Events()
+    events = EventBus()
     closed = events.follow()
     closed.close()
     events.follow()
@@ -66,7 +66,7 @@ async def test_a_follower_that_is_dropped_or_closed_costs_nothing_more() -> None
 
 
 async def test_a_follower_that_does_not_keep_up_is_told_so_and_memory_stays_bounded() -> None:
-    events = Events()
+    events = EventBus()
     slow = events.follow()
     for number in range(BACKLOG):
         events.publish("R1", {"type": "delta", "text": str(number)})

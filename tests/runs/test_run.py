@@ -16,7 +16,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
 from daemon.providers import create_provider
-from daemon.runs.events import Events
+from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
@@ -36,7 +36,7 @@ class RunHarness(BareRunContext):
         super().__init__()
         self.journal, self.events, self.owner, self.zone = (
             journal,
-            Events(),
+            EventBus(),
             "test",
             "Europe/Berlin",
         )

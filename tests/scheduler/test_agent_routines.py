@@ -115,34 +115,37 @@ async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(
         assert app.engine.routines["tea"].origin.routine == "planner" and not app.faults
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"name": "planner"}, "there is a routine planner already"),
-        ({"name": "../x"}, "a routine's name is made of"),
-        ({"name": "ask"}, "is taken by agentd"),
-        ({"name": "other"}, "the policy speaks of routines of that name"),
-        ({"tools": ["shell"]}, "you have no shell to pass on"),
-        ({"tools": ["routine"]}, "you have no routine to pass on"),
-        ({"tools": ["*"]}, "you have no * to pass on"),
-        ({"deliver": ["mail"]}, "you have no target mail"),
-        ({"when": "every 2 minutes"}, "runs too often"),
-        ({"when": "*/5 * * * *"}, "runs too often"),
-        ({"when": "when it rains"}, "is not understood"),
-        ({"when": "at startup"}, "an agent gives its routines a schedule and nothing else"),
-        ({"prompt": " "}, "needs a prompt"),
-        ({"prompt": "x" * 20_001}, "characters"),
-        ({"tools": ["memory_stor"]}, "no such tool"),
-    ],
-)
-async def test_what_may_not_be_made_is_refused_and_leaves_no_file(app, change, said):
-    ((ok, text),) = await told(app, call(**(TEA | change)))
-    assert not ok and said in text
-    assert (
-        not list((app.state / "routines.d").glob("*"))
-        if (app.state / "routines.d").exists()
-        else True
-    )
+REFUSED = [
+    ({"name": "planner"}, "there is a routine planner already"),
+    ({"name": "../x"}, "a routine's name is made of"),
+    ({"name": "ask"}, "is taken by agentd"),
+    ({"name": "other"}, "the policy speaks of routines of that name"),
+    ({"tools": ["shell"]}, "you have no shell to pass on"),
+    ({"tools": ["routine"]}, "you have no routine to pass on"),
+    ({"tools": ["*"]}, "you have no * to pass on"),
+    ({"deliver": ["mail"]}, "you have no target mail"),
+    ({"when": "every 2 minutes"}, "runs too often"),
+    ({"when": "*/5 * * * *"}, "runs too often"),
+    ({"when": "when it rains"}, "is not understood"),
+    ({"when": "at startup"}, "an agent gives its routines a schedule and nothing else"),
+    ({"prompt": " "}, "needs a prompt"),
+    ({"prompt": "x" * 20_001}, "characters"),
+    ({"tools": ["memory_stor"]}, "no such tool"),
+]
+"""What an agent asks for in vain, as a change of `TEA`, and words of the refusal."""
+
+
+async def test_refused_routines_name_their_reason_and_leave_no_file(app):
+    calls = [call(**(TEA | change)) for change, _ in REFUSED]
+    planner = tomllib.loads(PLANNER)
+    planner["run"] |= {"max_iterations": 50, "max_tool_calls": 50, "budget": {"tokens": 900_000}}
+    app.write_routine("planner", tomli_w.dumps(planner))
+    answers = await told(app, *calls)
+    assert len(answers) == len(REFUSED)
+    for (change, reason), (ok, text) in zip(REFUSED, answers, strict=True):
+        assert not ok, change
+        assert reason in text, change
+    assert not list((app.state / "routines.d").glob("*"))
 
 
 async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(app):

@@ -4,7 +4,6 @@ night down.
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -322,9 +321,8 @@ async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
-        async with asyncio.timeout(60):
-            while "is paused" not in (listed := await home.agentctl("list")).out:
-                pass
+        await home.logged("routine.paused")
+        listed = await home.agentctl("list")
     assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out
     assert "until it is resumed: 2 runs in a row failed" in (await home.agentctl("status")).out
     warnings = await home.agentctl("logs", "--level", "warning")

@@ -59,8 +59,8 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
         policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
     )
     lines = [f"{OUTCOMES[explanation.verdict.effect]}: {_reason(explanation.verdict)}"]
-    if explanation.verdict.allowed:
-        lines.append(f"instead: {explanation.verdict.allowed}")
+    if explanation.verdict.alternative:
+        lines.append(f"instead: {explanation.verdict.alternative}")
     for part in explanation.parts:
         lines += [
             "",
@@ -118,7 +118,7 @@ def _as_json(verdict: Verdict) -> Json:
         "effect": verdict.effect.value,
         "rule": verdict.rule,
         "reason": verdict.reason,
-        "allowed": verdict.allowed,
+        "allowed": verdict.alternative,
     }
 
 

@@ -70,7 +70,7 @@ class RunApprover:
             rule := self._remembered.allows(request)
         ):
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
-            return ApprovalDecision(verdict=allow, remembered_rule=rule, asked=verdict.rule)
+            return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
         approval_request = ApprovalRequest(
             call_id=key,
             tool=call.name,
@@ -127,7 +127,7 @@ class RunApprover:
                     since=duration_in_words(waited),
                 )
                 return ApprovalDecision(
-                    verdict=allow, approval=approval.id, note=note, asked=verdict.rule
+                    verdict=allow, approval=approval.id, note=note, asking_rule=verdict.rule
                 )
             if approval.status in _REFUSAL_STATUSES:
                 return self._deny(approval.status, verdict)
@@ -151,7 +151,7 @@ class RunApprover:
                 reason = "the same call of this turn was approved once"
                 deny = replace(verdict, effect=Effect.DENY, reason=reason)
                 note = say("merged", self._language)
-                return ApprovalDecision(verdict=deny, note=note, asked=verdict.rule)
+                return ApprovalDecision(verdict=deny, note=note, asking_rule=verdict.rule)
             if approval.status is ApprovalStatus.PENDING:
                 return ApprovalDecision(verdict=verdict)
         return None
@@ -170,9 +170,9 @@ class RunApprover:
         reasons = {"rejected": "a person said no", "expired": "nobody answered in time"}
         reason = reasons.get(cause, f"{MAX_REFUSALS} questions of this run were refused")
         return ApprovalDecision(
-            verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""),
+            verdict=replace(verdict, effect=Effect.DENY, reason=reason, alternative=""),
             note=say(cause, self._language),
-            asked=verdict.rule,
+            asking_rule=verdict.rule,
         )
 
     def _request_approval(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:

@@ -58,7 +58,7 @@ class DryRunToolExecutor(ToolExecutor):
             effect = effect.removeprefix("would ")
             effect = f"would ask a person first ({context.approved}), then {effect}"
         return ToolResult(
-            ok=True, text=say("rehearsed", context.language, what=effect), would=effect
+            ok=True, text=say("rehearsed", context.language, what=effect), dry_run_effect=effect
         )
 
 
@@ -69,7 +69,9 @@ class RehearsalApprover:
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         allow = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return ApprovalDecision(verdict=allow, remembered_rule=verdict.rule, asked=verdict.rule)
+        return ApprovalDecision(
+            verdict=allow, remembered_rule=verdict.rule, asking_rule=verdict.rule
+        )
 
 
 def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) -> str:

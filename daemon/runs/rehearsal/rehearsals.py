@@ -164,14 +164,14 @@ class Rehearsals:
 def rehearsed_calls(steps: Sequence[Step]) -> list[RehearsedCall]:
     """Return the calls of a rehearsal that were not done, in order."""
     return [
-        RehearsedCall(call=str(step.call_id), tool=step.body["tool"], text=would)
+        RehearsedCall(call=str(step.call_id), tool=step.body["tool"], text=effect)
         for step in steps
         if step.kind is StepKind.RESULT
-        and (would := step.body.get("would") or _would_in_text(step.body))
+        and (effect := step.body.get("would") or _effect_in_text(step.body))
     ]
 
 
-def _would_in_text(body: Json) -> str:
+def _effect_in_text(body: Json) -> str:
     """Return what a call would have done where an older version recorded it in the text only."""
     is_held = body["ok"] and body["text"].startswith(("[rehearsal: this was not done", "[演练"))
     return str(body["text"].partition("] ")[2]) if is_held else ""

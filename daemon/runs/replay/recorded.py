@@ -86,7 +86,7 @@ class Recording:
             text=body["text"],
             value=value,
             taint=Taint(body.get("taint", "")),
-            would=str(body.get("would", "")),
+            dry_run_effect=str(body.get("would", "")),
         )
 
     def unknown_tools(self) -> dict[str, list[str]]:

@@ -139,7 +139,7 @@ def recorded_verdict(body: Json) -> Verdict:
         effect=Effect(verdict["effect"]),
         rule=verdict.get("rule", ""),
         reason=verdict.get("reason", ""),
-        allowed=verdict.get("allowed", ""),
+        alternative=verdict.get("allowed", ""),
     )
 
 
@@ -197,14 +197,14 @@ class RecordedApprover:
                 verdict=recorded,
                 approval=approval,
                 remembered_rule="" if approval else recorded.rule,
-                asked=asking_rule,
+                asking_rule=asking_rule,
             )
         # the note on a refusal stands in the result, in front of what says that it was one too many
         result = self._recording.results.get(key)
         text = str(result.body["text"]) if result else ""
         last_sentence = say("enough", self._recording.language, count="\0").partition("\0")[0]
         note = text.partition(f" {last_sentence}")[0]
-        return ApprovalDecision(verdict=recorded, note=note, asked=asking_rule)
+        return ApprovalDecision(verdict=recorded, note=note, asking_rule=asking_rule)
 
     def give_next_answer(self) -> bool:
         """Answer the next call that waits, in the order of the record; return whether one waited

@@ -36,7 +36,7 @@ from daemon.store.workers import Worker
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.providers.budget import BudgetLedger
-    from daemon.runs.events import Events
+    from daemon.runs.events import EventBus
     from daemon.scheduler.cluster.run_queue import ClusterRunQueue
     from daemon.store.database import Database
     from daemon.store.journal import Journal
@@ -54,7 +54,7 @@ class ClusterServices:
 
     database: Database
     journal: Journal
-    events: Events
+    events: EventBus
     queue: ClusterRunQueue
     budget_ledger: BudgetLedger
     conversations: Conversations

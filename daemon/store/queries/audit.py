@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, and_, func, or_, type_coerce
 from sqlmodel import Session, col, select
 
-from daemon.store.records import AuditEntry, Kept
+from daemon.store.records import AuditEntry, QuarantinedResult
 from daemon.store.statements import AFTER_EVERY_ID, Row
 from daemon.store.tables import AuditRow, QuarantineRow
 
@@ -49,21 +49,21 @@ def get_chain_part(session: Session, after: int, limit: int) -> list[Row]:
     return [tuple(row) for row in session.exec(query)]
 
 
-def find_quarantined(session: Session, before: str | None, limit: int) -> list[Kept]:
+def find_quarantined(session: Session, before: str | None, limit: int) -> list[QuarantinedResult]:
     """Return the texts kept from the models, newest first, starting behind the text `before`."""
     query = select(QuarantineRow).order_by(col(QuarantineRow.id).desc()).limit(limit)
     if before is not None:
         query = query.where(QuarantineRow.id < before)
-    return [_kept_from(row) for row in session.exec(query)]
+    return [_quarantined_from(row) for row in session.exec(query)]
 
 
-def find_quarantined_by_part(session: Session, part: str, limit: int) -> list[Kept]:
+def find_quarantined_by_part(session: Session, part: str, limit: int) -> list[QuarantinedResult]:
     """Return the texts whose id begins or ends with `part`, newest first."""
     id_ = col(QuarantineRow.id)
     begins = and_(id_ >= part, id_ < part + AFTER_EVERY_ID)
     ends = func.substr(id_, func.length(id_) - len(part) + 1) == part
     query = select(QuarantineRow).where(or_(begins, ends)).order_by(id_.desc()).limit(limit)
-    return [_kept_from(row) for row in session.exec(query)]
+    return [_quarantined_from(row) for row in session.exec(query)]
 
 
 def _entry_from(row: AuditRow) -> AuditEntry:
@@ -82,8 +82,8 @@ def _entry_from(row: AuditRow) -> AuditEntry:
     )
 
 
-def _kept_from(row: QuarantineRow) -> Kept:
-    return Kept(
+def _quarantined_from(row: QuarantineRow) -> QuarantinedResult:
+    return QuarantinedResult(
         id=row.id,
         run=row.run_id,
         routine=row.routine,

@@ -83,7 +83,7 @@ async def run_call(
     """
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
     if not context.permits(verdict):
-        instead = f"; {verdict.allowed}" if verdict.allowed else ""
+        instead = f"; {verdict.alternative}" if verdict.alternative else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next(

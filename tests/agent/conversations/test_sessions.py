@@ -80,7 +80,7 @@ async def test_turns_come_in_order_and_only_those_that_were_answered(chat):
     ]
 
 
-async def test_what_a_turn_had_read_of_strangers_taints_the_next_one(chat):
+async def test_untrusted_text_of_one_turn_taints_the_next_turn(chat):
     await chat.turn("read the web", "it says…", taint=Taint.TAINTED)
     now = await chat.turn("and now?", None)
     assert (await chat.sessions.history("s", now, None)).tainted
@@ -89,7 +89,7 @@ async def test_what_a_turn_had_read_of_strangers_taints_the_next_one(chat):
     assert not (await chat.sessions.history("s", clean, None)).tainted
 
 
-async def test_names_that_begin_alike_are_other_conversations(chat):
+async def test_session_names_with_a_common_prefix_are_separate_conversations(chat):
     await chat.turn("mine", "1", session="s")
     await chat.turn("not mine", "2", session="s2")
     await chat.turn("nor this", "3", session="s-")
@@ -97,7 +97,7 @@ async def test_names_that_begin_alike_are_other_conversations(chat):
     assert await chat.history(now) == [("user", "mine"), ("assistant", "1")]
 
 
-async def test_a_conversation_begun_anew_leaves_everything_behind(chat):
+async def test_reset_conversation_forgets_all_earlier_turns(chat):
     before = await chat.turn("old", "1")
     await chat.sessions.begin_anew("s", before.id)
     await chat.turn("new", "2")
@@ -120,7 +120,7 @@ async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat)
     assert await chat.history(now, model) == said, "the summary is kept; nobody is asked again"
 
 
-async def test_without_a_model_the_beginnings_stand_for_what_was_said(chat):
+async def test_summary_without_a_model_quotes_the_beginning_of_each_message(chat):
     for number in range(HISTORY // 2):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
@@ -129,7 +129,7 @@ async def test_without_a_model_the_beginnings_stand_for_what_was_said(chat):
     assert len(said) <= HISTORY
 
 
-async def test_a_model_that_fails_to_sum_up_costs_no_turn(chat):
+async def test_failed_summary_loses_no_turn(chat):
     for number in range(HISTORY // 2):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
@@ -137,7 +137,7 @@ async def test_a_model_that_fails_to_sum_up_costs_no_turn(chat):
     assert "question 0" in said[0][1]
 
 
-async def test_a_message_of_a_book_is_cut_and_that_is_said(chat):
+async def test_very_long_message_is_cut_with_a_note(chat):
     await chat.turn("x" * (LONGEST * 2), "short")
     now = await chat.turn("now", None)
     ((_, cut), _) = await chat.history(now)
@@ -147,14 +147,14 @@ async def test_a_message_of_a_book_is_cut_and_that_is_said(chat):
 @pytest.mark.parametrize(
     "answer", ["new", "", "3", "0", "1 or 2", "the first one", "-1", "1. because"]
 )
-async def test_whatever_is_not_a_number_of_a_run_means_something_new(chat, answer):
+async def test_answer_that_is_no_run_number_matches_no_run(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
     model = create_provider("scripted", replies=[answer])
     assert await find_run_of_message("hello", runs, model, "en") is None
 
 
 @pytest.mark.parametrize("answer", ["2", " 2.\n", "[2]"])
-async def test_the_number_of_a_run_is_that_run(chat, answer):
+async def test_answer_with_a_run_number_matches_that_run(chat, answer):
     runs = [await chat.turn("a", None), await chat.turn("b", None)]
     assert (
         await find_run_of_message(
@@ -164,7 +164,7 @@ async def test_the_number_of_a_run_is_that_run(chat, answer):
     )
 
 
-async def test_without_runs_or_a_model_nobody_is_asked(chat):
+async def test_no_match_without_runs_or_without_a_model(chat):
     model = create_provider("scripted", replies=["1"])
     assert await find_run_of_message("hello", [], model, "en") is None
     runs = [await chat.turn("a", None)]

@@ -25,7 +25,7 @@ from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
-from daemon.runs.events import Events
+from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
@@ -72,7 +72,7 @@ class ApprovalHarness(BareRunContext):
         self.scripts = folder / "scripts"
         self.config = SimpleNamespace(scripts_path=self.scripts)
         self.workspace.mkdir(exist_ok=True)
-        self.events, self.owner, self.zone = Events(), "test", "UTC"
+        self.events, self.owner, self.zone = EventBus(), "test", "UTC"
         self.sent: list[str] = []
         self.replies = list(replies)
         self.asked: list[Any] = []

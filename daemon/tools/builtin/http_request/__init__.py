@@ -157,7 +157,7 @@ class Web:
             "http_request", call, routine=context.routine, tainted=context.tainted
         )
         if not context.permits(verdict):
-            instead = f"; {verdict.allowed}" if verdict.allowed else ""
+            instead = f"; {verdict.alternative}" if verdict.alternative else ""
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
         if self._tls is None:
             self._tls = await asyncio.to_thread(trusted_context)
