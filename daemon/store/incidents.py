@@ -101,7 +101,7 @@ class IncidentRepository(Repository):
         return self._with_lasting(await self._db.query(query), limit)
 
     async def find_open(self, *, limit: int = 50) -> list[Incident]:
-        """Return the open incidents, the latest first, without SQLModel: for the daemon's status."""
+        """Return the open incidents, the latest first; for `status`, without SQLModel."""
         rest = "WHERE closed IS NULL ORDER BY seen DESC, id DESC LIMIT ?"
         incidents = await self._db.read(lambda connection: _found(connection, rest, (limit,)))
         return self._with_lasting(incidents, limit)

@@ -137,6 +137,7 @@ async def live():
     await journal.runs.get_last_by_routine()
     await journal.history.count()
     await journal.history.measure()
+    await journal.incidents.find_open()
     print("sqlmodel" in sys.modules, "sqlalchemy" in sys.modules)
     await journal.runs.find()
     print("sqlmodel" in sys.modules)
