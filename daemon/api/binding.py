@@ -157,9 +157,9 @@ def _describe_error(model: type[BaseModel], error: ErrorDetails, source: str) ->
 
 def _describe_expected(field: FieldInfo, error: ErrorDetails) -> str:
     if error["type"] in ("greater_than_equal", "less_than_equal"):
-        least = next(bound.ge for bound in field.metadata if isinstance(bound, Ge))
-        most = next(bound.le for bound in field.metadata if isinstance(bound, Le))
-        return f"a number from {least} to {most}"
+        minimum = next(bound.ge for bound in field.metadata if isinstance(bound, Ge))
+        maximum = next(bound.le for bound in field.metadata if isinstance(bound, Le))
+        return f"a number from {minimum} to {maximum}"
     kind = field.annotation
     if kind is int:
         return "a whole number"

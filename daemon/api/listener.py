@@ -42,8 +42,8 @@ class ListenerSocket:
         if self.ours is None:
             return
         with suppress(OSError):
-            found = self.path.lstat()
-            if (found.st_dev, found.st_ino) == self.ours:
+            status = self.path.lstat()
+            if (status.st_dev, status.st_ino) == self.ours:
                 self.path.unlink()
 
 
@@ -103,14 +103,14 @@ def share(path: Path, group: int, env: Mapping[str, str]) -> None:
     be.
     """
     folder = path.parent
-    found = folder.stat()
+    status = folder.stat()
     try:
         os.chown(path, -1, group)
         path.chmod(0o660)
-        if found.st_mode & 0o001 or (found.st_mode & 0o010 and found.st_gid == group):
+        if status.st_mode & 0o001 or (status.st_mode & 0o010 and status.st_gid == group):
             return
-        if found.st_mode & 0o010:  # another group goes in and out there: that of the other socket
-            folder.chmod(stat.S_IMODE(found.st_mode) | 0o001)
+        if status.st_mode & 0o010:  # another group goes in and out there: that of the other socket
+            folder.chmod(stat.S_IMODE(status.st_mode) | 0o001)
             return
         if os.fspath(folder) == env.get("XDG_RUNTIME_DIR"):
             problem = "no group can be let into $XDG_RUNTIME_DIR, which holds more than this socket"
@@ -148,22 +148,22 @@ def _bind(path: Path, called: str, mode: int) -> ListenerSocket:
         ) from error
     finally:
         os.umask(before)
-    made = path.lstat()
-    return ListenerSocket(socket=listener, path=path, ours=(made.st_dev, made.st_ino))
+    status = path.lstat()
+    return ListenerSocket(socket=listener, path=path, ours=(status.st_dev, status.st_ino))
 
 
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise ConfigError(
             _fault(folder, f"the socket's folder cannot be made: {error.strerror}")
         ) from error
-    if found.st_uid not in (os.geteuid(), 0):
-        problem = f"the socket's folder belongs to another user (uid {found.st_uid})"
+    if status.st_uid not in (os.geteuid(), 0):
+        problem = f"the socket's folder belongs to another user (uid {status.st_uid})"
         raise ConfigError(_fault(folder, problem, "name another path"))
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         problem = (
             "others may write to the socket's folder, and so put a socket of theirs in its place"
         )
@@ -172,7 +172,7 @@ def _make_folder(folder: Path) -> None:
                 folder,
                 problem,
                 f"chmod 700 {folder}",
-                found=f"mode {stat.S_IMODE(found.st_mode):04o}",
+                found=f"mode {stat.S_IMODE(status.st_mode):04o}",
             )
         )
 
@@ -180,10 +180,10 @@ def _make_folder(folder: Path) -> None:
 def _clear_away(path: Path, called: str) -> None:
     """Remove the socket file of a daemon that is gone; refuse whatever else stands there."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         problem = f"something that is not a socket is in the way of the {called}; it is left alone"
         raise ConfigError(_fault(path, problem, "move it, or name another path"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -198,8 +198,8 @@ def _clear_away(path: Path, called: str) -> None:
         raise ConfigError(
             _fault(path, f"the socket there cannot be asked who listens: {os.strerror(failed)}")
         )
-    if found.st_uid != os.geteuid():
-        problem = f"a dead socket of another user (uid {found.st_uid}) is in the way"
+    if status.st_uid != os.geteuid():
+        problem = f"a dead socket of another user (uid {status.st_uid}) is in the way"
         raise ConfigError(_fault(path, problem, "remove it, or name another path"))
     path.unlink()
     log.info("socket.stale_removed", path=str(path))

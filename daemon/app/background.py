@@ -1,7 +1,7 @@
 """The background tasks of a daemon and of a worker, by name.
 
-`tasks_from_start` and `tasks_once_ready` list all of them but those that belong to a server: the
-control socket, the webhook socket and the public port.
+`tasks_before_routines` and `tasks_after_ready` list all of them but those that belong to a server:
+the control socket, the webhook socket and the public port.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# Seconds until a task is begun again for which the machine had no room, or the database was away.
+# Seconds until a task is started again that the machine had no room for, or whose database did not
+# answer.
 RETRY_SECONDS = 10.0
-# Seconds: whoever waited for READY asks something now, and is answered before both processors are
-# busy.
+# Seconds: programs that waited for READY send their requests now, and get answers before the tasks
+# keep the processors busy.
 PAUSE_AFTER_READY = 0.1
-# Seconds after the start: a daemon that is stopped again at once need not be examined.
+# Seconds after the start: a daemon that is stopped again at once needs no doctor.
 EXAMINATION_DELAY = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundTask:
-    """A task that runs until the daemon stops, or until it is done."""
+    """A task that runs until the daemon stops, or until it has finished."""
 
     name: str
     run: Callable[[], Coroutine[Any, Any, None]]
@@ -66,7 +67,7 @@ class BackgroundTasks:
             task.cancel()
 
 
-def tasks_from_start(app: App) -> list[BackgroundTask]:
+def tasks_before_routines(app: App) -> list[BackgroundTask]:
     """Return the tasks that begin before the routines are read."""
     tasks = [BackgroundTask(name="watchdog", run=Notifier(app.installation.env).feed_watchdog)]
     if app.cluster:
@@ -78,16 +79,20 @@ def tasks_from_start(app: App) -> list[BackgroundTask]:
     return tasks
 
 
-def tasks_once_ready(app: App, reload_now: Callable[[], None]) -> list[BackgroundTask]:
-    """Return the tasks that wait until the process is ready. What they need is imported here: that
-    may fail before the first of them has begun, not after.
+def tasks_after_ready(app: App, reload_now: Callable[[], None]) -> list[BackgroundTask]:
+    """Return the tasks that wait until the process is ready.
+
+    Imports the modules that the tasks need, so that a failing import is raised before any of the
+    tasks has started.
     """
     tasks = [
         BackgroundTask(name="imports and tool descriptions", run=partial(_load_for_runs, app)),
         BackgroundTask(name="sandbox detection", run=app.tools.sandbox_detection.detect_early),
     ]
     if app.cluster:
-        tasks.append(BackgroundTask(name="loading of embeddings", run=partial(_load_meanings, app)))
+        tasks.append(
+            BackgroundTask(name="loading of embeddings", run=partial(_load_embeddings, app))
+        )
     if app.role == "worker":
         return tasks
     zone_watch = partial(watch_zone, reload_now, env=app.installation.env)
@@ -144,7 +149,7 @@ def maintenance_tasks(
 
 
 def _keep_of(config: Config) -> Keep:
-    """Return how long the journal keeps what."""
+    """Return how long the journal keeps runs, steps and reports, and its largest size."""
     from daemon.store.retention import Keep
 
     keep = config.keep
@@ -152,26 +157,27 @@ def _keep_of(config: Config) -> Keep:
     return Keep(runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes)
 
 
-async def start_late_tasks(
+async def start_tasks_after_ready(
     app: App, background: BackgroundTasks, reload_now: Callable[[], None]
 ) -> None:
-    """Start the tasks that wait until the daemon is ready; `reload_now` is called when the time
-    zone of the host has changed.
+    """Start the tasks that wait until the daemon is ready.
+
+    `reload_now` is called when the time zone of the host has changed.
     """
 
     async def start() -> None:
         background.start(
-            BackgroundTask(name=task.name, run=partial(retry_when_possible, task))
-            for task in tasks_once_ready(app, reload_now)
+            BackgroundTask(name=task.name, run=partial(run_with_retries, task))
+            for task in tasks_after_ready(app, reload_now)
         )
 
     await asyncio.sleep(PAUSE_AFTER_READY)
-    await retry_when_possible(BackgroundTask(name="start of the late tasks", run=start))
+    await run_with_retries(BackgroundTask(name="start of the tasks after READY", run=start))
 
 
-async def retry_when_possible(task: BackgroundTask) -> None:
-    """Run a task, and again from its beginning where the machine had no room for it: files,
-    processes, the disk.
+async def run_with_retries(task: BackgroundTask) -> None:
+    """Run a task; start it again after RETRY_SECONDS while the machine lacks files, processes or
+    disk space for it (OSError, StoreFull).
     """
     was_logged = False
     while True:
@@ -180,8 +186,8 @@ async def retry_when_possible(task: BackgroundTask) -> None:
         except (OSError, StoreFull) as error:
             if not was_logged:
                 log.warning(
-                    "chore.retry_scheduled",
-                    chore=task.name,
+                    "background_task.retry_scheduled",
+                    task=task.name,
                     detail=str(error),
                     seconds=RETRY_SECONDS,
                 )
@@ -205,8 +211,8 @@ def import_for_runs() -> None:
     import daemon.runs.run  # noqa: F401
 
 
-async def _load_meanings(app: App) -> None:
-    """Load the embeddings: one process of the cluster makes them, and each is asked."""
+async def _load_embeddings(app: App) -> None:
+    """Load the embeddings, which one process of the cluster makes and each process searches."""
     memory = app.store.memory
     while memory.embedding_index:
         try:
@@ -218,10 +224,10 @@ async def _load_meanings(app: App) -> None:
 
 
 async def _examine_installation(app: App) -> None:
-    """Run `agentd doctor` once and log what is wrong: whoever reads the log need not have asked.
+    """Run `agentd doctor` once, and log each check that is not ok.
 
-    It runs in a process of its own, as the daemon may never need what it imports, and some seconds
-    after the start, as others want the processor then.
+    The doctor runs in a process of its own, as the daemon may never need what it imports, and some
+    seconds after the start, as the tasks above use the processor until then.
     """
     await asyncio.sleep(EXAMINATION_DELAY)
     process = await asyncio.create_subprocess_exec(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.app.background import maintenance_tasks, retry_when_possible
+from daemon.app.background import maintenance_tasks, run_with_retries
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
@@ -72,7 +72,7 @@ class ClusterMember:
         )
         return [
             ("outbox", self.delivery.outbox.run()),
-            *((task.name, retry_when_possible(task)) for task in tasks),
+            *((task.name, run_with_retries(task)) for task in tasks),
         ]
 
     def handle_moved_waits(self) -> None:

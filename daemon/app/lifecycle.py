@@ -19,9 +19,9 @@ from daemon.app.api_context import api_context
 from daemon.app.background import (
     BackgroundTask,
     BackgroundTasks,
-    start_late_tasks,
-    tasks_from_start,
-    tasks_once_ready,
+    start_tasks_after_ready,
+    tasks_after_ready,
+    tasks_before_routines,
 )
 from daemon.app.definition_watcher import DefinitionWatcher
 from daemon.app.parts import App
@@ -75,7 +75,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         background = BackgroundTasks(app.tasks)
         if app.cluster:
             await app.cluster.prepare()
-        background.start(tasks_from_start(app))
+        background.start(tasks_before_routines(app))
         await app.store.memory.seed(
             memory_seeds(app.installation, config, app.store.database, app.tools.registry)
         )
@@ -101,8 +101,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         watcher.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
         notifier.send("READY=1", f"STATUS={len(engine.routines)} routines")
-        late_tasks = partial(start_late_tasks, app, background, watcher.reload_now)
-        background.start([BackgroundTask(name="start of the late tasks", run=late_tasks)])
+        start_tasks = partial(start_tasks_after_ready, app, background, watcher.reload_now)
+        background.start([BackgroundTask(name="start of the tasks after READY", run=start_tasks)])
         if app.cluster:
             app.cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
         await announce(app)
@@ -141,7 +141,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         watcher.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
         background = BackgroundTasks(app.tasks)
-        background.start([*tasks_from_start(app), *tasks_once_ready(app, watcher.reload_now)])
+        background.start([*tasks_before_routines(app), *tasks_after_ready(app, watcher.reload_now)])
         await cluster.heartbeat.has_beaten.wait()
         cluster.take_runs(loaded.routines.values(), app.scheduling.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")

@@ -13,7 +13,7 @@ from functools import cache
 from typing import ClassVar, TypeAlias
 
 from daemon.injection import plain
-from daemon.injection.marks import marked
+from daemon.injection.marks import replace_frames
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, RuleMatch, RuleSet, load_rules, match_rules
 
@@ -132,20 +132,22 @@ _DISGUISED = 4  # extra points for a disguised text: nobody disguises what is ha
 
 
 def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
-    """Return the points of the worst window of a reading, and what they mean; `beyond` were found
-    without it.
+    """Return the points of the worst window of a reading, and the finding that they amount to.
+
+    `beyond` are the points of earlier readings: only a reading that exceeds them gets the extra
+    points of a disguise.
     """
-    prose, matches = find_matches(reading)
+    text, matches = find_matches(reading)
     if not matches:
         return 0, Pass()
     matches = _drop_repetitions(sorted(matches))
     most_points, names, excerpt_start = 0, [""], 0
     for first, start in enumerate(matches):
         best: dict[str, int] = {}
-        for hit in matches[first:]:
-            if hit.offset - start.offset > _WINDOW:
+        for match in matches[first:]:
+            if match.offset - start.offset > _WINDOW:
                 break
-            best[hit.sign] = max(best.get(hit.sign, 0), hit.points)
+            best[match.sign] = max(best.get(match.sign, 0), match.points)
         if sum(best.values()) > most_points:
             most_points, names, excerpt_start = (
                 sum(best.values()),
@@ -154,73 +156,84 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
             )
     if reading.how and most_points >= max(WARN, beyond + 1):
         most_points += _DISGUISED
-    kind = (
-        Block
-        if most_points >= BLOCK
-        else Review
-        if most_points >= REVIEW
-        else Warn
-        if most_points >= WARN
-        else Pass
-    )
-    if kind is Pass:
+    kind: type[InjectionFinding]
+    if most_points >= BLOCK:
+        kind = Block
+    elif most_points >= REVIEW:
+        kind = Review
+    elif most_points >= WARN:
+        kind = Warn
+    else:
         return most_points, Pass()
     disguise = f" ({reading.how})" if reading.how else ""
     return most_points, kind(
-        ", ".join(names) + disguise, prose[max(0, excerpt_start - 20) : excerpt_start + 200].strip()
+        ", ".join(names) + disguise, text[max(0, excerpt_start - 20) : excerpt_start + 200].strip()
     )
 
 
 def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
-    """Leave out what says the same a few words on; a text of nothing else would take long to
-    judge.
+    """Drop a match that has the sign and points of one less than _NEAR characters before it.
+
+    `matches` are in the order of their offsets. Without this, a text that repeats one phrase would
+    take quadratic time to score.
     """
-    thinned: list[RuleMatch] = []
-    last_places: dict[tuple[str, int], int] = {}
-    for hit in matches:
-        if hit.offset - last_places.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
-            thinned.append(hit)
-            last_places[hit.sign, hit.points] = hit.offset
-    return thinned
+    distinct_matches: list[RuleMatch] = []
+    last_offsets: dict[tuple[str, int], int] = {}
+    for match in matches:
+        if match.offset - last_offsets.get((match.sign, match.points), -_NEAR) >= _NEAR:
+            distinct_matches.append(match)
+            last_offsets[match.sign, match.points] = match.offset
+    return distinct_matches
 
 
 def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
-    """Return a reading as prose, if any sign could stand in it, and where rules match."""
+    """Match the rules of all languages against a reading.
+
+    Returns (normalized text, matches): the text is the reading with single blanks and no
+    punctuation but that between clauses, as the rules of words see it. Returns ("", []) if no rule
+    can match, which holds for most texts. Matches are in no order.
+    """
     text = reading.text
     words = frozenset(plain.words_of(text)) if reading.words is None else reading.words
-    framed = marked(text, words)
-    bare = plain.unquoted(framed)
-    if framed is not text or "'" in text:
-        words = frozenset(plain.words_of(bare))
-    possible = _word_rules().possible(words)
-    if not possible and not _may_have_pieces(bare):
-        return "", []  # as of most texts
-    prose = plain.prose_of(framed)
-    matches = list(match_rules(possible, prose, words))
-    if _may_have_pieces(prose):
-        for view in (prose, framed):  # prose has no vowel signs of Thai and Hindi
-            pieces = _piece_rules().pieces_in(view)
-            if in_pieces := list(match_rules(_piece_rules().possible(pieces), view, pieces)):
-                matches += in_pieces
+    labelled_text = replace_frames(text, words)
+    unquoted_text = plain.unquoted(labelled_text)
+    if labelled_text is not text or "'" in text:
+        words = frozenset(plain.words_of(unquoted_text))
+    candidate_rules = _word_rules().possible(words)
+    if not candidate_rules and not _may_match_substring_rules(unquoted_text):
+        return "", []
+    normalized_text = plain.prose_of(labelled_text)
+    matches = list(match_rules(candidate_rules, normalized_text, words))
+    if _may_match_substring_rules(normalized_text):
+        # the normalized text has lost the vowel signs of Thai and Hindi, so try with them too
+        for candidate_text in (normalized_text, labelled_text):
+            substring_matches = _match_substrings(_substring_rules(), candidate_text)
+            if substring_matches:
+                matches += substring_matches
                 break
-    if not prose.isascii() and _CHINESE.search(plain.foreign(prose)):
-        simplified = framed.translate(_simplification_table())
-        pieces = _chinese_rules().pieces_in(simplified)
-        matches += match_rules(_chinese_rules().possible(pieces), simplified, pieces)
-    return prose, matches
+    if not normalized_text.isascii() and _CHINESE.search(plain.foreign(normalized_text)):
+        simplified_text = labelled_text.translate(_simplification_table())
+        matches += _match_substrings(_chinese_rules(), simplified_text)
+    return normalized_text, matches
+
+
+def _match_substrings(rules: RuleSet, text: str) -> list[RuleMatch]:
+    """Match rules of languages whose anchors are parts of words, or stand without blanks."""
+    anchors = rules.pieces_in(text)
+    return list(match_rules(rules.possible(anchors), text, anchors))
 
 
 def rules_in(text: str) -> set[str]:
     """Return the ids of the rules that match a text as it stands, each disguise taken off."""
-    return {hit.rule for reading in readings(text) for hit in find_matches(reading)[1]}
+    return {match.rule for reading in readings(text) for match in find_matches(reading)[1]}
 
 
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-def _may_have_pieces(text: str) -> bool:
-    """Tell whether a text may be in one of the languages of pieces.toml: only Turkish is written in
-    ASCII.
+def _may_match_substring_rules(text: str) -> bool:
+    """Tell whether a text may be in one of the languages of pieces.toml, of which only Turkish can
+    be written in ASCII.
     """
     return not text.isascii() or "talimat" in text
 
@@ -231,7 +244,7 @@ def _word_rules() -> RuleSet:
 
 
 @cache
-def _piece_rules() -> RuleSet:
+def _substring_rules() -> RuleSet:
     return RuleSet(load_rules("pieces").rules)
 
 

@@ -36,13 +36,13 @@ class Frame:
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def spans(self, text: str, places: WordOffsets, present: Set[str]) -> list[tuple[int, int]]:
+    def spans(self, text: str, offsets: WordOffsets, present: Set[str]) -> list[tuple[int, int]]:
         """Return where it stands in a text that holds these words."""
         if self.needs not in text:
             return []
         spans = {
             match.span()
-            for begin, end in places.around(self.anchors & present, self.back, self.ahead)
+            for begin, end in offsets.around(self.anchors & present, self.back, self.ahead)
             for match in self.pattern.finditer(text, begin, end)
         }
         return sorted(spans)
@@ -66,21 +66,22 @@ def _anchors() -> frozenset[str]:
     return frozenset[str]().union(*(frame.anchors for frame in load_frames()))
 
 
-def marked(text: str, present: Set[str]) -> str:
-    """Return folded text, which holds these words, with the frames of other voices as words; itself
-    if it has none.
+def replace_frames(text: str, present: Set[str]) -> str:
+    """Replace each frame in a folded text by the word that the rules know it by.
+
+    `present` are the words of the text. Returns the same object if the text has no frame.
     """
     if _anchors().isdisjoint(present):
         return text
-    places = WordOffsets(text)
+    offsets = WordOffsets(text)
     for frame in load_frames():
-        if not frame.anchors.isdisjoint(present) and (spans := frame.spans(text, places, present)):
-            text = _replaced(text, spans, f" {frame.word} ")
-            places = WordOffsets(text)
+        if not frame.anchors.isdisjoint(present) and (spans := frame.spans(text, offsets, present)):
+            text = _replace_spans(text, spans, f" {frame.word} ")
+            offsets = WordOffsets(text)
     return text
 
 
-def _replaced(text: str, spans: list[tuple[int, int]], by: str) -> str:
+def _replace_spans(text: str, spans: list[tuple[int, int]], by: str) -> str:
     pieces: list[str] = []
     at = 0
     for begin, end in spans:

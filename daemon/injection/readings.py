@@ -64,11 +64,11 @@ def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[
         _words("VOCABULARY").intersection(plain.words_of(bare))
     ) >= 2:
         yield Reading(bare)
-    if apart := _apart("".join(pieces), present):
-        yield Reading(apart, "with blanks out of place")
+    if rejoined := _join_split_words("".join(pieces), present):
+        yield Reading(rejoined, "with blanks out of place")
 
 
-def _apart(spelt: str, present: Set[str]) -> str:
+def _join_split_words(spelt: str, present: Set[str]) -> str:
     """Return our words as they stand around the first of them that is there only when all blanks
     are left out.
     """
@@ -117,17 +117,17 @@ def _exchanged(text: str, meanings: Mapping[str, str]) -> str:
 
 
 def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
-    ways = _ciphered()
-    counted: dict[str, int] = {}
+    ciphers = _ciphered()
+    word_counts: dict[str, int] = {}
     for word in coded:
-        counted[ways[word]] = counted.get(ways[word], 0) + 1
-    for way in [way for way, count in counted.items() if count >= 2]:
-        if way == "reversed":
+        word_counts[ciphers[word]] = word_counts.get(ciphers[word], 0) + 1
+    for cipher in [cipher for cipher, count in word_counts.items() if count >= 2]:
+        if cipher == "reversed":
             yield Reading(text[::-1], "backwards")
             yield Reading(" ".join(word[::-1] for word in plain.words_of(text)), "backwards")
         else:
             yield Reading(
-                plain.mirrored(text) if way == "mirrored" else plain.rotated(text, int(way)),
+                plain.mirrored(text) if cipher == "mirrored" else plain.rotated(text, int(cipher)),
                 "in a cipher",
             )
 

@@ -330,10 +330,11 @@ class WordOffsets:
             yield begin, end
 
     def _of(self, word: str) -> list[int]:
-        if (places := self._offsets.get(word)) is None:
-            places = self._offsets[word] = []
-            at = self._text.find(word)
-            while at >= 0:
-                places.append(at)
-                at = self._text.find(word, at + len(word))
-        return places
+        offsets = self._offsets.get(word)
+        if offsets is None:
+            offsets = self._offsets[word] = []
+            offset = self._text.find(word)
+            while offset >= 0:
+                offsets.append(offset)
+                offset = self._text.find(word, offset + len(word))
+        return offsets

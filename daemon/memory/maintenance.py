@@ -43,12 +43,12 @@ class MemoryMaintenance:
     async def _index(self) -> None:
         while True:
             await self._memory.memory_store.is_incomplete.wait()
-            await self._run_chore("index", self._memory.refresh)
+            await self._run_task("index", self._memory.refresh)
 
     async def _daily(self) -> None:
         while True:
-            await self._run_chore("examination", self._examine)
-            await self._run_chore("retention", self.retain)
+            await self._run_task("examination", self._examine)
+            await self._run_task("retention", self.retain)
             await asyncio.sleep(DAY)
 
     async def _examine(self) -> None:
@@ -68,7 +68,7 @@ class MemoryMaintenance:
         assert embedding_index is not None  # noqa: S101  run() has checked
         while True:
             change_event.clear()
-            await self._run_chore("embedding", self._backfill)
+            await self._run_task("embedding", self._backfill)
             if pause := embedding_index.seconds_paused:
                 await asyncio.sleep(pause)
             else:
@@ -81,11 +81,11 @@ class MemoryMaintenance:
         except EmbedderFailed:
             return  # logged by the embedding index, which has paused the embedder
 
-    async def _run_chore(self, chore: str, action: Callable[[], Awaitable[None]]) -> None:
+    async def _run_task(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
         try:
             await action()
         except Exception:
-            log.exception("memory.chore_failed", chore=chore)
+            log.exception("memory.maintenance_failed", task=name)
             # a failure that comes back at once must not be logged thousands of times a second
             await asyncio.sleep(1.0)
 

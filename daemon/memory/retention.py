@@ -8,7 +8,7 @@ so that no transaction blocks the journal for long.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,7 +30,10 @@ REASONING = (SegmentType.REASONING,)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """How long each class of texts stays; None: for ever."""
+    """How long texts stay, counted from the end of their run or the last change of the item.
+
+    None means for ever.
+    """
 
     tools: timedelta | None = None
     reasoning: timedelta | None = None
@@ -40,7 +43,10 @@ class Retention:
 
 
 def apply_retention(connection: Connection, retention: Retention, now: datetime) -> bool:
-    """Handle one batch of what is older than the retention allows; True if nothing is left."""
+    """Delete or shorten one batch of texts that are older than the retention allows.
+
+    Returns True if nothing is left to do. Call it in one write transaction, with an aware `now`.
+    """
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),
@@ -53,13 +59,18 @@ def apply_retention(connection: Connection, retention: Retention, now: datetime)
         connection, to_microseconds(now - retention.runs)
     ):
         return False
-    return all(
-        duration is None or _cut_some(connection, types, to_microseconds(now - duration))
-        for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning))
-    )
+    for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning)):
+        if duration is not None and not _shorten_runs(
+            connection, types, to_microseconds(now - duration)
+        ):
+            return False
+    return True
 
 
 def _drop_items(connection: Connection, category: str, before: int) -> bool:
+    """Delete a batch of unpinned items of a category that last changed before `before`
+    (microseconds). Returns True if none is left.
+    """
     expired = rows.items_in(
         connection,
         "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?",
@@ -71,6 +82,9 @@ def _drop_items(connection: Connection, category: str, before: int) -> bool:
 
 
 def _drop_runs(connection: Connection, before: int) -> bool:
+    """Delete a batch of runs from memory that ended before `before` (microseconds). Returns True if
+    none is left.
+    """
     expired = connection.execute(
         "SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH)
     )
@@ -80,16 +94,15 @@ def _drop_runs(connection: Connection, before: int) -> bool:
     return len(run_ids) < _BATCH
 
 
-def _cut_some(connection: Connection, types: Collection[SegmentType], before: int) -> bool:
-    """Cut texts of these types to HEAD characters, in the next batch of runs that ended before.
-
-    True if no such run is left.
+def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: int) -> bool:
+    """Shorten the texts of these types to HEAD characters, in the next batch of runs that ended
+    before `before` (microseconds). Returns True if no such run is left.
     """
-    progress = _progress(connection)
-    class_key = types[0] if isinstance(types, tuple) else ""
+    progress = _load_progress(connection)
+    progress_key = types[0]
     runs = connection.execute(
         "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
-        (progress.get(class_key, 0), _BATCH),
+        (progress.get(progress_key, 0), _BATCH),
     ).fetchall()
     expired = []
     for run, ended in runs:
@@ -110,19 +123,19 @@ def _cut_some(connection: Connection, types: Collection[SegmentType], before: in
     if expired:
         connection.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (_STATE, json.dumps({**progress, class_key: expired[-1]})),
+            (_STATE, json.dumps({**progress, progress_key: expired[-1]})),
         )
     return len(expired) < _BATCH
 
 
-def _progress(connection: Connection) -> Mapping[str, int]:
-    """Return the last run that was handled, by class of texts."""
+def _load_progress(connection: Connection) -> Mapping[str, int]:
+    """Return the id of the last run whose texts were shortened, by the first type of its class."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     return json.loads(row[0]) if row else {}
 
 
 def cut_down(connection: Connection, run: int, ids: Collection[int]) -> None:
-    """Cut these texts of a run to HEAD characters, and index them again."""
+    """Shorten these segments of a run to HEAD characters, and index them again."""
     indexed_ids = [
         id_
         for (id_,) in connection.execute(

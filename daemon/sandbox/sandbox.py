@@ -109,7 +109,7 @@ class Sandbox:
         if syscalls.landlock_version() < confine.OLDEST_LANDLOCK:
             return {}
         never = [name for name in confine.NEVER if name != "open_by_handle_at"]
-        places = [
+        path_rights = [
             *((path, confine.RUN) for path in system_folders()),
             *((path, confine.READ) for path in OF_THE_MACHINE),
         ]
@@ -117,7 +117,7 @@ class Sandbox:
             "filter": confine.filter_program(
                 (*never, *confine.METADATA), idle=confine.TIMES, families=(_UNIX, _NETLINK)
             ),
-            "places": [*places, *((path, confine.DEVICE) for path in DEVICES)],
+            "places": [*path_rights, *((path, confine.DEVICE) for path in DEVICES)],
         }
 
     @staticmethod

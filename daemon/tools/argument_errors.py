@@ -45,10 +45,14 @@ def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[s
     """Put every fault of a validation into words; the branches of a union make one fault
     together.
     """
-    places: dict[str, list[ErrorDetails]] = {}
+    errors_by_location: dict[str, list[ErrorDetails]] = {}
     for error_details in error.errors(include_url=False, include_context=False):
-        places.setdefault(_location_of(error_details, arguments), []).append(error_details)
-    return [_describe_errors(location, group, schema) for location, group in places.items()]
+        errors_by_location.setdefault(_location_of(error_details, arguments), []).append(
+            error_details
+        )
+    return [
+        _describe_errors(location, group, schema) for location, group in errors_by_location.items()
+    ]
 
 
 def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
@@ -73,9 +77,9 @@ def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     return faults
 
 
-def unknown(key: str, known: Iterable[str]) -> str:
+def unknown(key: str, parameters: Iterable[str]) -> str:
     """Say that an argument does not exist, and which one was probably meant."""
-    names = list(known)
+    names = list(parameters)
     if similar_names := get_close_matches(key, names, n=1):
         return f"`{key}` is not an argument, did you mean `{similar_names[0]}`?"
     if not names:

@@ -61,14 +61,14 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
                     hint=hint,
                 )
             )
-    known = (
+    entry_points = (
         {entry_point.name: entry_point for entry_point in _installed()}
         if config.tools.packages
         else {}
     )
     for index, name in enumerate(config.tools.packages):
         key = f"tools.packages[{index}]"
-        if name not in known:
+        if name not in entry_points:
             problem = f"no installed package has the entry point {GROUP}:{name}"
             faults.append(
                 Fault(
@@ -76,12 +76,12 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
                     key=key,
                     found=name,
                     problem=problem,
-                    hint=did_you_mean(name, known),
+                    hint=did_you_mean(name, entry_points),
                 )
             )
             continue
         try:
-            _register(registry, known[name].load())
+            _register(registry, entry_points[name].load())
             note(name)
         except Exception as error:  # noqa: BLE001  likewise
             faults.append(_fault(config, key, name, error))

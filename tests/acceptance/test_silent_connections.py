@@ -94,7 +94,7 @@ async def test_a_daemon_without_any_descriptor_goes_on_when_there_is_one(home):
         client.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         await home.logged("library.spoke", logger="asyncio")
         # what it does once it is up, such as to look at itself, cannot be done now
-        [put_off] = await home.logged("chore.retry_scheduled")
+        [put_off] = await home.logged("background_task.retry_scheduled")
         assert "Too many open files" in put_off["detail"]
         resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
         client.settimeout(30)

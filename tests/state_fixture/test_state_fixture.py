@@ -238,7 +238,7 @@ async def check_audit(box: Installation) -> None:
 
 
 @mounted
-async def test_what_waited_goes_on_and_all_else_is_told_as_before(
+async def test_what_waited_goes_on_and_all_else_is_shown_as_before(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
     box = open_fixture(kind, folder, database, mounted=True)

@@ -19,7 +19,7 @@ from daemon.app.doctor.confinement import Confinement, check_sandbox
 from daemon.app.doctor.rights import Holding
 from daemon.app.doctor.upkeep import InstallationState
 from daemon.app.doctor.upkeep import rows as upkeep_rows
-from daemon.app.doctor.vendors import VendorFacts
+from daemon.app.doctor.vendors import VendorAnswer
 from daemon.errors import Fault
 
 OLDEST_PYTHON = (3, 11)
@@ -50,7 +50,7 @@ class ProviderFacts:
     """
     fault: str = ""
     """Why there is no key."""
-    vendor: VendorFacts | None = None
+    vendor: VendorAnswer | None = None
     """What its vendor says, if it was asked."""
 
 
@@ -217,7 +217,7 @@ def check_providers(survey: Survey) -> Iterator[Check]:
             yield from _check_vendor(provider, provider.vendor, survey.now.date())
 
 
-def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> Iterator[Check]:
+def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) -> Iterator[Check]:
     """Judge what the vendor of a model says of it."""
     name, model = f"vendor of {provider.name}", provider.model or ""
     if vendor.fault:
@@ -229,10 +229,10 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> 
         yield Check(
             name=name, state="warn" if vendor.transient else "fail", found=vendor.fault, fix=fix
         )
-    elif not vendor.known:
+    elif not vendor.models:
         yield Check(name=name, state="ok", found="answers, and lists no models")
-    elif not _is_listed(model, vendor.known):
-        near = get_close_matches(model, vendor.known, 3) or sorted(vendor.known)[:5]
+    elif not _is_listed(model, vendor.models):
+        near = get_close_matches(model, vendor.models, 3) or sorted(vendor.models)[:5]
         fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
         yield Check(
             name=name,

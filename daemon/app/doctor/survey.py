@@ -19,7 +19,7 @@ from daemon.app.doctor.checks import ProviderFacts, Survey
 from daemon.app.doctor.confinement import Confinement, confinement
 from daemon.app.doctor.rights import holdings
 from daemon.app.doctor.upkeep import look
-from daemon.app.doctor.vendors import ask as ask_vendors
+from daemon.app.doctor.vendors import ask_vendors
 from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
 from daemon.store.lock import NETWORK, filesystem

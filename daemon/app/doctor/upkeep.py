@@ -65,19 +65,19 @@ def look(
 ) -> InstallationState:
     """Return what there is to see."""
     home = user_home()
-    places = [
+    unit_files = [
         (home / ".config/systemd/user/agentd.service", True),
         (root / "etc/systemd/system/agentd.service", False),
         (root / "usr/lib/systemd/system/agentd.service", False),
     ]
-    unit, ours = next(((path, mine) for path, mine in places if path.is_file()), (None, False))
-    found = (
+    unit, ours = next(((path, mine) for path, mine in unit_files if path.is_file()), (None, False))
+    exec_start = (
         re.search(r'^ExecStart=("[^"]+"|\S+)', unit.read_text("utf-8", "replace"), re.MULTILINE)
         if unit
         else None
     )
     urls = _target_urls(config, env) if config else {}
-    command = found[1].strip('"').replace("%h", str(home)) if found else ""
+    command = exec_start[1].strip('"').replace("%h", str(home)) if exec_start else ""
     user = env.get("USER") or home.name
     return InstallationState(
         systemd=(root / "run/systemd/system").is_dir(),

@@ -1,5 +1,5 @@
-"""Ask the vendors in use which models they have: whether the key is good, the model there, and for
-how long.
+"""Ask the vendors in use for their models: it shows whether the API key is valid, whether the model
+exists, and when it retires.
 """
 
 from __future__ import annotations
@@ -16,33 +16,40 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.providers import LLMProvider
 
-# A doctor who makes people wait is not asked again.
+# Seconds per vendor: `agentd doctor` answers while a person waits.
 _TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VendorFacts:
-    """What a vendor said of its models."""
+class VendorAnswer:
+    """What a vendor answered when asked for its models."""
 
     fault: str = ""
-    """Why it said nothing."""
+    """Why there is no answer; empty if there is one."""
     transient: bool = False
-    """The fault may pass by itself."""
-    known: tuple[str, ...] = ()
-    """The models it has; empty if it does not tell."""
+    """Whether the fault may pass by itself."""
+    models: tuple[str, ...] = ()
+    """The names of its models; empty if it lists none."""
     lifecycle: str = ""
+    """Of the model in use: `deprecated`, `retired`, …; empty if the vendor does not say."""
     retires: date | None = None
-    """Of the model in use."""
+    """The day on which the model in use retires; None if the vendor does not say."""
 
 
-def ask(config: Config, env: Mapping[str, str], names: Collection[str]) -> dict[str, VendorFacts]:
-    """Ask the vendors of these providers, all at once; to be called outside of an event loop."""
-    return asyncio.run(_ask(config, env, names))
-
-
-async def _ask(
+def ask_vendors(
     config: Config, env: Mapping[str, str], names: Collection[str]
-) -> dict[str, VendorFacts]:
+) -> dict[str, VendorAnswer]:
+    """Ask the vendors of the providers `names` at once, and return their answers by provider.
+
+    A provider without a usable key or configuration is left out. Runs an event loop of its own, so
+    call it outside of one.
+    """
+    return asyncio.run(_ask_all(config, env, names))
+
+
+async def _ask_all(
+    config: Config, env: Mapping[str, str], names: Collection[str]
+) -> dict[str, VendorAnswer]:
     from daemon.providers import create_provider
 
     providers = {}
@@ -55,22 +62,22 @@ async def _ask(
             providers[name] = create_provider(settings.kind, name=name, api_key=secret, **options)
         except ConfigError:
             continue  # check_providers reports it
-    facts = await asyncio.gather(*(_facts(provider) for provider in providers.values()))
-    return dict(zip(providers, facts, strict=True))
+    answers = await asyncio.gather(*(_ask(provider) for provider in providers.values()))
+    return dict(zip(providers, answers, strict=True))
 
 
-async def _facts(provider: LLMProvider) -> VendorFacts:
+async def _ask(provider: LLMProvider) -> VendorAnswer:
     from daemon.errors import Retryable
 
     try:
         models = await provider.list_models()
     except ProviderError as error:
-        return VendorFacts(fault=str(error), transient=isinstance(error, Retryable))
+        return VendorAnswer(fault=str(error), transient=isinstance(error, Retryable))
     finally:
         await provider.close()
-    own = next((model for model in models if model.name == provider.model_name), None)
-    return VendorFacts(
-        known=tuple(model.name for model in models),
-        lifecycle=own.lifecycle if own else "",
-        retires=own.retires if own else None,
+    own_model = next((model for model in models if model.name == provider.model_name), None)
+    return VendorAnswer(
+        models=tuple(model.name for model in models),
+        lifecycle=own_model.lifecycle if own_model else "",
+        retires=own_model.retires if own_model else None,
     )

@@ -35,9 +35,9 @@ class Recorded:
 
     @property
     def subject(self) -> str:
-        """What it acts upon, in a few words."""
-        named = (self.arguments.get(key) for key in ("command", "path", "url", "name", "query"))
-        return next((each for each in named if isinstance(each, str)), "")
+        """The command, path, URL, name or query of the call; empty if it has none."""
+        values = (self.arguments.get(key) for key in ("command", "path", "url", "name", "query"))
+        return next((value for value in values if isinstance(value, str)), "")
 
 
 def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") -> list[Recorded]:

@@ -170,14 +170,14 @@ def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str
 
 
 def _entries(folder: int) -> list[Json]:
-    found: list[Json] = []
+    listing: list[Json] = []
     with os.scandir(folder) as entries:
         names = sorted(entries, key=lambda entry: entry.name)
     for entry in names[:_MOST_NAMES]:
         with suppress(FileNotFoundError):  # gone since the folder was read
             status = entry.stat(follow_symlinks=False)
             modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-            found.append(
+            listing.append(
                 {
                     "name": entry.name,
                     "kind": _kind(status.st_mode),
@@ -186,7 +186,7 @@ def _entries(folder: int) -> list[Json]:
                 }
             )
     if len(names) > _MOST_NAMES:
-        found.append(
+        listing.append(
             {
                 "name": f"… and {len(names) - _MOST_NAMES} more",
                 "kind": "",
@@ -194,7 +194,7 @@ def _entries(folder: int) -> list[Json]:
                 "modified": "",
             }
         )
-    return found
+    return listing
 
 
 def _kind(mode: int) -> str:

@@ -82,12 +82,12 @@ def repositories(policy: Policy) -> Iterator[str]:
     them.
     """
     reach = policy.reach
-    found = {
+    paths = {
         os.path.realpath(path): None
         for root in (reach.workspace, *reach.readable)
         for path in _beneath(root)
     }
-    for path in found:
+    for path in paths:
         yield "." if path == reach.workspace else path.removeprefix(f"{reach.workspace}/")
 
 

@@ -68,13 +68,15 @@ def register(
             )
         earlier_steps = await runs.get_steps(context.run)
         earlier_items = collect_items(earlier_steps, key_field, before=context.call)
-        known = {item.digest for item in earlier_items.sightings} if earlier_items else set()
+        reported_digests = (
+            {item.digest for item in earlier_items.sightings} if earlier_items else set()
+        )
         digests = [digest_of(key) for key in keys]
-        known |= await seen_items.find_known(context.routine.rpartition("/")[2], digests)
+        reported_digests |= await seen_items.find_known(context.routine.rpartition("/")[2], digests)
         new_indexes = []
         for index, digest in enumerate(digests):
-            if digest not in known:
-                known.add(digest)
+            if digest not in reported_digests:
+                reported_digests.add(digest)
                 new_indexes.append(index)
         return {
             "items": len(items),

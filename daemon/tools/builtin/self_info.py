@@ -40,12 +40,12 @@ class SelfInfo:
             "routine": context.routine.rpartition("/")[2],
             **self._routine(context.routine),
         }
-        known = {"you": you, **self._daemon()}
-        unknown = [part for part in parts or () if part not in known]
+        values = {"you": you, **self._daemon()}
+        unknown = [part for part in parts or () if part not in values]
         if unknown:
-            msg = f"no such part: {', '.join(unknown)}; there are {', '.join(known)}"
+            msg = f"no such part: {', '.join(unknown)}; there are {', '.join(values)}"
             raise ToolFailed(msg)
-        return {part: known[part] for part in known if parts is None or part in parts}
+        return {part: values[part] for part in values if parts is None or part in parts}
 
 
 def register(

@@ -38,7 +38,7 @@ class Servers:
             for name, config in configs.items()
         }
         self._configs, self._registry = configs, registry
-        self._known: set[str] = set()
+        self._known_servers: set[str] = set()
         self._looking = asyncio.Lock()
 
     async def ready(self, patterns: Iterable[str]) -> None:
@@ -50,13 +50,13 @@ class Servers:
         required_servers = {
             pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern
         } & set(self._servers)
-        if required_servers <= self._known:
+        if required_servers <= self._known_servers:
             return
         async with self._looking:
             await asyncio.gather(
                 *(
                     self._update_tools(self._servers[name])
-                    for name in required_servers - self._known
+                    for name in required_servers - self._known_servers
                 )
             )
 
@@ -73,7 +73,7 @@ class Servers:
             return
         for tool in tools:
             self._register(server, tool)
-        self._known.add(server.name)
+        self._known_servers.add(server.name)
         log.info("mcp.listed", server=server.name, tools=len(tools))
 
     def _register(self, server: McpServer, tool: McpTool) -> None:

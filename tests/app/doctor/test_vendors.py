@@ -12,7 +12,7 @@ import pytest
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.checks import ProviderFacts, Survey, judge
 from daemon.app.doctor.survey import survey
-from daemon.app.doctor.vendors import VendorFacts, ask
+from daemon.app.doctor.vendors import VendorAnswer, ask_vendors
 from daemon.definitions.config.loading import load_config
 from daemon.errors import BadKey
 from tests.fakes.vendor import FakeVendor
@@ -67,7 +67,7 @@ async def test_a_vendor_tells_its_models(way: str) -> None:
     assert second.retires is None
 
 
-def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
+def judged(vendor: VendorAnswer, model: str = "m-1") -> Check:
     facts = ProviderFacts(
         name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor
     )
@@ -78,35 +78,40 @@ def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
 @pytest.mark.parametrize(
     ("vendor", "state", "found", "fix"),
     [
-        (VendorFacts(known=("m-1", "m-2")), "ok", "has m-1", ""),
-        (VendorFacts(known=("m-1:latest",)), "ok", "has m-1", ""),
-        (VendorFacts(), "ok", "lists no models", ""),
-        (VendorFacts(known=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
+        (VendorAnswer(models=("m-1", "m-2")), "ok", "has m-1", ""),
+        (VendorAnswer(models=("m-1:latest",)), "ok", "has m-1", ""),
+        (VendorAnswer(), "ok", "lists no models", ""),
+        (VendorAnswer(models=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
         (
-            VendorFacts(fault="no connection to h", transient=True),
+            VendorAnswer(fault="no connection to h", transient=True),
             "warn",
             "no connection",
             "look at the network",
         ),
-        (VendorFacts(fault="the key was refused"), "fail", "refused", "look at the key"),
+        (VendorAnswer(fault="the key was refused"), "fail", "refused", "look at the key"),
         (
-            VendorFacts(known=("m-1",), retires=date(2026, 12, 11)),
+            VendorAnswer(models=("m-1",), retires=date(2026, 12, 11)),
             "warn",
             "m-1 retires on 2026-12-11, in 21 days",
             "before then",
         ),
-        (VendorFacts(known=("m-1",), lifecycle="deprecated"), "warn", "m-1 retires", "before then"),
         (
-            VendorFacts(known=("m-1",), retires=date(2026, 11, 19)),
+            VendorAnswer(models=("m-1",), lifecycle="deprecated"),
+            "warn",
+            "m-1 retires",
+            "before then",
+        ),
+        (
+            VendorAnswer(models=("m-1",), retires=date(2026, 11, 19)),
             "fail",
             "was retired on 2026-11-19",
             "another",
         ),
-        (VendorFacts(known=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
+        (VendorAnswer(models=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
     ],
 )
 def test_what_a_vendor_says_is_judged(
-    vendor: VendorFacts, state: str, found: str, fix: str
+    vendor: VendorAnswer, state: str, found: str, fix: str
 ) -> None:
     row = judged(vendor)
     assert row.state == state
@@ -153,12 +158,12 @@ async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
     said = {each.name: each.vendor for each in found.providers}
     assert said["unused"] is None
     assert said["offline"] is None
-    assert said["retiring"] == VendorFacts(
-        known=("claude-opus-5-5", "claude-haiku-5-5"),
+    assert said["retiring"] == VendorAnswer(
+        models=("claude-opus-5-5", "claude-haiku-5-5"),
         lifecycle="deprecated",
         retires=date(2027, 1, 14),
     )
-    assert said["gone"] == VendorFacts(known=("claude-opus-5-5", "claude-haiku-5-5"))
+    assert said["gone"] == VendorAnswer(models=("claude-opus-5-5", "claude-haiku-5-5"))
     assert said["away"] is not None
     assert said["away"].transient
     assert "no connection to 127.0.0.1:9" in said["away"].fault
@@ -167,4 +172,4 @@ async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
 def test_a_provider_without_a_key_is_not_asked(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[providers.x]\nkind = "claude"\nmodel = "m"\n[providers.s]\nkind = "scripted"')
-    assert ask(load_config(file), {}, ["x", "s"]) == {"s": VendorFacts()}
+    assert ask_vendors(load_config(file), {}, ["x", "s"]) == {"s": VendorAnswer()}
