@@ -26,8 +26,9 @@ siblings, and so are providers, memory and delivery. cli/ stands beside them all
 tests/test_architecture.py.
 """
 
-from typing import TYPE_CHECKING
-
+# True for type checkers. Every command of a tool imports this package in its supervisor, and would
+# wait for `typing` (tests/system/test_syscalls.py).
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent, AgentOptions, AgentServices
     from daemon.agent.loop import LoopLimits
