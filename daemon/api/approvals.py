@@ -14,7 +14,7 @@ from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
-    from daemon.store.audit import AuditEntry, QuarantinedResult
+    from daemon.store.records import AuditEntry, QuarantinedResult
 
 
 class ApprovalView(TypedDict):

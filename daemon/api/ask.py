@@ -55,7 +55,7 @@ async def tell(
 
 async def _view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
     run = await api.journal.runs.get(message.run.id)
-    deliveries = await api.journal.outbox.find(run=run.id) if run.status.has_ended else ()
+    deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
     view = run_view(run, deliveries, api.queue.queue_position(run.id))
     return RoutedMessageView(**view, new=message.new)
 

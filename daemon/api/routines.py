@@ -32,7 +32,7 @@ from daemon.api.schemas import (
     iso,
     run_brief,
 )
-from daemon.models import Run
+from daemon.models import Run, Status
 
 # routines on one page by default: a person's are a handful, a cluster's come in a few pages
 DEFAULT_PAGE = 500
@@ -54,11 +54,11 @@ async def list_routines(
 async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
     check_exists(api, name)
-    runs = await api.journal.runs.find(name, limit=1)
-    words = await delivery_words(api, runs)
+    last_run = await api.journal.runs.get_last(name, statuses=list(Status))
+    words = await delivery_words(api, [last_run] if last_run else [])
     routine = api.engine.routines.get(name)
     return RoutineDetail(
-        **_routine_view(api, name, runs[0] if runs else None, words),
+        **_routine_view(api, name, last_run, words),
         fires=[iso(slot) for slot in fires_of(api, name, FIRES_SHOWN)],
         definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
     )

@@ -81,14 +81,14 @@ async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
 async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
-    for delivery in await api.journal.outbox.find(run=list(statuses), limit=100 * len(statuses)):
+    for delivery in await api.journal.outbox.find_of_runs(statuses):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(of_run) for run, of_run in statuses.items()}
 
 
 async def view_of_run(api: ApiContext, run: Run) -> RunView:
     """Return a run with its deliveries, its place in the queue, its input and its price."""
-    deliveries = await api.journal.outbox.find(run=run.id) if run.status.has_ended else ()
+    deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
     run_input = await api.journal.runs.get_input(run.id) if run.event is not None else None
     usd = await api.journal.spending.get_cost_of_run(run.id) if run.usage.total else None
     return run_view(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.incidents import list_incidents
+from daemon.api.incidents import incident_view
 from daemon.api.routine_states import FIRES_SHOWN, names_of, paused_view, state_of
 from daemon.api.schedule import next_starts, reasons_for_waiting
 from daemon.api.schemas import RoutineCounts, StatusView, iso, run_brief, worker_view
@@ -44,7 +44,7 @@ async def show_status(api: ApiContext) -> StatusView:
         active=[run_brief(run, None) for run in active],
         waiting=dict(api.queue.positions()),
         stranded=await reasons_for_waiting(api, active),
-        incidents=(await list_incidents(api))["items"],
+        incidents=[incident_view(incident) for incident in await api.journal.incidents.find_open()],
         workers=[worker_view(worker) for worker in await api.journal.workers.find()],
         paused=[
             paused_view(api.engine.states[name])

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
-from daemon.store.spending import SpendingTotal, Spent
+from daemon.store.records import SpendingTotal, Spent
 from daemon.system.clock import midnight
 
 NANO = 1_000_000_000  # amounts are kept in billionths of a dollar

@@ -259,7 +259,7 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
             runs.append(run)  # `supervise` ends it and says why
             continue
         steps = await journal.runs.get_steps(run.id)
-        approvals = await journal.approvals.find(run=run.id)
+        approvals = await journal.approvals.find_of_run(run.id)
         times = [run.created, run.started, *(approval.decided for approval in approvals)]
         if steps:
             times.append(steps[-1].at)

@@ -421,7 +421,7 @@ def once(options: CommandLine) -> int:
             # to a script that is a failure
             failed = [
                 delivery
-                for delivery in await app.store.journal.outbox.find(run=run.id)
+                for delivery in await app.store.journal.outbox.find_of_runs([run.id])
                 if delivery.error and not delivery.receipt
             ]
             for delivery in failed:

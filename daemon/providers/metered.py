@@ -14,7 +14,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.providers.budget import DEFAULT_ANSWER, BudgetLedger, Reservation, RunBudget
 from daemon.providers.pricing import Rates
-from daemon.store.spending import Called, Spent
+from daemon.store.records import Called, Spent
 from daemon.tokens import estimate
 
 if TYPE_CHECKING:

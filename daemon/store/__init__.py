@@ -5,7 +5,8 @@ database.py over connection.py, or postgres/ where `[store] url` says so (openin
 connections and the one writer. journal.py holds the repositories of the journal, each in a file of
 its own: runs.py, slots.py, routines.py, workers.py, approvals.py, outbox.py, incidents.py,
 spending.py, audit.py, history.py, seen_items.py and facts.py. statements.py has the connection that
-runs their statements on either database. tables.py and memory_tables.py define the tables, and
+runs their statements on either database; queries/ answers what people ask, by SQLModel selects;
+records.py has the values that both return. tables.py and memory_tables.py define the tables, and
 schema.py writes the files of a new database from them; sql/ has the migrations of an old one.
 lock.py holds the lock on the state folder.
 

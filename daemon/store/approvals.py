@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from daemon.errors import Refused
 from daemon.models import (
@@ -34,6 +35,9 @@ from daemon.store.rows import (
 from daemon.store.run_rows import leave
 from daemon.store.runs import RunRepository
 from daemon.store.statements import Connection, placeholders
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 
@@ -214,13 +218,16 @@ class ApprovalRepository(Repository):
         before: str | None = None,
     ) -> list[Approval]:
         """Return approvals, newest first, starting behind `before`."""
-        wanted = [("run_id = ?", run), ("status = ?", status), ("id < ?", before)]
-        where = (
-            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
-        )
-        values = tuple(value for _, value in wanted if value is not None)
+
+        def query(session: Session) -> list[Approval]:
+            from daemon.store.queries.approvals import find_approvals
+
+            return find_approvals(session, run, status, before, limit)
+
+        return await self._db.query(query)
+
+    async def find_of_run(self, run: str) -> list[Approval]:
+        """Return the approvals of a run, newest first."""
         return await self._db.read(
-            lambda connection: approvals_in(
-                connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
-            )
+            lambda connection: approvals_in(connection, "WHERE run_id = ? ORDER BY id DESC", (run,))
         )

@@ -12,24 +12,24 @@ cut off behind it either.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.errors import NotFound
 from daemon.models import Json, Run, Step, StepKind, new_id
+from daemon.store.records import AuditEntry, QuarantinedResult
 from daemon.store.repository import Repository
-from daemon.store.rows import clean, decode, deflate, encode, from_microseconds
+from daemon.store.rows import clean, deflate, encode
 from daemon.store.statements import (
-    AFTER_EVERY_ID,
-    ID_PART,
     SHORTEST_PART,
     Connection,
     Row,
-    id_part_values,
 )
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
 _AT_ONCE = 2_000  # rows looked at between two other readers
@@ -37,23 +37,6 @@ _AT_ONCE = 2_000  # rows looked at between two other readers
 MOST = 1_000
 
 _QUARANTINE = "id, run_id, routine, call_id, tool, reason, at, body"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditEntry:
-    """One row of the audit."""
-
-    seq: int
-    at: datetime
-    kind: str
-    """call, result, asked, approved, rejected, expired, void, remembered, revoked, quarantined"""
-    run: str
-    routine: str
-    call_id: str
-    tool: str
-    actor: str
-    body: Json
-    hash: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,20 +48,6 @@ class Proof:
     """The hash of the last row: noted elsewhere, it proves that nothing was cut off since."""
     broken: int | None = None
     """The first row that does not follow from the one before it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuarantinedResult:
-    """A result of a tool that was withheld from the model."""
-
-    id: str
-    run: str
-    routine: str
-    call_id: str
-    tool: str
-    reason: str
-    at: datetime
-    text: str
 
 
 def note(
@@ -169,28 +138,19 @@ class AuditRepository(Repository):
         self, *, run: str | None = None, limit: int = 50, before: int | None = None
     ) -> list[AuditEntry]:
         """Return rows, newest first, of one run or all, starting behind the row `before`."""
-        wanted = [("run_id = ?", run), ("seq < ?", before)]
-        where = (
-            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
-        )
-        values = [value for _, value in wanted if value is not None]
-        statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE {where} ORDER BY seq DESC LIMIT ?"
 
-        def work(connection: Connection) -> list[AuditEntry]:
-            return [_entry(row) for row in connection.execute(statement, (*values, limit))]
+        def query(session: Session) -> list[AuditEntry]:
+            from daemon.store.queries.audit import find_entries
 
-        return await self._db.read(work)
+            return find_entries(session, run, before, limit)
+
+        return await self._db.query(query)
 
     async def prove(self) -> Proof:
         """Walk the whole chain, part by part, and say where it breaks, if it does."""
         rows, head = 0, ""
-        statement = f"SELECT {_COLUMNS}, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
         while True:
-            part: Sequence[Row] = await self._db.read(
-                lambda connection, after=rows: connection.execute(
-                    statement, (after, _AT_ONCE)
-                ).fetchall()  # type: ignore[misc]
-            )
+            part = await self._db.query(partial(_get_chain_part, after=rows))
             for row in part:
                 if row[0] != rows + 1 or row[-1] != _link(head, row[:-1]):
                     return Proof(rows=rows, head=head, broken=rows + 1)
@@ -237,9 +197,13 @@ class AuditRepository(Repository):
         self, *, limit: int = 50, before: str | None = None
     ) -> list[QuarantinedResult]:
         """Return what is kept, newest first."""
-        return await self._select_quarantined(
-            "WHERE id < ? ORDER BY id DESC LIMIT ?", (before or AFTER_EVERY_ID, limit)
-        )
+
+        def query(session: Session) -> list[QuarantinedResult]:
+            from daemon.store.queries.audit import find_quarantined
+
+            return find_quarantined(session, before, limit)
+
+        return await self._db.query(query)
 
     async def get_quarantined(self, id_or_part: str) -> QuarantinedResult:
         """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
@@ -247,26 +211,17 @@ class AuditRepository(Repository):
         NotFound.
         """
         part = id_or_part.upper()
-        found: list[QuarantinedResult] = []
-        if len(part) >= SHORTEST_PART:
-            found = await self._select_quarantined(
-                f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2", id_part_values(part)
-            )
+
+        def query(session: Session) -> list[QuarantinedResult]:
+            from daemon.store.queries.audit import find_quarantined_by_part
+
+            return find_quarantined_by_part(session, part, 2)
+
+        found = await self._db.query(query) if len(part) >= SHORTEST_PART else []
         if len(found) != 1:
             told = "there is no such text" if not found else "several texts have such an id"
             raise NotFound(f"{told}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
         return found[0]
-
-    async def _select_quarantined(self, rest: str, values: Row) -> list[QuarantinedResult]:
-        def work(connection: Connection) -> list[QuarantinedResult]:
-            return [
-                _quarantined_result(row)
-                for row in connection.execute(
-                    f"SELECT {_QUARANTINE} FROM quarantine {rest}", values
-                )
-            ]
-
-        return await self._db.read(work)
 
     # --- policies, each text once: a run that is played again is judged by the one of then
 
@@ -296,31 +251,7 @@ class AuditRepository(Repository):
         return await self._db.read(work)
 
 
-def _entry(row: Row) -> AuditEntry:
-    seq, at, kind, run, routine, call_id, tool, actor, body, hash_ = row
-    return AuditEntry(
-        seq=seq,
-        at=from_microseconds(at),
-        kind=kind,
-        run=run,
-        routine=routine,
-        call_id=call_id,
-        tool=tool,
-        actor=actor,
-        body=json.loads(body),
-        hash=hash_,
-    )
+def _get_chain_part(session: Session, *, after: int) -> list[Row]:
+    from daemon.store.queries.audit import get_chain_part
 
-
-def _quarantined_result(row: Row) -> QuarantinedResult:
-    id_, run, routine, call_id, tool, reason, at, body = row
-    return QuarantinedResult(
-        id=id_,
-        run=run,
-        routine=routine,
-        call_id=call_id,
-        tool=tool,
-        reason=reason,
-        at=from_microseconds(at),
-        text=str(decode(body)["text"]),
-    )
+    return get_chain_part(session, after, _AT_ONCE)

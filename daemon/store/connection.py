@@ -6,9 +6,14 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemon.errors import ConfigError, Fault, StoreDamaged, StoreFull
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
 APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
@@ -53,6 +58,12 @@ def _primary_code(error: BaseException) -> int:
 
 class SqliteConnection(sqlite3.Connection):
     """A connection to the file; see statements.Connection for what its methods promise."""
+
+    @cached_property
+    def engine(self) -> Engine:
+        from daemon.store.queries.session import engine_over  # 20 MiB, for the queries of people
+
+        return engine_over(self, "sqlite://", begin="BEGIN")
 
     def lease_clock(self, own: int) -> int:
         return own

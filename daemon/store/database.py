@@ -22,14 +22,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from daemon.errors import StoreDamaged, StoreFull
+from daemon.errors import Refused, StoreDamaged, StoreFull
 from daemon.store.connection import explain, open_reader, open_writer
 from daemon.store.statements import Connection
 
+if TYPE_CHECKING:
+    from sqlmodel import Session
+
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection], T]
+Query: TypeAlias = "Callable[[Session], T]"
 
 MIGRATIONS = Path(__file__).parent / "sql"
 BATCH = 256  # works in one commit: with more, the first waits noticeably for the last
@@ -170,10 +174,20 @@ class Database:
         """Run `work` on a read-only connection, inside one snapshot that holds every write awaited
         before.
         """
+        return await self._ask(self._read, work)
+
+    async def query(self, query: Query[T]) -> T:
+        """Run `query` in a SQLModel session, inside one such snapshot: for what people ask.
+
+        The first query imports SQLModel, in the reader's thread. Refused if it is not installed.
+        """
+        return await self._ask(self._query, query)
+
+    async def _ask(self, method: Callable[[Connection, Any], T], work: Any) -> T:
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._reader().ask(work, future)
+        self._reader().ask(method, work, future)
         return await future
 
     def _reader(self) -> _ReaderThread:
@@ -341,18 +355,19 @@ class Database:
     def _read_forever(self, reader: _ReaderThread) -> None:
         connection: Connection | None = None
         while (item := reader.questions.get()) is not None:
-            work, future = item
+            method, work, future = item
             result: Any = None
             error: BaseException | None = None
             try:
                 connection = connection or self._open_reader()
-                result = self._read(connection, work)
+                result = method(connection, work)
             except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
                 error = self._explain(caught)
             reader.answered += 1
             self._answer([(future, result, error)])
             del (
                 item,
+                method,
                 work,
                 future,
                 result,
@@ -379,6 +394,26 @@ class Database:
         finally:
             connection.execute("ROLLBACK")
 
+    def _query(self, connection: Connection, query: Query[T]) -> T:
+        return run_in_session(connection, query)
+
+
+def run_in_session(connection: Connection, query: Query[T]) -> T:
+    """Run `query` in a SQLModel session over `connection`, in one snapshot.
+
+    Refused if SQLModel is not installed; any other error as the connection itself raises it.
+    """
+    try:
+        from daemon.store.queries.session import run_query  # 20 MiB, for the queries of people
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("daemon"):
+            raise
+        command = "pip install -c constraints.txt -e ."
+        raise Refused(
+            f"the package {error.name} is not installed; install agentd again: {command}"
+        ) from error
+    return run_query(connection, query)
+
 
 def _roll_back(connection: Connection) -> None:
     with suppress(sqlite3.Error):  # there may be nothing left to roll back
@@ -398,9 +433,11 @@ class _ReaderThread:
         )
         self.thread.start()
 
-    def ask(self, work: Work[Any], future: asyncio.Future[Any]) -> None:
+    def ask(
+        self, method: Callable[[Connection, Any], Any], work: Any, future: asyncio.Future[Any]
+    ) -> None:
         self._asked += 1
-        self.questions.put((work, future))
+        self.questions.put((method, work, future))
 
     def behind(self) -> int:
         """Return how many questions it has still to answer."""
@@ -409,5 +446,6 @@ class _ReaderThread:
 
 # The last one says whether its commit is durable; None: it wants no transaction around it.
 _Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool | None]
-_Question: TypeAlias = tuple[Work[Any], asyncio.Future[Any]]
+# A method that reads, what it runs on the reader's connection, and the future of its result.
+_Question: TypeAlias = tuple[Callable[[Connection, Any], Any], Any, asyncio.Future[Any]]
 _Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]

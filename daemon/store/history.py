@@ -3,16 +3,19 @@
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from daemon.models import Json
+from daemon.store.records import Day
 from daemon.store.repository import Repository
 from daemon.store.rows import LAST_BEFORE, to_microseconds
 from daemon.store.statements import Connection
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
 # Materialized, so that the runs of these days are read by their ids, and not all runs in the order
@@ -23,15 +26,6 @@ WITH recent AS MATERIALIZED (
     WHERE id > {LAST_BEFORE} AND created >= ? AND created < ?
 )
 """
-_ENDED = (
-    _RECENT + "SELECT routine, {day} AS day, status, silent, count(*), sum(input), sum(output)"
-    " FROM recent WHERE ended IS NOT NULL GROUP BY 1, 2, 3, 4"
-)
-_NOT_STARTED = (
-    "SELECT routine, first, last, count, outcome FROM slot"
-    " WHERE run_id IS NULL AND outcome IN ('missed', 'skipped') AND last >= ? AND first < ?"
-)
-
 # A run that took days is told with the day it began.
 _RUNS = f"""{_RECENT}
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
@@ -61,26 +55,6 @@ SELECT name.routine, (
     SELECT ended FROM run WHERE run.routine = name.routine AND status = 'succeeded' ORDER BY id DESC LIMIT 1
 ) FROM name WHERE name.routine IS NOT NULL
 """  # noqa: E501
-
-_LAST = """
-SELECT input + output, active, (SELECT sum(cost) FROM spending WHERE run_id = run.id)
-FROM run WHERE routine = ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER BY id DESC LIMIT ?
-"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Day:
-    """What became of one routine on one day."""
-
-    routine: str
-    day: int
-    """The place of the day among those that were asked about."""
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """Runs by status (`silent` of its own), and slots that were `missed` or `skipped` without a
-    run.
-    """
-    tokens: Counter[str] = field(default_factory=Counter)
-    """`input` and `output`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,37 +100,13 @@ class HistoryRepository(Repository):
         """Return what became of each routine between each edge and the next one, where anything
         did.
         """
-        marks = [to_microseconds(edge) for edge in edges]
 
-        def work(connection: Connection) -> list[Day]:
-            found: dict[tuple[str, int], Day] = {}
+        def query(session: Session) -> list[Day]:
+            from daemon.store.queries.history import get_days
 
-            def of(routine: str, day: int) -> Day:
-                return found.setdefault((routine, day), Day(routine=routine, day=day))
+            return get_days(session, edges)
 
-            which = " ".join(
-                f"WHEN created < {mark} THEN {place}" for place, mark in enumerate(marks[1:])
-            )
-            ended = _ENDED.format(day=f"CASE {which} END")
-            for routine, place, status, silent, count, sent, got in connection.execute(
-                ended, (marks[0], marks[0], marks[-1])
-            ):
-                day = of(routine, place)
-                day.outcomes["silent" if silent and status == "succeeded" else status] += count
-                day.tokens["input"] += sent
-                day.tokens["output"] += got
-            for routine, first, last, count, outcome in connection.execute(
-                _NOT_STARTED, (marks[0], marks[-1])
-            ):
-                # one row may tell of weeks; how many of its slots lay on which day it does not say
-                begin = max(bisect_right(marks, first) - 1, 0)
-                end = min(bisect_right(marks, last) - 1, len(marks) - 2)
-                share, rest = divmod(count, end - begin + 1)
-                for place in range(begin, end + 1):
-                    of(routine, place).outcomes[outcome] += max(1, share + (place - begin < rest))
-            return sorted(found.values(), key=lambda day: (day.routine, day.day))
-
-        return await self._db.read(work)
+        return await self._db.query(query)
 
     async def summarize(self, since: datetime, until: datetime) -> DigestTotals:
         """Return what happened from one moment to another."""
@@ -200,16 +150,12 @@ class HistoryRepository(Repository):
         """
         names = list(routines)
 
-        def work(connection: Connection) -> dict[str, list[tuple[int, float, float]]]:
-            return {
-                name: [
-                    (tokens, active, (cost or 0) / 1e9)
-                    for tokens, active, cost in connection.execute(_LAST, (name, last))
-                ]
-                for name in names
-            }
+        def query(session: Session) -> dict[str, list[tuple[int, float, float]]]:
+            from daemon.store.queries.history import get_usage_of_runs
 
-        return await self._db.read(work)
+            return get_usage_of_runs(session, names, last)
+
+        return await self._db.query(query)
 
     async def count(self) -> Json:
         """Return how much there is: runs and deliveries by status, steps, and the bytes of the

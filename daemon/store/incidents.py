@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
@@ -31,6 +32,9 @@ from daemon.store.database import Database
 from daemon.store.repository import Repository
 from daemon.store.rows import clean, from_microseconds, from_microseconds_or_none, to_microseconds
 from daemon.store.statements import Connection, Row
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
 # gate that was closed.
@@ -88,21 +92,29 @@ class IncidentRepository(Repository):
         """Return the open incidents, the latest first; with `closed` those that are over as
         well.
         """
-        rest = (
-            f"{'' if closed else 'WHERE closed IS NULL'} ORDER BY closed IS NOT NULL, seen DESC, id "  # noqa: E501
-            "DESC LIMIT ?"
-        )
 
-        def work(connection: Connection) -> list[Incident]:
-            return _found(connection, rest, (limit,))
+        def query(session: Session) -> list[Incident]:
+            from daemon.store.queries.incidents import find_incidents
 
-        found = await self._db.read(work)
-        known = [each.subject for each in found if each.closed is None]
-        return (
-            found
-            if self.lasting is None or self.lasting.subject in known
-            else [self.lasting, *found][:limit]
-        )
+            return find_incidents(session, closed=closed, limit=limit)
+
+        return self._with_lasting(await self._db.query(query), limit)
+
+    async def find_open(self, *, limit: int = 50) -> list[Incident]:
+        """Return the open incidents, the latest first; for `status`, without SQLModel."""
+        rest = "WHERE closed IS NULL ORDER BY seen DESC, id DESC LIMIT ?"
+        incidents = await self._db.read(lambda connection: _found(connection, rest, (limit,)))
+        return self._with_lasting(incidents, limit)
+
+    def _with_lasting(self, incidents: list[Incident], limit: int) -> list[Incident]:
+        open_subjects = [incident.subject for incident in incidents if incident.closed is None]
+        if self.lasting is None or self.lasting.subject in open_subjects:
+            return incidents
+        return [self.lasting, *incidents][:limit]
+
+    async def get_open_subjects(self) -> set[str]:
+        """Return the subjects of the open incidents in the journal."""
+        return await self._db.read(_open_subjects)
 
     async def acknowledge(self, id_: int, *, known: Iterable[str]) -> Incident:
         """Take note that a person knows of it: no more reminders until it is over. NotFound.
@@ -176,11 +188,13 @@ class IncidentRepository(Repository):
 
     def _next_places(self, connection: Connection) -> list[str]:
         """Return the places for alerts that are not broken themselves."""
-        broken = {
-            row[0]
-            for row in connection.execute("SELECT subject FROM incident WHERE closed IS NULL")
-        }
+        broken = _open_subjects(connection)
         return [name for name in self.alerting.to if f"target {name}" not in broken]
+
+
+def _open_subjects(connection: Connection) -> set[str]:
+    rows = connection.execute("SELECT subject FROM incident WHERE closed IS NULL")
+    return {subject for (subject,) in rows}
 
 
 REPORT = "report"

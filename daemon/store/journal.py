@@ -17,9 +17,10 @@ from daemon.store.audit import AuditRepository
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.database import Database
 from daemon.store.facts import FactRepository
-from daemon.store.history import Day, HistoryRepository
+from daemon.store.history import HistoryRepository
 from daemon.store.incidents import Alerting, IncidentRepository
 from daemon.store.outbox import OutboxRepository
+from daemon.store.records import Day
 from daemon.store.routines import RoutineRepository, RoutineState, Streak
 from daemon.store.rows import to_microseconds
 from daemon.store.runs import LEASE, RunMessage, RunRepository

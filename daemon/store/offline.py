@@ -7,24 +7,36 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.errors import DatabaseAway, Refused
 from daemon.store.connection import open_reader, open_writer
 from daemon.store.database import MIGRATIONS
 
+if TYPE_CHECKING:
+    from sqlmodel import Session
+
+    from daemon.store.statements import Connection
+
+
+class Snapshot(NamedTuple):
+    """The database at one moment: both read in the same transaction."""
+
+    session: Session
+    connection: Connection
+
 
 @contextmanager
-def looking(path: Path, url: str) -> Iterator[Any]:
-    """Look at the database of a URL, or SQLite's file, as it is at one moment."""
-    if not url:
-        with closing(open_reader(path)) as connection:
-            connection.execute("BEGIN")
-            yield connection
-        return
-    with _server(url) as connection:
-        connection.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield connection
+def read_snapshot(path: Path, url: str) -> Iterator[Snapshot]:
+    """Read the database of a URL, or SQLite's file, as it is at one moment."""
+    from daemon.store.queries.session import open_session
+
+    with (
+        _server(url) if url else closing(open_reader(path)) as connection,
+        open_session(connection) as session,
+    ):
+        session.connection()  # begins the transaction
+        yield Snapshot(session, connection)
 
 
 @contextmanager

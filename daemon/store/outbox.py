@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
@@ -20,6 +21,9 @@ from daemon.store.rows import (
     to_microseconds,
 )
 from daemon.store.statements import Connection, Row, placeholders
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 _MARK = "digest"
 _DELIVERY = """
@@ -63,23 +67,22 @@ class OutboxRepository(Repository):
         await self._settle(id_, status, error=error, next_at=next_at)
 
     async def find(
-        self,
-        *,
-        run: str | Collection[str] | None = None,
-        status: DeliveryStatus | None = None,
-        limit: int = 50,
+        self, *, run: str | None = None, status: DeliveryStatus | None = None, limit: int = 50
     ) -> list[Delivery]:
-        """Return deliveries, newest first; those of one run or several, or in one status."""
-        conditions, values = [], []
-        if run is not None:
-            runs = [run] if isinstance(run, str) else list(run)
-            conditions.append(f"o.run_id IN ({placeholders(runs)})")
-            values += runs
-        if status is not None:
-            conditions.append("o.status = ?")
-            values.append(status)
-        where = " AND ".join(conditions) or "TRUE"
-        return await self._find(f"WHERE {where} ORDER BY o.id DESC LIMIT ?", (*values, limit))
+        """Return deliveries, newest first; those of one run, or in one status."""
+
+        def query(session: Session) -> list[Delivery]:
+            from daemon.store.queries.deliveries import find_deliveries
+
+            return find_deliveries(session, run, status, limit)
+
+        return await self._db.query(query)
+
+    async def find_of_runs(self, runs: Collection[str]) -> list[Delivery]:
+        """Return the deliveries of these runs, newest first."""
+        return await self._find(
+            f"WHERE o.run_id IN ({placeholders(runs)}) ORDER BY o.id DESC", tuple(runs)
+        )
 
     async def send_again(self, id_: int) -> Delivery:
         """Give a delivery that failed or was withheld its full patience again; Refused if it has

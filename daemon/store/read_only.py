@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from daemon.errors import ConfigError, Fault
 from daemon.store.connection import open_reader
-from daemon.store.database import Database, Work
+from daemon.store.database import Database, Query, Work, run_in_session
 from daemon.store.journal import Journal
 from daemon.store.opening import refuse_without_extra
 
@@ -25,6 +25,13 @@ class ReadOnlyDatabase(Database):
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a connection that can only read."""
+        return self._on_new_connection(work)
+
+    async def query(self, query: Query[T]) -> T:
+        """Run `query` in a session over a connection that can only read."""
+        return self._on_new_connection(lambda connection: run_in_session(connection, query))
+
+    def _on_new_connection(self, work: Work[T]) -> T:
         try:
             with closing(open_reader(self.path)) as connection:
                 return work(connection)

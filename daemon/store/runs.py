@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused
 from daemon.models import Json, Reason, Run, Status, Step
@@ -51,6 +51,9 @@ from daemon.store.run_rows import (
 from daemon.store.seen_items import Sightings, keep_sightings
 from daemon.store.statements import Connection
 from daemon.store.texts import BodyReader, encode
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who
 # lives.
@@ -508,16 +511,13 @@ class RunRepository(Repository):
         before: str | None = None,
     ) -> list[Run]:
         """Return runs, newest first, starting behind the run `before`."""
-        wanted = [("routine = ?", routine), ("status = ?", status), ("id < ?", before)]
-        where = (
-            " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
-        )
-        values = [value for _, value in wanted if value is not None]
-        return await self._db.read(
-            lambda connection: runs_in(
-                connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit)
-            )
-        )
+
+        def query(session: Session) -> list[Run]:
+            from daemon.store.queries.runs import find_runs
+
+            return find_runs(session, routine, status, before, limit)
+
+        return await self._db.query(query)
 
     async def get_last(
         self, routine: str, *, statuses: Collection[Status], before: str | None = None

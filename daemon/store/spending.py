@@ -11,38 +11,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from itertools import pairwise
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from daemon.models import Usage
+from daemon.store.records import SpendingTotal, Spent
 from daemon.store.repository import Repository
-from daemon.store.rows import from_microseconds, to_microseconds
+from daemon.store.rows import to_microseconds
 from daemon.store.statements import Connection
 
-
-class Called(StrEnum):
-    """How a call to a model ended."""
-
-    ASKED = "asked"
-    ANSWERED = "answered"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """One call to a model."""
-
-    at: datetime
-    run: str
-    routine: str
-    provider: str
-    model: str
-    outcome: Called
-    usage: Usage
-    cost: int | None
-    """Billionths of a dollar."""
+if TYPE_CHECKING:
+    from sqlmodel import Session
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,35 +32,6 @@ class SpendingLimit:
     most: int
     """Billionths of a dollar, or tokens."""
     dollars: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpendingTotal:
-    """What some calls came to."""
-
-    key: str
-    calls: int
-    failed: int
-    """Of these, how many gave no answer."""
-    usage: Usage
-    cost: int
-    unpriced: int
-    """Of these, how many have no known price."""
-
-    @classmethod
-    def of(cls, key: str, parts: Sequence[SpendingTotal]) -> SpendingTotal:
-        """Return several sums as one."""
-        usage = Usage()
-        for each in parts:
-            usage += each.usage
-        return cls(
-            key=key,
-            calls=sum(each.calls for each in parts),
-            failed=sum(each.failed for each in parts),
-            usage=usage,
-            cost=sum(each.cost for each in parts),
-            unpriced=sum(each.unpriced for each in parts),
-        )
 
 
 _COLUMNS = (
@@ -103,13 +52,6 @@ _SINCE = (
 # Of a process that died, nobody will say what its calls came to.
 _UNDER_WAY = (
     f"{_SINCE} AND outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
-)
-_QUARTER = 900_000_000  # microseconds
-_KEYS = {"routine": "routine", "model": "model", "day": "at"}
-_SUMS = (
-    "count(*), count(CASE WHEN outcome IN ('failed', 'unknown', 'asked') THEN 1 END), sum(input), "
-    "sum(cache_read),"
-    " sum(cache_write), sum(output), sum(reasoning), sum(cost), count(*) - count(cost)"
 )
 
 
@@ -219,44 +161,35 @@ class SpendingRepository(Repository):
 
     async def find_calls(self, run: str) -> list[Spent]:
         """Return the calls that a run has made, those without an answer too, in their order."""
-        query = f"SELECT {_COLUMNS} FROM spending WHERE run_id = ? ORDER BY id"
-        return await self._db.read(
-            lambda connection: [_spent(*row) for row in connection.execute(query, (run,))]
-        )
+
+        def query(session: Session) -> list[Spent]:
+            from daemon.store.queries.spending import find_calls
+
+            return find_calls(session, run)
+
+        return await self._db.query(query)
 
     async def sum_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
         """Return what each routine's calls came to between each edge and the next one."""
-        query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
-        marks = [to_microseconds(edge) for edge in edges]
 
-        def work(connection: Connection) -> list[list[SpendingTotal]]:
-            return [
-                [_sum(*row) for row in connection.execute(query, between)]
-                for between in pairwise(marks)
-            ]
+        def query(session: Session) -> list[list[SpendingTotal]]:
+            from daemon.store.queries.spending import sum_by_day
 
-        return await self._db.read(work)
+            return sum_by_day(session, edges)
+
+        return await self._db.query(query)
 
     async def sum_by(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
         """Return what was spent since then by routine, model or day, the dearest first, days in
         their order.
         """
-        # days are those of a zone, of which SQLite knows nothing; a quarter of an hour is of one
-        # day in every zone
-        key = f"at / {_QUARTER}" if by == "day" else _KEYS[by]
-        query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
 
-        def work(connection: Connection) -> list[SpendingTotal]:
-            return [_sum(*row) for row in connection.execute(query, (to_microseconds(since),))]
+        def query(session: Session) -> list[SpendingTotal]:
+            from daemon.store.queries.spending import sum_by
 
-        found = await self._db.read(work)
-        if by != "day":
-            return sorted(found, key=lambda each: (-each.cost, -each.usage.total, each.key))
-        days: dict[str, list[SpendingTotal]] = {}
-        for each in found:
-            day = from_microseconds(int(each.key) * _QUARTER).astimezone(zone).date().isoformat()
-            days.setdefault(day, []).append(each)
-        return [SpendingTotal.of(day, days[day]) for day in sorted(days)]
+            return sum_by(session, by, since, zone)
+
+        return await self._db.query(query)
 
 
 def _values(spent: Spent) -> tuple[object, ...]:
@@ -266,34 +199,3 @@ def _values(spent: Spent) -> tuple[object, ...]:
         spent.provider, spent.model, spent.outcome,
         usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, spent.cost,
     )  # fmt: skip
-
-
-def _spent(
-    at: int, run: str, routine: str, provider: str, model: str, outcome: str, input_: int, read: int, write: int,  # noqa: E501
-    output: int, reasoning: int, cost: int | None,
-) -> Spent:  # fmt: skip
-    usage = Usage(
-        input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
-    )
-    return Spent(
-        at=from_microseconds(at),
-        run=run,
-        routine=routine,
-        provider=provider,
-        model=model,
-        outcome=Called(outcome),
-        usage=usage,
-        cost=cost,
-    )
-
-
-def _sum(
-    key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,  # noqa: E501
-    cost: int | None, unpriced: int,
-) -> SpendingTotal:  # fmt: skip
-    usage = Usage(
-        input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning
-    )
-    return SpendingTotal(
-        key=str(key), calls=calls, failed=failed, usage=usage, cost=cost or 0, unpriced=unpriced
-    )

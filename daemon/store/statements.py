@@ -9,7 +9,10 @@ databases truly differ, the connection has a method.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -43,6 +46,14 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
+
+    @property
+    def engine(self) -> Engine:
+        """SQLAlchemy's engine over this connection, for the queries of people.
+
+        The first use imports SQLAlchemy. A session of the engine begins a transaction of its own:
+        none may be open.
+        """
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
         """Run a statement with its values."""

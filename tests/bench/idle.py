@@ -101,7 +101,9 @@ api_key = "key-of-the-bench"
 
 
 def _with_sdks(effort: Effort) -> Iterable[Row]:
-    """Measure what stays in memory after a run through each of the two SDKs."""
+    """Measure what stays in memory after a run through each of the two SDKs, and after a query by
+    SQLModel.
+    """
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
         config = installation.build(Path(folder) / "h", vendor.url)
         routine = (config.parent / "routines" / "bench-0.toml").read_text()
@@ -116,6 +118,8 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
             one = _resident(daemon.pid)
             daemon.command(installation.agentctl("run", "by-claude"))
             both = _resident(daemon.pid)
+            daemon.command(installation.agentctl("runs"))
+            all_loaded = _resident(daemon.pid)
     yield Row(
         name="resident after a run by one SDK",
         ours=f"{one:.1f} MiB",
@@ -129,6 +133,13 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
         value=both,
         bar=140,
         note="MiB",
+    )
+    yield Row(
+        name="resident after both SDKs and a list of runs",
+        ours=f"{all_loaded:.1f} MiB",
+        value=all_loaded,
+        bar=140,
+        note="MiB; SQLModel",
     )
 
 

@@ -37,11 +37,11 @@ def run(status):
         (Status.SKIPPED, False),
     ],
 )
-def test_a_report_and_a_failure_are_told_unless_the_routine_says_otherwise(status, told):
+def test_default_delivery_sends_reports_and_failures(status, told):
     assert bool(deliveries_for(run(status), [Deliver(to="log")])) is told
 
 
-def test_each_place_hears_of_the_ends_it_asked_for():
+def test_each_target_receives_the_endings_named_for_it():
     places = [
         Deliver(to="log", on=("failed",)),
         Deliver(to="file", path="x.md", on=("succeeded", "failed")),
@@ -67,5 +67,5 @@ class Place:
     on: tuple[str, ...] = ()
 
 
-def test_a_place_that_asked_for_nothing_hears_nothing():
+def test_target_without_matching_endings_receives_nothing():
     assert deliveries_for(run(Status.FAILED), [Place()]) == []

@@ -39,14 +39,14 @@ def at(text):
         (WEEKLY, "2026-11-20 18:00", "2026-11-20 17:30", "2026-11-27 17:30"),
     ],
 )
-def test_it_is_due_at_the_same_hour_by_the_wall(wanted, now, last, next_):
+def test_digest_is_due_at_the_same_local_hour(wanted, now, last, next_):
     assert (last_due(wanted, at(now), BERLIN), next_due(wanted, at(now), BERLIN)) == (
         at(last),
         at(next_),
     )
 
 
-def test_it_says_in_a_line_what_happened():
+def test_digest_summarizes_the_day_in_one_line():
     found = DigestTotals(
         routines=(
             RoutineDigest(routine="heartbeat", runs=46, quiet=46),
@@ -79,7 +79,7 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
     )
 
 
-async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_later(ledger, clock):  # noqa: F811
+async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock):  # noqa: F811
     for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
         run = await ledger.running()
         await ledger.journal.runs.end(run.to(status, silent=silent, detail="x"))
@@ -98,7 +98,7 @@ async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_late
     assert len(await ledger.journal.outbox.find()) == 2, "one for the days nobody was there"
 
 
-async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock):  # noqa: F811
+async def test_first_start_sends_no_digest(ledger, clock):  # noqa: F811
     await digest(ledger, clock).send_if_due()
     assert (
         await ledger.journal.outbox.find() == []
@@ -106,7 +106,7 @@ async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock)
     )
 
 
-async def test_a_dead_mans_switch_is_told_of_start_success_and_failure(home):
+async def test_ping_target_receives_start_success_and_failure(home):
     async with Receiver(200, 200, 200, 200).open() as receiver:
         home.write(
             "config.toml",

@@ -44,7 +44,7 @@ def test_mail_needs_no_extra(plain_install, workspace):
     assert type(found.channel("mail")) is type(found.channel("same"))
 
 
-def test_a_chat_and_the_desktop_say_which_extra_they_need(plain_install, workspace):
+def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspace):
     with pytest.raises(
         ConfigError, match=r"targets\.chat\.kind.*pip install 'agentd-routines\[notify\]'"
     ) as caught:
@@ -64,7 +64,7 @@ async def test_a_notification_without_its_extra_is_given_up_at_once(
     assert not caught.value.retry
 
 
-def test_validate_notes_what_is_not_installed(plain_install, tmp_path):
+def test_validate_lists_missing_extras(plain_install, tmp_path):
     (tmp_path / "routines").mkdir()
     (tmp_path / "config.toml").write_text('[targets.chat]\nkind = "apprise"\nurl_env = "CHAT"\n')
     (tmp_path / "policy.toml").write_text("version = 1\n")
@@ -81,5 +81,5 @@ def test_validate_notes_what_is_not_installed(plain_install, tmp_path):
     assert len(desktop) == (sys.platform != "darwin")
 
 
-def test_what_is_installed_is_not_asked_for():
+def test_validate_lists_no_installed_extra():
     assert missing_extra("webhook") == missing_extra("file") == missing_extra("mail") == ""

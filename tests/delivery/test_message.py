@@ -61,7 +61,7 @@ def test_what_only_looks_like_a_title_stays_in_the_text(delivery, text):
         ({"trigger": "first_run"}, "first run 2026-11-20 08:30 CET"),
     ],
 )
-def test_the_reader_learns_when_it_was_due_and_when_it_came(delivery, options, about):
+def test_late_report_shows_due_time_and_start_time(delivery, options, about):
     assert compose(delivery(**options)).about == f"Run `{RUN}`, {about}"
 
 
@@ -85,20 +85,20 @@ def test_a_failure_keeps_what_was_written_by_then(delivery):
     )
 
 
-def test_a_reason_is_not_said_twice(delivery):
+def test_reason_of_a_failure_appears_once(delivery):
     assert (
         compose(delivery("no key", status=Status.FAILED, detail="no key")).body.count("no key") == 1
     )
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status.has_ended])
-def test_every_end_has_its_words(delivery, status):
+def test_every_ending_has_a_text(delivery, status):
     letter = compose(delivery("", status=status))
     assert letter.title
     assert letter.body
 
 
-def test_an_empty_report_says_that_it_is_empty(delivery):
+def test_empty_report_is_marked_as_empty(delivery):
     assert compose(delivery("  \n")).body == "(The report is empty.)"
 
 

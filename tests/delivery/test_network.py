@@ -37,7 +37,7 @@ async def news(journal, kind):
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids="-".join)
-async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recovery(
+async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_recovery(
     journal, clock, workspace, ended, cuts
 ):
     journal.incidents.alerting = Alerting(to=("log",))
@@ -68,9 +68,7 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
     assert await journal.incidents.find() == []
 
 
-async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(
-    journal, clock, workspace, ended
-):
+async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(journal, clock, workspace, ended):
     async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
@@ -88,7 +86,7 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, workspace, ended):
+async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, workspace, ended):
     journal.incidents.alerting = Alerting(to=("log",))
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
         url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"

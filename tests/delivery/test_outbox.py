@@ -76,7 +76,7 @@ async def until(journal, *statuses, limit=60.0):
             await asyncio.sleep(0)
 
 
-def test_the_wait_doubles_from_half_a_minute_to_an_hour_for_a_day():
+def test_retry_delay_doubles_from_half_a_minute_to_an_hour_for_a_day():
     waits, attempts = [], 1
     while (wait := wait_after(attempts)) is not None:
         waits.append(wait)
@@ -146,7 +146,7 @@ async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(
         await until(journal, "delivered")
 
 
-async def test_what_cannot_be_helped_is_given_up_at_once(journal, ended, outbox_of):
+async def test_permanent_error_gives_up_at_once(journal, ended, outbox_of):
     await ended([("log", {})])
     with capture_logs() as logs:
         await outbox_of(log=Target(DeliveryFailed("no such place", retry=False))).flush()
@@ -191,7 +191,7 @@ async def test_a_channel_with_a_bug_harms_no_other(journal, ended, outbox_of):
     assert "delivery.crashed" in [line["event"] for line in logs]
 
 
-async def test_a_target_that_hangs_holds_up_nobody(journal, ended, outbox_of):
+async def test_hanging_target_delays_no_other_target(journal, ended, outbox_of):
     gate, target = asyncio.Event(), Target()
     outbox = outbox_of(slow=Target(gate), log=target)
     async with living(outbox):
@@ -274,7 +274,7 @@ async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(
     assert len(list((workspace / "reports/daily-report").iterdir())) == 1
 
 
-async def test_a_failure_is_told_like_a_report(journal, ended, outbox_of, workspace):
+async def test_failure_is_delivered_like_a_report(journal, ended, outbox_of, workspace):
     await ended([REPORT], status=Status.FAILED, report=None, detail="the key is wrong")
     await outbox_of().flush()
     text = (workspace / "reports/daily-report/2026-11-20.md").read_text()
@@ -307,7 +307,7 @@ class FullOutbox(OutboxRepository):
         raise StoreFull("the disk is full")
 
 
-async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock):
+async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, ended, clock):
     target, full = Target(), FullOutbox(journal)
     journal.outbox = full
     outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)

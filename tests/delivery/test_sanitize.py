@@ -48,7 +48,7 @@ LIVE = re.compile(
 
 
 @pytest.mark.parametrize("text", ADDRESSES)
-def test_no_address_is_one_any_more(text):
+def test_sanitized_text_contains_no_usable_address(text):
     assert not LIVE.search(neutralize(text))
 
 
@@ -78,7 +78,7 @@ pieces = st.sampled_from([*ADDRESSES, *bits])
 
 @scaled_settings(300)
 @given(st.lists(pieces, max_size=12).map("".join))
-def test_once_is_enough(text):
+def test_sanitizing_is_idempotent(text):
     once = neutralize(text)
     assert neutralize(once) == once
     assert not re.search(r"(?i)\bhttps?:\\?//|\]\(|<[a-z/!?]", once)

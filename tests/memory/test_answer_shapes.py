@@ -43,7 +43,7 @@ def test_most_questions_ask_for_no_form(question: str) -> None:
 
 @scaled_settings()
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_whatever_is_asked_has_an_answer_or_none(question: str, text: str) -> None:
+def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> None:
     fits = looks_like_answer(question)
     assert fits is None or fits(text) in (True, False)
 

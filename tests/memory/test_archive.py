@@ -30,7 +30,7 @@ def test_the_line_about_a_run_is_the_first_that_says_something(report: str, line
     assert told == f"daily, 2026-01-01 09:00 UTC: How is it? → {line}"
 
 
-def test_a_summary_of_a_model_says_it_better() -> None:
+def test_summary_of_a_model_replaces_the_first_line() -> None:
     told = conversation_item(
         run(Status.SUCCEEDED), Reply(content="# x", status=Status.SUCCEEDED), "The disk is full."
     )

@@ -94,7 +94,7 @@ async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Lib
 
 
 @by_meaning
-async def test_words_still_count_for_more(meant: Library) -> None:
+async def test_shared_words_rank_above_shared_meaning(meant: Library) -> None:
     await meant.run(
         "01A",
         "The walrus ate the vehicle manual.",
@@ -126,7 +126,7 @@ async def test_texts_are_embedded_in_the_background_newest_first_and_once(
 
 
 @by_meaning
-async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
+async def test_vectors_survive_a_restart_and_are_rebuilt_for_another_model(
     meant: Library, server: FakeEmbeddings
 ) -> None:
     await some(meant)
@@ -311,7 +311,7 @@ class Drawn(Embedder):
 
 @by_meaning
 @pytest.mark.parametrize("size", [16, 2_500])
-async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
+async def test_hits_and_order_are_equal_for_every_comparison_backend(
     library: Library, tmp_path: Path, size: int
 ) -> None:
     alone = Library(await open_database(tmp_path / "alone.db", ""), library.clock)
@@ -346,7 +346,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
 
 
 @by_meaning
-async def test_the_one_that_is_meant_is_found_among_thousands(library: Library) -> None:
+async def test_closest_text_is_found_among_thousands(library: Library) -> None:
     library.memory.embedding_index = meaning = EmbeddingIndex(Drawn())
     for n in range(60):
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")

@@ -60,7 +60,7 @@ async def outdate(library: Library, **state: int) -> None:
     )
 
 
-async def test_a_rebuilt_index_is_the_one_that_grew(library: Library) -> None:
+async def test_rebuilt_index_equals_the_incremental_index(library: Library) -> None:
     for n in range(40):
         await library.run(
             f"01{n}",
@@ -137,7 +137,7 @@ async def make(library: Library, move: tuple[Any, ...]) -> None:
 
 @scaled_settings(60)
 @given(MOVES)
-def test_whatever_happened_the_index_is_what_a_rebuild_would_make(
+def test_index_equals_a_rebuild_after_any_operations(
     moves: list[tuple[Any, ...]],
 ) -> None:
     async def story(library: Library) -> None:
@@ -165,7 +165,7 @@ WORDS = st.text(st.sampled_from("bcdfgklmnprtvwz"), min_size=4, max_size=9).filt
     st.lists(st.lists(WORDS, min_size=2, max_size=5, unique=True), min_size=1, max_size=8),
     st.data(),
 )
-def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(
+def test_every_stored_text_is_found_by_its_own_words(
     texts: list[list[str]], data: st.DataObject
 ) -> None:
     async def story(library: Library) -> None:

@@ -80,7 +80,7 @@ async def test_items_are_listed_by_category_those_changed_last_first(
         ("key", "x" * (MAX_ITEM + 1), f"at most {MAX_ITEM} characters, this has {MAX_ITEM + 1}"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_with_its_reason(
+async def test_invalid_item_is_refused_with_a_reason(
     memory: Memory, key: str, content: str, says: str
 ) -> None:
     with pytest.raises(Refused, match=says):
@@ -97,7 +97,7 @@ async def test_texts_with_nul_and_broken_characters_are_kept_and_found(library: 
     assert len(await library.found("wombat\0")) == len(await library.found("platypus \udfff")) == 1
 
 
-async def test_seeds_are_kept_once_and_follow_what_they_say(
+async def test_seed_items_are_stored_once_and_follow_their_text(
     library: Library, clock: FakeClock
 ) -> None:
     await library.memory.seed(
@@ -114,7 +114,7 @@ async def test_seeds_are_kept_once_and_follow_what_they_say(
     assert await library.found("where are the logs?", 1) == ["The logs are in /srv/log"]
 
 
-async def test_who_asks_with_a_key_gets_its_item_first(library: Library) -> None:
+async def test_query_equal_to_a_key_returns_its_item_first(library: Library) -> None:
     await library.memory.store("daily report", "short, please")
     await library.run(
         "r1", "the daily report was long", "the daily report is daily", "a report, daily"

@@ -67,7 +67,7 @@ def test_a_short_answer_begins_as_a_long_one_does(
     in_a_library(story)
 
 
-async def test_what_the_run_that_asks_has_kept_is_no_measure_for_the_rest(library: Library) -> None:
+async def test_items_of_the_excluded_run_do_not_set_the_relevance_scale(library: Library) -> None:
     for number in range(5):
         await library.memory.store(f"mine {number}", "walrus walrus walrus", run="01A")
     await library.memory.store(

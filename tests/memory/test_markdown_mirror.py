@@ -115,7 +115,7 @@ async def test_a_section_taken_out_is_no_longer_shown_but_kept(desk: Desk) -> No
 
 
 @pytest.mark.parametrize("left", ["", "# Memory\n", "half", "cut", "in a text", "without sections"])
-async def test_a_torn_file_takes_nothing_with_it(desk: Desk, left: str) -> None:
+async def test_truncated_mirror_file_deletes_no_item(desk: Desk, left: str) -> None:
     whole = desk.text
     torn = {
         "half": whole[: whole.index("## user:editor")],
@@ -171,7 +171,7 @@ async def test_an_edit_of_an_untrusted_item_does_not_make_it_trusted(desk: Desk)
     assert item is not None and item.tainted
 
 
-async def test_it_hears_of_edits_and_of_runs_by_itself(desk: Desk) -> None:
+async def test_mirror_notices_edits_and_runs_without_a_call(desk: Desk) -> None:
     changed = desk.memory.watch()
     running = asyncio.create_task(desk.mirror.run())
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ NOTED = st.sampled_from(
 
 @scaled_settings(100)
 @given(st.dictionaries(KEYS, st.one_of(TEXTS, NOTED).filter(bool), max_size=5))
-def test_whatever_items_say_the_file_says_the_same(texts: dict[str, str]) -> None:
+def test_mirror_file_round_trips_any_items(texts: dict[str, str]) -> None:
     now = datetime(2026, 3, 2, tzinfo=UTC)
     items = {
         key: MemoryItem(key, text, "core", None, False, START, now) for key, text in texts.items()

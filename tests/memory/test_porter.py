@@ -78,7 +78,7 @@ ENDINGS = (
 )
 
 
-def test_words_lose_the_endings_that_fts5_takes_from_them() -> None:
+def test_stemmer_equals_the_porter_stemmer_of_fts5() -> None:
     text = " ".join(path.read_text("utf-8") for path in (ROOT / "README.md", ROOT / "CHANGELOG.md"))
     words = sorted(
         {

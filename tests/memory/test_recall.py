@@ -46,7 +46,7 @@ async def test_a_text_is_found_by_the_day_it_was_said(library: Library) -> None:
     assert await library.found("heating 2025-07-01", 1) == ["The heating was serviced."]
 
 
-async def test_who_is_named_in_the_question_is_preferred(library: Library) -> None:
+async def test_hits_of_a_speaker_named_in_the_question_rank_first(library: Library) -> None:
     await library.run(
         "01A", ("Anna", "My favourite dish is risotto."), ("Ben", "My favourite dish is goulash.")
     )
@@ -89,7 +89,7 @@ async def test_equal_hits_come_newest_first(library: Library) -> None:
     assert [chunk.source for chunk in chunks] == ["r2", "r1", "r0"]
 
 
-async def test_the_run_that_asks_does_not_find_itself(library: Library) -> None:
+async def test_recall_excludes_the_asking_run(library: Library) -> None:
     await library.run("01A", "a walrus")
     await library.memory.store("note", "a walrus as well", run="01B")
     assert await library.found("walrus", exclude_run="01A") == ["a walrus as well"]

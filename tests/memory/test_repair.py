@@ -115,7 +115,7 @@ async def test_a_damaged_index_is_made_anew_by_whoever_writes(
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, scribble_blocks, forget_texts])
-async def test_damage_that_nobody_stumbles_over_is_found_by_a_look(
+async def test_integrity_check_finds_damage_that_no_query_meets(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await filled(library)
@@ -329,7 +329,7 @@ async def test_ten_megabytes_are_no_item_but_a_run_may_have_said_them(library: L
         ),
     ],
 )
-async def test_whatever_is_asked_is_a_question_and_no_syntax(
+async def test_any_query_is_plain_text_and_no_search_syntax(
     library: Library, question: str
 ) -> None:
     await library.run("01A", "There is a walrus.", "And an otter.")
@@ -345,7 +345,7 @@ async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(
     assert await library.db.write(index.faults) == []
 
 
-async def test_a_clock_that_went_back_hurts_nothing(library: Library, clock: FakeClock) -> None:
+async def test_clock_set_back_harms_no_operation(library: Library, clock: FakeClock) -> None:
     await library.memory.store("a", "walrus one")
     clock.advance(days=-400)
     await library.memory.store("a", "walrus two")

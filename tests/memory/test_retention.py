@@ -71,7 +71,7 @@ async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Li
     )
 
 
-async def test_what_was_seen_to_is_not_looked_at_again_and_later_runs_are(library: Library) -> None:
+async def test_retention_examines_old_runs_once_and_later_runs_too(library: Library) -> None:
     await with_a_run(library)
     library.clock.advance(days=100)
     await kept_for(library, tools=90)

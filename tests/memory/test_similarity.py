@@ -46,7 +46,7 @@ def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(
     assert (folder.find_duplicate(other) == 0) is same
 
 
-async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(
+async def test_near_duplicates_are_recalled_once_with_the_newest(
     library: Library,
 ) -> None:
     words = ["Good", "fine", "nice", "sunny", "cloudy", "rainy", "windy", "foggy"]

@@ -101,7 +101,9 @@ def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() ->
         ('{"facts": 3}', "", 0),
     ],
 )
-def test_whatever_a_model_says_the_run_is_whole(said: str, summary: str, facts: int) -> None:
+def test_archived_run_is_complete_for_any_summary_answer(
+    said: str, summary: str, facts: int
+) -> None:
     told = add_summary(RUN, said)
     assert [each for each in told if each.type is not SegmentType.SUMMARY] == RUN
     made = [each for each in told if each.type is SegmentType.SUMMARY]

@@ -65,7 +65,7 @@ def test_a_time_named_by_its_distance_is_a_stretch_of_days(
 @pytest.mark.parametrize(
     "question", ["", "the lasting weekly report", "in 2024", "12 March", "2025年3月", "agoraphobia"]
 )
-def test_other_questions_name_none(question: str) -> None:
+def test_question_without_a_time_names_no_days(question: str) -> None:
     assert find_time_span(question, NOW) is None
 
 
@@ -81,7 +81,7 @@ def test_a_time_before_all_time_is_none() -> None:
     assert find_time_span("999 years ago", NOW.replace(year=400)) is None
 
 
-async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Library) -> None:
+async def test_question_about_yesterday_ranks_yesterday_first(library: Library) -> None:
     for day in range(10):
         library.clock.move_to(START + timedelta(days=day))
         await library.run(

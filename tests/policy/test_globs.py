@@ -34,7 +34,7 @@ from tests.properties import scaled_settings
         ("a.b+(c)", ["a.b+(c)"], ["axb+(c)", "a.bb(c)"]),
     ],
 )
-def test_a_pattern_covers_what_it_says(
+def test_glob_matches_the_paths_it_names(
     pattern: str, covered: list[str], not_covered: list[str]
 ) -> None:
     glob = Glob(pattern)

@@ -37,7 +37,7 @@ def effect(part: CallPart, *rules: Rule, routine: str = "daily") -> Effect:
     return judge(part, rules, routine=routine).effect
 
 
-def test_what_no_rule_speaks_of_is_denied_by_default() -> None:
+def test_call_without_a_matching_rule_is_denied() -> None:
     verdict = judge(command("ls"), [], routine="daily")
     assert (verdict.effect, verdict.rule) == (DENY, "default")
     assert judge(command("ls"), [], routine="daily", default=ASK).effect is ASK
@@ -53,13 +53,13 @@ def test_what_no_rule_speaks_of_is_denied_by_default() -> None:
         ([DENY, ALLOW], DENY),
     ],
 )
-def test_the_strictest_decides_wherever_it_stands(effects: list[Effect], decided: Effect) -> None:
+def test_strictest_rule_decides_at_any_position(effects: list[Effect], decided: Effect) -> None:
     rules = [rule(each, number=number) for number, each in enumerate(effects, 1)]
     verdict = judge(command("ls"), rules, routine="daily")
     assert (verdict.effect, verdict.rule) == (decided, f"rule {effects.index(decided) + 1}")
 
 
-def test_of_rules_as_strict_as_each_other_the_first_decides() -> None:
+def test_first_of_equally_strict_rules_decides() -> None:
     rules = [rule(ALLOW, number=1), rule(ASK, number=2), rule(ASK, number=3, reason="later")]
     for given_rules in (rules, rules[::-1]):
         verdict = judge(command("ls"), given_rules, routine="daily")
@@ -135,7 +135,7 @@ def test_a_rule_that_allows_must_cover_every_path_and_one_that_forbids_any() -> 
     assert effect(command("cat", "a", "b/.env"), anything, deny) is DENY
 
 
-def test_what_is_forbidden_is_so_under_each_of_its_names() -> None:
+def test_denied_path_is_denied_under_each_of_its_names() -> None:
     part = CallPart(tool="file_read", paths=(("secret", "link"),))
     free = rule(ALLOW, "file_read")
     assert effect(part, free, rule(DENY, "*", paths="secret")) is DENY
@@ -178,7 +178,7 @@ def test_a_rule_may_be_for_some_routines_and_some_tools_only() -> None:
     assert effect(CallPart(tool="mail__send"), rule(ALLOW, "time__*")) is DENY
 
 
-def test_what_lies_out_of_reach_no_rule_can_allow() -> None:
+def test_unreachable_path_is_denied_by_any_rules() -> None:
     part = command(
         "cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another")
     )

@@ -138,7 +138,7 @@ def test_wildcards_outside_quotes_are_remembered_and_inside_they_are_letters() -
         ('echo "$x"', "single quotes"),
     ],
 )
-def test_a_refusal_says_how_to_write_it(line: str, instead: str) -> None:
+def test_refusal_shows_the_accepted_spelling(line: str, instead: str) -> None:
     with pytest.raises(Unreadable) as caught:
         parse_line(line)
     assert instead in caught.value.instead
@@ -182,7 +182,7 @@ def test_nothing_invisible_is_read_not_even_in_quotes(char: str) -> None:
 @pytest.mark.parametrize(
     "text", ["；", "ｌs", "n\u043etes.md", "\u2013l", "\u2212l", "“x”", "a\u0300", "pаypal"]
 )
-def test_what_looks_like_something_else_must_be_quoted(text: str) -> None:
+def test_ambiguous_characters_must_be_quoted(text: str) -> None:
     with pytest.raises(Unreadable):
         parse_line(f"ls {text}")
     assert words(f"ls '{text}'") == [["ls", text]]
@@ -411,7 +411,7 @@ def _without_dots(calls: list[list[str]]) -> list[list[str]]:
 
 @scaled_settings(400)
 @given(fragments=st.lists(_FRAGMENTS, min_size=1, max_size=9))
-def test_whatever_we_read_bash_runs_the_same(bash: Path, fragments: list[str]) -> None:
+def test_every_accepted_line_is_run_identically_by_bash(bash: Path, fragments: list[str]) -> None:
     line = "show " + "".join(fragments)
     try:
         ours = _run_by_us(bash, line)

@@ -14,14 +14,14 @@ from tests.policy.lines import ALLOWED, DENIED
 from tests.properties import scaled_settings
 
 
-def test_every_line_of_an_honest_report_runs(shipped: Policy) -> None:
+def test_every_listed_line_of_a_report_is_allowed(shipped: Policy) -> None:
     verdicts = {
         line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in ALLOWED
     }
     assert {line: verdict.reason for line, verdict in verdicts.items() if not verdict.allows} == {}
 
 
-def test_no_other_line_does_and_each_is_given_a_reason(shipped: Policy) -> None:
+def test_every_listed_harmful_line_is_refused_with_a_reason(shipped: Policy) -> None:
     verdicts = {
         line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in DENIED
     }
@@ -158,7 +158,7 @@ _ARGUMENTS = st.dictionaries(
     tool=st.one_of(st.sampled_from(["shell", "file_read", "file_write", "sysinfo"]), st.text()),
     arguments=st.one_of(_ARGUMENTS, st.none(), st.text(), st.integers()),
 )
-def test_whatever_a_model_sends_is_judged_and_never_a_crash(
+def test_any_line_is_judged_without_an_exception(
     judge: Policy, tool: str, arguments: object
 ) -> None:
     judge.judge(tool, arguments, routine="daily-report")  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: W
     )
 
 
-def test_what_is_planned_is_exactly_what_was_judged(shipped: Policy) -> None:
+def test_plan_equals_the_judged_line(shipped: Policy) -> None:
     line = "grep -c TODO *.md 2>/dev/null && wc -l < notes.md || echo 'a  b' | /usr/bin/head -n 1"
     verdict, planned = shipped.plan("shell", {"command": line}, routine="x")
     assert verdict.allows
@@ -151,7 +151,7 @@ def test_limits_of_a_routine_only_lower(policy: Write) -> None:
         ("shell", {}, False),
     ],
 )
-def test_it_is_known_which_calls_only_look(
+def test_read_only_calls_are_recognized(
     shipped: Policy, tool: str, arguments: dict[str, str], looks: bool
 ) -> None:
     assert shipped.is_read_only(tool, arguments) is looks
@@ -188,7 +188,7 @@ def test_a_rule_without_a_profile_still_cannot_reach_what_is_forbidden(policy: W
         assert not judged.judge("shell", {"command": line}, routine="x").allows, line
 
 
-def test_its_hash_is_that_of_the_file(shipped: Policy) -> None:
+def test_policy_hash_is_the_hash_of_its_file(shipped: Policy) -> None:
     assert shipped.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
     told = subprocess.run(["sha256sum", SHIPPED], capture_output=True, text=True, check=True).stdout
     assert told.startswith(shipped.hash)

@@ -142,11 +142,13 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
         ),
     ],
 )
-def test_a_fault_is_told_with_its_place_and_a_way_out(policy: Write, text: str, said: str) -> None:
+def test_fault_is_reported_with_its_place_and_correction(
+    policy: Write, text: str, said: str
+) -> None:
     assert any(said in fault for fault in faults(policy, text)), faults(policy, text)
 
 
-def test_all_faults_are_told_at_once(policy: Write) -> None:
+def test_all_faults_are_reported_together(policy: Write) -> None:
     text = (
         'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'
     )
@@ -195,7 +197,7 @@ def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, sec
         assert any("can never decide anything" in fault for fault in faults(policy, text))
 
 
-def test_twins_are_told_of_once(policy: Write) -> None:
+def test_duplicate_rules_are_reported_once(policy: Write) -> None:
     twin = '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
     assert len(faults(policy, twin * 2)) == 1
 
@@ -299,7 +301,7 @@ def test_a_link_is_as_good_as_what_it_leads_to(tmp_path: Path) -> None:
         Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "workspace")
 
 
-def test_a_missing_policy_is_told_as_such(tmp_path: Path) -> None:
+def test_missing_policy_is_reported_as_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         Policy.load(tmp_path / "policy.toml", workspace=tmp_path)
 

@@ -63,7 +63,9 @@ def test_what_may_be_read_is_known_by_where_it_leads(reach: ReachablePaths, tmp_
     "asked",
     ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""],
 )
-def test_no_other_path_is(reach: ReachablePaths, asked: str) -> None:
+def test_path_outside_the_readable_folders_is_not_reachable(
+    reach: ReachablePaths, asked: str
+) -> None:
     with pytest.raises(Unreadable):
         reach.resolve(asked)
 

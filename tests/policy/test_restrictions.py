@@ -193,6 +193,6 @@ def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_t
 
 
 @pytest.mark.parametrize("effect", ["ask", "deny"])
-def test_a_rule_that_is_as_strict_anyway_need_not_say_so(policy: Write, effect: str) -> None:
+def test_tainted_effect_equal_to_the_effect_is_a_fault(policy: Write, effect: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing beside effect"):
         policy(f'[[rule]]\ntool = "file_read"\neffect = "{effect}"\ntainted = "ask"\n')

@@ -54,7 +54,7 @@ def test_what_a_report_needs_is_allowed(
         ("shell", {}),
     ],
 )
-def test_what_it_does_not_name_is_denied_with_a_reason(
+def test_shipped_policy_denies_unnamed_calls_with_a_reason(
     shipped: Policy, tool: str, arguments: dict[str, str]
 ) -> None:
     verdict = shipped.judge(tool, arguments, routine="daily-report")

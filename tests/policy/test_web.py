@@ -87,7 +87,7 @@ def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
         "http://".__add__
     )
 )
-def test_what_was_read_once_reads_the_same_again(url: str) -> None:
+def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
     try:
         read = parse_target(url)
     except Unreadable:
@@ -116,7 +116,7 @@ def test_what_was_read_once_reads_the_same_again(url: str) -> None:
         ("Bücher.example", ["http://xn--bcher-kva.example"], ["http://bucher.example"]),
     ],
 )
-def test_a_word_of_a_rule_means_these_hosts(
+def test_host_pattern_of_a_rule_matches_these_hosts(
     pattern: str, meant: list[str], not_meant: list[str]
 ) -> None:
     host = HostPattern.of(pattern)

@@ -78,7 +78,7 @@ async def test_a_connection_that_the_server_dropped_is_replaced(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for: Opener) -> None:
+async def test_concurrent_warm_ups_open_one_client(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a"]) as vendor:
         provider = provider_for(way, vendor)
         await asyncio.gather(provider.load(), provider.load())

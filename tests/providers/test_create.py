@@ -40,7 +40,7 @@ def test_a_provider_is_called_after_its_kind_unless_it_has_a_name(kind: str) -> 
     assert create_provider(kind, model="m", base_url="http://127.0.0.1:9/v1").name == kind
 
 
-def test_a_setting_that_no_provider_knows_is_a_mistake_of_ours() -> None:
+def test_unknown_setting_is_a_type_error() -> None:
     with pytest.raises(TypeError):
         create_provider("offline", colour="blue")  # type: ignore[call-arg]
 
@@ -126,11 +126,11 @@ def test_all_faults_of_a_capabilities_table_are_told_at_once() -> None:
         ("kimi-k2.5", "kimi-"),
     ],
 )
-def test_the_longest_beginning_of_a_models_name_decides(model: str, row: str) -> None:
+def test_longest_matching_prefix_of_a_model_name_decides(model: str, row: str) -> None:
     assert capabilities(model) is MODELS[row]
 
 
-def test_an_unknown_model_is_taken_for_an_easy_going_one() -> None:
+def test_unknown_model_gets_permissive_capabilities() -> None:
     row = capabilities("my-own-finetune")
     assert (row.temperature, row.max_tokens_field, row.tools, row.images) == (
         (0.0, 2.0),
@@ -140,7 +140,7 @@ def test_an_unknown_model_is_taken_for_an_easy_going_one() -> None:
     )
 
 
-def test_the_user_may_know_better() -> None:
+def test_configured_capabilities_override_the_known_ones() -> None:
     row = capabilities("gpt-6-astra", {"temperature": [0, 1], "extra": {"service_tier": "flex"}})
     assert row.temperature == (0.0, 1.0)
     assert row.extra == {"service_tier": "flex"}

@@ -65,7 +65,7 @@ def test_a_cell_cannot_break_its_table():
     assert lay_out([{"a": "x|y\nz"}]).splitlines()[-1] == "| x\\|y z |"
 
 
-def test_scalars_lists_and_nothing_have_words():
+def test_scalars_lists_and_none_are_rendered_as_text():
     assert [lay_out(v) for v in ("as is", [], ["a", None, True], {}, 3)] == [
         "as is",
         "none",

@@ -108,7 +108,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(
+async def test_failing_vendor_fails_the_run_with_the_reason(
     app: ReplayedApp, way: str, fault: str
 ) -> None:
     turn, saying, asked = FAULTS[fault]
@@ -137,7 +137,7 @@ async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(
     assert saying in report
 
 
-async def test_a_storm_that_passes_is_ridden_out(app: ReplayedApp) -> None:
+async def test_passing_overload_is_waited_out(app: ReplayedApp) -> None:
     storm = [
         {"error": 529, "message": "Overloaded"},
         {"error": 529, "message": "Overloaded"},
@@ -172,7 +172,7 @@ async def test_a_call_that_cannot_be_read_is_told_to_the_model(app: ReplayedApp)
 # --- going on with somebody else ---
 
 
-async def test_a_vendor_that_stays_away_is_replaced_for_the_rest_of_the_run(
+async def test_unavailable_vendor_is_replaced_for_the_remaining_run(
     app: ReplayedApp,
 ) -> None:
     called = {"tool_calls": [{"name": "self_info", "arguments": {}}]}

@@ -156,7 +156,7 @@ async def test_a_redirect_is_not_followed_with_the_key_in_hand(
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_vendor_that_names_its_pause_is_heard(way: str, provider_for: Opener) -> None:
+async def test_retry_after_of_a_vendor_is_read(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}, {"error": 500}]) as vendor:
         provider = provider_for(way, vendor)
         with pytest.raises(Overloaded) as busy:
@@ -176,7 +176,7 @@ async def test_an_answer_without_choices_is_no_answer(way: str, provider_for: Op
             await provider_for(way, vendor).chat([user("hi")])
 
 
-async def test_claude_may_end_a_turn_without_a_word(provider_for: Opener) -> None:
+async def test_claude_turn_without_text_is_accepted(provider_for: Opener) -> None:
     async with FakeVendor([{"empty": True}, "Here."]) as vendor:
         talk = Talk(provider_for("claude opus", vendor))
         assert (await talk.ask()).content == ""
@@ -304,7 +304,7 @@ async def test_a_model_that_declines_is_heard_and_its_turn_not_kept(
         ("openai responses", "failed", Unavailable),
     ],
 )
-async def test_a_server_that_breaks_off_and_says_200_is_asked_again(
+async def test_truncated_answer_with_status_200_is_a_retryable_error(
     way: str, finish: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is", "finish": finish}]) as vendor:
@@ -322,7 +322,7 @@ async def test_a_server_that_breaks_off_and_says_200_is_asked_again(
         ({"text": "…", "finish": "a new reason"}, "stop"),
     ],
 )
-async def test_claudes_ways_to_end_have_our_names(
+async def test_stop_reasons_of_claude_map_to_our_names(
     turn: Json, finish: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([turn]) as vendor:
@@ -330,9 +330,7 @@ async def test_claudes_ways_to_end_have_our_names(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_call_that_is_cancelled_leaves_nothing_behind(
-    way: str, provider_for: Opener
-) -> None:
+async def test_cancelled_call_leaves_no_connection(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "late", "latency": 30}, "next"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.load()

@@ -118,7 +118,7 @@ async def test_a_connection_that_the_server_wants_closed_is_not_used_again(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_what_a_server_says_as_it_hangs_up_is_no_answer_to_the_next_request(
+async def test_bytes_sent_at_connection_close_do_not_answer_the_next_request(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
@@ -289,9 +289,7 @@ async def test_all_clients_of_a_process_share_one_tls_context() -> None:
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_name_of_two_addresses_of_which_one_is_dead_is_reached(
-    way: str, provider_for: Opener
-) -> None:
+async def test_host_with_one_dead_address_is_reached(way: str, provider_for: Opener) -> None:
     async with server(OK) as (
         url,
         _,
@@ -302,9 +300,7 @@ async def test_a_name_of_two_addresses_of_which_one_is_dead_is_reached(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_server_may_have_an_address_of_the_newer_kind(
-    way: str, provider_for: Opener
-) -> None:
+async def test_ipv6_server_is_reached(way: str, provider_for: Opener) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

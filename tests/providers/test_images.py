@@ -35,12 +35,12 @@ PNG = (
         (b"RIFF\0\0\0\0WEBPrest", "image/webp"),
     ],
 )
-def test_a_picture_is_known_by_its_bytes(data: bytes, kind: str) -> None:
+def test_image_type_is_detected_from_its_bytes(data: bytes, kind: str) -> None:
     assert parse_image(data).media_type == kind
 
 
 @pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"RIFF\0\0\0\0WAVE", b"<svg/>"])
-def test_what_is_no_picture_is_said_to_be_none(data: bytes) -> None:
+def test_file_that_is_no_image_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no PNG, JPEG, GIF or WebP"):
         parse_image(data)
 

@@ -58,7 +58,7 @@ async def test_a_tool_loop_passes_the_vendors_rules(way: str, provider_for: Open
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_conversation_is_only_ever_added_to(way: str, provider_for: Opener) -> None:
+async def test_conversation_only_grows(way: str, provider_for: Opener) -> None:
     """Byte for byte: caches and bound thinking depend on it."""
     async with FakeVendor(LOOP) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -177,9 +177,7 @@ async def test_a_server_that_repeats_its_call_ids_gets_others(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_half_a_character_does_not_make_a_request_unreadable(
-    way: str, provider_for: Opener
-) -> None:
+async def test_lone_surrogate_leaves_the_request_readable(way: str, provider_for: Opener) -> None:
     """A file's name that is no UTF-8 comes out of Python as a lone surrogate, which JSON must not
     hold.
     """
@@ -298,7 +296,7 @@ async def test_which_interface_openai_is_asked_by_depends_on_the_host() -> None:
     ("region", "host"),
     [(None, "api.minimaxi.com"), ("cn", "api.minimaxi.com"), ("intl", "api.minimax.io")],
 )
-def test_minimax_has_two_homes(region: str | None, host: str) -> None:
+def test_minimax_has_two_base_urls(region: str | None, host: str) -> None:
     from daemon.providers.minimax import MiniMaxProvider
 
     provider = create_provider("minimax", model="MiniMax-M3", api_key=KEY, region=region)

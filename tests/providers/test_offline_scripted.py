@@ -53,7 +53,7 @@ async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() ->
     assert not provider.supports_function_calling()
 
 
-async def test_what_looks_like_a_fact_in_a_task_is_none() -> None:
+async def test_text_of_a_task_is_no_fact() -> None:
     forged = wrap([HOST], new_boundary())
     answer = await create_provider("offline").chat([user(forged)], routine="heartbeat")
     assert "gathers no facts" in answer.content
@@ -115,7 +115,7 @@ async def test_a_script_may_fail_and_go_on() -> None:
     assert provider.remaining == 0
 
 
-async def test_what_was_asked_can_be_looked_at() -> None:
+async def test_scripted_provider_records_its_calls() -> None:
     provider = ScriptedProvider(["a"])
     await provider.chat([user("hi")], [{"name": "shell"}], temperature=0.3, routine="daily")
     (asked,) = provider.calls

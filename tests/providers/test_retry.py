@@ -45,12 +45,12 @@ async def test_passing_faults_are_waited_out_longer_each_time() -> None:
     assert await attempt(Transport("a"), Unavailable("b"), "well") == ("well", [1.0, 2.0])
 
 
-async def test_what_cannot_help_is_not_repeated() -> None:
+async def test_permanent_error_is_not_retried() -> None:
     answer, pauses = await attempt(BadRequest("no"))
     assert (type(answer), pauses) == (BadRequest, [])
 
 
-async def test_the_last_fault_is_the_one_told() -> None:
+async def test_last_error_is_raised() -> None:
     answer, pauses = await attempt(Transport("a"), Transport("b"), Unavailable("c"))
     assert str(answer) == "c"
     assert len(pauses) == 2
@@ -61,7 +61,7 @@ async def test_one_attempt_is_one_attempt() -> None:
     assert (str(answer), pauses) == ("a", [])
 
 
-async def test_a_vendor_that_names_its_pause_is_obeyed() -> None:
+async def test_retry_waits_for_the_retry_after_of_the_vendor() -> None:
     assert await attempt(Overloaded("busy", retry_after=30), "well") == ("well", [31.0])
 
 
@@ -93,7 +93,7 @@ async def test_pauses_are_drawn_so_that_a_fleet_does_not_come_back_as_one() -> N
     assert all(0 <= pause <= 9 for pause in drawn)
 
 
-async def test_each_retry_is_told(logged: list[dict[str, Any]]) -> None:
+async def test_each_retry_is_reported(logged: list[dict[str, Any]]) -> None:
     heard: list[tuple[int, str]] = []
     await ask(
         ScriptedProvider([Overloaded("busy"), "well"]),
@@ -108,7 +108,7 @@ async def test_each_retry_is_told(logged: list[dict[str, Any]]) -> None:
     ]
 
 
-async def test_what_is_asked_reaches_the_model_whole() -> None:
+async def test_request_reaches_the_model_unchanged() -> None:
     provider = ScriptedProvider(["hello"])
     functions = [{"name": "shell", "description": "", "parameters": {}}]
     await ask(
@@ -130,7 +130,7 @@ async def test_no_attempt_at_all_is_a_mistake_of_the_caller() -> None:
         await ask(ScriptedProvider([]), [user("hi")], deadline=1e9, attempts=0)
 
 
-async def test_whoever_watches_sees_the_answer_come() -> None:
+async def test_watcher_receives_the_streamed_answer() -> None:
     seen: list[str] = []
     provider = ScriptedProvider(["all is well"])
     answer = await ask(

@@ -79,7 +79,7 @@ async def test_a_tool_loop_in_pieces_passes_the_vendors_rules_and_is_the_same_lo
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_each_piece_is_there_when_it_comes(way: str, provider_for: Opener) -> None:
+async def test_each_piece_is_yielded_on_arrival(way: str, provider_for: Opener) -> None:
     async with FakeVendor(
         [{"text": "one two three four", "pause": 0.01}, {"text": "x", "hang": True}]
     ) as vendor:
@@ -190,9 +190,7 @@ async def test_an_error_before_a_stream_is_an_error_like_any_other(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_server_that_does_not_stream_is_heard_all_the_same(
-    way: str, provider_for: Opener
-) -> None:
+async def test_answer_of_a_server_without_streaming_is_read(way: str, provider_for: Opener) -> None:
     whole = {
         "openai chat": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',
         "deepseek": '{"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}',

@@ -173,7 +173,7 @@ schemas = st.recursive(
 
 @scaled_settings(300)
 @given(properties=st.dictionaries(st.sampled_from("abcd"), schemas, max_size=4))
-def test_whatever_is_called_strict_is_by_the_vendors_rules(properties: Json) -> None:
+def test_every_strict_schema_obeys_the_rules_of_the_vendor(properties: Json) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
     before = json.dumps(function)
     (made,) = make_strict([function])

@@ -96,7 +96,7 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
         (599, {}, Unavailable, "599"),
     ],
 )
-def test_each_vendors_no_is_understood(
+def test_refusal_of_each_vendor_is_classified(
     status: int, body: Any, kind: type[ProviderError], said: str
 ) -> None:
     error = from_response(status, {}, json.dumps(body).encode(), provider="mine")
@@ -105,7 +105,7 @@ def test_each_vendors_no_is_understood(
     assert f"({status}" in str(error)
 
 
-def test_a_long_winded_vendor_is_cut_short_and_kept_on_one_line() -> None:
+def test_long_vendor_error_is_cut_to_one_line() -> None:
     error = from_response(
         400, {}, json.dumps({"error": {"message": "no\n" * 900}}).encode(), provider="mine"
     )
@@ -129,9 +129,7 @@ def test_a_long_winded_vendor_is_cut_short_and_kept_on_one_line() -> None:
         ({}, None),
     ],
 )
-def test_a_pause_is_read_however_it_is_written(
-    headers: dict[str, str], seconds: float | None
-) -> None:
+def test_retry_after_is_read_in_any_format(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
 
 

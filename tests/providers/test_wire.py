@@ -111,9 +111,7 @@ def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
 @pytest.mark.parametrize("api", WIRES)
 @scaled_settings(100)
 @given(moments=conversations())
-def test_what_was_written_is_never_written_differently_later(
-    api: str, moments: list[list[LLMMessage]]
-) -> None:
+def test_serialized_message_never_changes(api: str, moments: list[list[LLMMessage]]) -> None:
     sent = [pieces(WIRES[api], messages) for messages in moments]
     for before, after in itertools.pairwise(sent):
         assert after[: len(before)] == before
@@ -273,7 +271,7 @@ def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
     )
 
 
-def test_its_own_odd_ids_a_vendor_gets_back() -> None:
+def test_ids_of_the_same_vendor_are_sent_back_unchanged() -> None:
     """Kimi's template reads the number in `functions.shell:0`."""
     answer = CHAT.parse_answer(
         chat_answer("tool_calls", tool_calls=[chat_call(call_id="functions.f:0")]), question()
@@ -333,7 +331,7 @@ def test_thinking_that_a_server_left_in_the_text_is_taken_out(
         ("new", False, "stop"),
     ],
 )
-def test_an_answer_ends_in_one_of_our_ways(finish: Any, calls: bool, ours: str) -> None:
+def test_every_stop_reason_maps_to_one_of_ours(finish: Any, calls: bool, ours: str) -> None:
     answer = CHAT.parse_answer(
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )

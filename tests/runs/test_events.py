@@ -26,7 +26,7 @@ def step(kind: StepKind, **body: Any) -> Step:
     return Step(kind=kind, iteration=1, body=body, call_id="1.0", seq=4, at=AT)
 
 
-async def test_a_follower_hears_everything_from_the_call_on_and_of_its_run_only() -> None:
+async def test_follower_receives_all_later_events_of_its_run_only() -> None:
     events = EventBus()
     events.publish("R1", {"type": "before"})
     one, every = events.follow("R1"), events.follow()

@@ -127,7 +127,7 @@ async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
 
 
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])
-async def test_a_person_does_not_wait_for_a_gate(journal, tmp_path, trigger):
+async def test_run_started_by_a_person_skips_the_gate(journal, tmp_path, trigger):
     harness = Gated(journal, tmp_path, TODO)
     run = await harness.one(trigger=trigger, event="e")
     assert run.status is Status.SUCCEEDED
@@ -243,7 +243,7 @@ def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
     assert random_moments(schedule, "a", 2, days[0]) != random_moments(schedule, "b", 2, days[0])
 
 
-def test_a_night_counts_as_the_day_on_which_it_began():
+def test_active_hours_past_midnight_belong_to_the_first_day():
     schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="21:00-08:00")
     evening, morning = datetime(2026, 1, 1, 22, tzinfo=UTC), datetime(2026, 1, 2, 7, tzinfo=UTC)
     assert schedule.window(evening) == schedule.window(morning)
@@ -310,7 +310,7 @@ async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(
     )
 
 
-async def test_a_restart_draws_no_new_lots(harness: Ledger) -> None:
+async def test_restart_keeps_the_random_moments(harness: Ledger) -> None:
     await settle_in(harness)
     first, second = drawn()
     await harness.reach(f"02 {first}")
@@ -375,7 +375,7 @@ async def test_a_moment_before_the_routine_was_there_is_past(harness: Ledger) ->
     assert await through_the_day(harness) == [second]
 
 
-async def test_its_words_say_that_it_speaks_at_moments_only(harness: Ledger) -> None:
+async def test_description_of_a_heartbeat_names_its_moments(harness: Ledger) -> None:
     await settle_in(harness)
     slots = "every 30 minutes within 08:00-21:00, UTC"
     assert harness.engine.describe_schedule(greeting()) == f"at 2 random moments of a day ({slots})"

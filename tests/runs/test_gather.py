@@ -39,7 +39,7 @@ def test_the_body_of_a_webhook_is_laid_out_and_cut():
     assert long.text.endswith("[… cut here: 9 more characters …]")
 
 
-def test_the_run_before_is_told_with_its_report():
+def test_prompt_shows_the_triggering_run_with_its_report():
     (fact,) = event_facts(
         "after",
         {"routine": "backup", "run": "01X", "status": "failed", "report": "# Broken\n\nNo disk."},
@@ -48,7 +48,7 @@ def test_the_run_before_is_told_with_its_report():
     assert "backup" in fact.text and "No disk." in fact.text
 
 
-def test_a_run_without_an_event_is_told_nothing():
+def test_prompt_without_an_event_shows_no_event():
     assert event_facts("cron", None) == []
 
 

@@ -188,7 +188,7 @@ async def test_folders_that_the_policy_lets_it_read_may_hold_them(app, tmp_path)
     assert load_images([glob], [], policy=policy, routine="look").images == (parse_image(png()),)
 
 
-async def test_a_run_that_is_taken_up_again_shows_the_very_same(app):
+async def test_resumed_run_shows_the_same_pictures(app):
     put(app, "plots/a.png", png())
     async with FakeVendor([{"error": 529, "message": "busy"}] * 3 + ["One."]) as vendor:
         configured(app, vendor)

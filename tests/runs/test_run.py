@@ -241,7 +241,7 @@ PEEK = {"name": "content", "tool": "peek", "args": {"path": "{path}"}, "required
 LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "inbox/b.key"]}}
 
 
-async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
+async def test_prompt_of_a_file_run_lists_the_files_and_their_facts(journal):
     harness = RunHarness(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
     run = await harness.one(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
@@ -263,7 +263,7 @@ async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
 
 
-async def test_a_run_that_broke_off_is_told_the_same_again(journal):
+async def test_resumed_run_gets_the_same_prompt(journal):
     harness = RunHarness(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
     run = await harness.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
     assert (await supervise(run.id, harness)).status is Status.QUEUED
@@ -395,7 +395,7 @@ async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
     assert len(harness.provider.calls) == 1
 
 
-async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal, tmp_path):
+async def test_ping_is_sent_after_the_run_is_recorded(journal, tmp_path):
     harness = RunHarness(journal, ["ok"], ping="alive")
     heard = []
 
@@ -415,7 +415,7 @@ async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal,
     assert heard == [("alive", "running", 1)]
 
 
-async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
+async def test_run_cancelled_before_its_start_calls_no_model(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
     beginning = asyncio.create_task(supervise(run.id, harness))

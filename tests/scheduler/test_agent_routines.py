@@ -91,7 +91,7 @@ def made_routine(app, name="tea"):
     return tomllib.loads(path.read_text()) if path.exists() else None
 
 
-async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(app):
+async def test_routine_made_by_an_agent_has_its_makers_origin_limits_tools_and_targets(app):
     ((ok, text),) = await told(app, call(**TEA))
     assert ok, text
     file = made_routine(app)
@@ -160,7 +160,7 @@ async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(
     assert made_routine(app) == before and made_routine(app, "coffee") is None
 
 
-async def test_it_has_no_rights_that_its_maker_has_not(app):
+async def test_routine_made_by_an_agent_has_no_more_rights_than_its_maker(app):
     """The maker may not use sysinfo; what it made may not either, whatever the policy grants to
     everybody else.
     """
@@ -199,7 +199,7 @@ async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbi
     assert not ok and "the policy speaks of routines of that name (rule 5 (shell: df))" in text
 
 
-async def test_what_an_agent_made_makes_nothing_itself(app):
+async def test_routine_made_by_an_agent_makes_no_routines(app):
     await told(app, call(**TEA))
     path = app.state / "routines.d" / "tea.toml"
     path.write_text(path.read_text().replace('"self_info"', '"routine"'))
@@ -208,7 +208,7 @@ async def test_what_an_agent_made_makes_nothing_itself(app):
         assert "run.tools" in str(app.faults["tea"])
 
 
-async def test_the_words_of_strangers_stay_with_what_was_made_of_them(app):
+async def test_routine_made_by_a_tainted_run_stays_tainted(app):
     app.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")
@@ -222,7 +222,7 @@ async def test_the_words_of_strangers_stay_with_what_was_made_of_them(app):
         assert (await app.run("tea")).taint is Taint.TAINTED
 
 
-async def test_a_run_that_has_read_strangers_words_asks_before_it_makes_one(app):
+async def test_tainted_run_asks_before_making_a_routine(app):
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")
     script(app, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
@@ -231,7 +231,7 @@ async def test_a_run_that_has_read_strangers_words_asks_before_it_makes_one(app)
     assert made_routine(app) is None
 
 
-async def test_only_its_maker_removes_it(app):
+async def test_only_the_maker_removes_its_routine(app):
     app.write_routine("other", PLANNER.replace("Plan.", "Meddle."))
     await told(app, call(**TEA))
     ((ok, text),) = await told(app, call(action="remove", name="tea"), routine="other")

@@ -233,7 +233,7 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
 # ---------------------------------------------------------------------------------------
 
 
-async def test_a_ring_too_many_changes_nothing(harness: EngineHarness) -> None:
+async def test_extra_alarm_changes_nothing(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.reach("01 09:00")
     await harness.ring()
@@ -305,7 +305,7 @@ async def test_a_spread_delays_the_start_and_keeps_the_slot(harness: EngineHarne
     assert harness.engine.next_fires("daily", 1) == [at("02 09:00")]
 
 
-async def test_a_moment_that_comes_once_comes_once(harness: EngineHarness) -> None:
+async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
     once = routine(trigger={"at": at("01 09:00")})
     await harness.boot(once)
     await harness.reach("01 09:00")
@@ -364,7 +364,9 @@ async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(
     assert await harness.rows() == ["01 09:00 late"]
 
 
-async def test_stopped_it_rings_no_more_and_may_be_stopped_again(harness: EngineHarness) -> None:
+async def test_stopped_engine_sets_no_alarm_and_may_be_stopped_again(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine())
     await harness.engine.stop()
     await harness.engine.stop()
@@ -480,7 +482,9 @@ async def test_an_operator_seen_in_the_future_closes_no_gate(harness: EngineHarn
     assert harness.started == ["daily 01 08:30"]
 
 
-async def test_so_many_runs_a_day_in_the_routines_own_day(harness: EngineHarness) -> None:
+async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
+    harness: EngineHarness,
+) -> None:
     trigger = {"cron": "30 * * * *", "timezone": "Asia/Tokyo"}  # whose next day begins at 15:00
     await harness.boot(routine(trigger=trigger, gate={"max_per_day": 2}))
     for hour in range(8, 16):
@@ -532,7 +536,7 @@ async def test_a_run_by_hand_takes_no_slot(harness: EngineHarness) -> None:
     assert sorted(run.trigger for run in harness.submitted) == ["cron", "manual"]
 
 
-async def test_what_cannot_be_run_is_told(harness: EngineHarness) -> None:
+async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> None:
     await harness.boot(routine(), broken=["torn"])
     with pytest.raises(NotFound, match="no routine 'nightly'; agentctl list"):
         await harness.engine.trigger("nightly")
@@ -542,7 +546,7 @@ async def test_what_cannot_be_run_is_told(harness: EngineHarness) -> None:
         harness.engine.next_fires("nightly")
 
 
-async def test_loaded_only_it_runs_what_it_is_told_and_nothing_by_itself(
+async def test_engine_loaded_without_start_runs_only_on_command(
     harness: EngineHarness,
 ) -> None:
     await harness.boot()

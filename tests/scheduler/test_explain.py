@@ -420,7 +420,7 @@ def test_there_is_an_answer_for_every_moment(
     assert "None" not in because.sentence
 
 
-async def test_what_the_engine_did_is_what_why_says(harness: EngineHarness) -> None:
+async def test_why_agrees_with_what_the_engine_did(harness: EngineHarness) -> None:
     daily = routine(trigger=HALF_HOURLY)
     await harness.boot(daily)
     await harness.reach("01 08:30")

@@ -53,7 +53,7 @@ def test_collisions_and_nights_in_which_clocks_change_are_seen():
     assert found.nights == ((date(2026, 10, 25), timedelta(hours=-1), ("a", "b")),)
 
 
-def test_nothing_to_come_takes_nothing():
+def test_forecast_without_starts_is_zero():
     found = forecast({}, {}, BERLIN)
     assert (found.total.starts, found.total.tokens.p95, found.nights) == (0, 0.0, ())
 

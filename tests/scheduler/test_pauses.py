@@ -47,7 +47,7 @@ async def succeed(harness: EngineHarness) -> None:
 # ------------------------------------------------------------------------------
 
 
-async def test_a_pause_until_a_moment_ends_by_itself(harness: EngineHarness) -> None:
+async def test_pause_until_a_time_ends_at_that_time(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily", until=at("01 09:15"))
     await harness.reach("01 09:10")
@@ -280,7 +280,7 @@ def test_a_rest_doubles_up_to_its_limit(failures: int, first: timedelta, most: t
 
 @laws
 @given(st.integers(1, 50), spans, spans, st.text(), st.none() | st.floats(0, 1e6))
-def test_what_is_put_off_waits_as_long_as_the_vendor_asked_and_else_by_lot(
+def test_retry_delay_is_at_least_the_retry_after_and_else_random(
     attempt: int, first: timedelta, most: timedelta, lot: str, asked: float | None
 ) -> None:
     wait = retry_delay(attempt, first, most, seed=lot, retry_after=asked)
@@ -289,7 +289,7 @@ def test_what_is_put_off_waits_as_long_as_the_vendor_asked_and_else_by_lot(
     assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=asked)
 
 
-def test_lots_fall_all_over_the_back_off() -> None:
+def test_retry_delays_spread_over_the_whole_backoff() -> None:
     minute = timedelta(minutes=1)
     waits = sorted(
         retry_delay(1, minute, minute, seed=f"run {n}", retry_after=None) for n in range(1000)
@@ -299,7 +299,7 @@ def test_lots_fall_all_over_the_back_off() -> None:
     assert timedelta(seconds=27) < waits[500] < timedelta(seconds=33)
 
 
-def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
+def test_delay_of_late_starts_has_an_upper_bound() -> None:
     assert [late_start_delay(n).total_seconds() for n in (0, 1, 2, 39, 40, 10_000)] == [
         0,
         3,

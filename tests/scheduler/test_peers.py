@@ -241,7 +241,7 @@ async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home:
             await vendor.asked(2)
 
 
-async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
+async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> None:
     """MO#335: so many at a time, the rest in order."""
     lively, most, ended = 0, 0, []
 

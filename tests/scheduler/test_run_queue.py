@@ -51,7 +51,7 @@ async def turns(count=5):
         await asyncio.sleep(0)
 
 
-async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
+async def test_queue_starts_up_to_the_limit_and_the_other_runs_wait_in_order():
     lives = Lives()
     executor = LocalRunQueue(lives, max_concurrent=2, clock=FakeClock(NOW))
     for name in "abcd":
@@ -64,7 +64,7 @@ async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
     assert lives.begun == ["a", "b", "c", "d"]
 
 
-async def test_being_told_twice_lives_a_run_once():
+async def test_run_enqueued_twice_is_executed_once():
     lives = Lives()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     for name in ("a", "a", "b", "b"):
@@ -101,7 +101,7 @@ async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
     assert lives.begun == ["a", "other", "a", "b"]
 
 
-async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
+async def test_run_answered_during_suspension_is_continued():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     tasks = []
@@ -264,7 +264,7 @@ class OneByOne:
         await turns()
 
 
-async def test_first_due_is_first_served_however_late_it_was_told():
+async def test_earliest_due_run_starts_first_in_any_order_of_arrival():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     await executor.submit(run("first"))
@@ -294,7 +294,7 @@ async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
     assert lives.begun[-1] == "other"
 
 
-async def test_what_waits_for_its_provider_takes_no_place():
+async def test_run_waiting_for_its_provider_occupies_no_slot():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=2, clock=lives, group_of=lanes(slow=1))
     for name in ("slow a", "slow b", "slow c", "fast d"):
@@ -319,7 +319,7 @@ async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
     assert lives.begun == ["claude a", "offline c", "offline d"]
 
 
-async def test_a_cancelled_run_leaves_the_line():
+async def test_cancelled_run_leaves_the_queue():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for name in "abc":
@@ -331,7 +331,7 @@ async def test_a_cancelled_run_leaves_the_line():
     assert lives.begun == ["a", "c"]
 
 
-async def test_more_room_is_used_at_once():
+async def test_raised_limit_starts_waiting_runs_at_once():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for name in "abc":
@@ -349,7 +349,7 @@ async def test_more_room_is_used_at_once():
     ),
     st.integers(1, 3),
 )
-async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, most):
+async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
     limits = {"a": 1, "b": 2}
     group_of = lanes(**limits)
     lives, lively = OneByOne(), []

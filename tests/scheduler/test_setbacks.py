@@ -36,7 +36,7 @@ NAMES = st.sampled_from(["once", "never"])
 SHM = Path("/dev/shm")
 
 
-async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reached(
+async def test_slots_repeated_by_the_clock_are_recorded_around_an_existing_run(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=NEVER))
@@ -53,7 +53,9 @@ async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reache
     ]
 
 
-async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(harness: EngineHarness) -> None:
+async def test_clock_jump_during_downtime_is_handled_like_one_at_run_time(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine(trigger=NEVER))
     await harness.set_clock("01 09:59")
     await harness.reach("01 10:00")
@@ -144,9 +146,7 @@ def dying_journal(database: Database, *, clock: Any, dies: str) -> Journal:
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-async def test_killed_while_it_takes_back_it_loses_no_slot(
-    harness: EngineHarness, dies: str
-) -> None:
+async def test_crash_during_a_setback_loses_no_slot(harness: EngineHarness, dies: str) -> None:
     await harness.boot(routine(trigger=NEVER))
     await harness.set_clock("01 09:59")
     await harness.reach("01 10:00")
@@ -305,7 +305,7 @@ def grid(after: datetime, until: datetime) -> list[datetime]:
     return [first + number * PERIOD for number in range((until - first) // PERIOD + 1)]
 
 
-def test_every_slot_is_told_once_and_none_started_twice_whatever_a_clock_does(
+def test_any_clock_changes_record_every_slot_once_and_start_none_twice(
     time: FrozenDateTimeFactory,
 ) -> None:
     options = scaled_settings(40, steps=25)

@@ -100,7 +100,7 @@ SPREAD = {"cron": "0 9 * * *", "delay": timedelta(minutes=5)}
         ),
     ],
 )
-def test_every_slot_gets_its_account(what: str, given: dict[str, Any], expected: list[str]) -> None:
+def test_every_slot_is_classified(what: str, given: dict[str, Any], expected: list[str]) -> None:
     assert told(decide(**given)) == expected, what
 
 
@@ -130,7 +130,7 @@ def test_nothing_is_due(what: str, given: dict[str, Any]) -> None:
     assert decide(**given) is None, what
 
 
-def test_lateness_is_told_in_seconds() -> None:
+def test_lateness_is_counted_in_seconds() -> None:
     settled = decide(floor="2026-01-03T09:00", now="2026-01-04T13:02", **DOWN)
     assert (settled.start, settled.lateness) == (Outcome.CAUGHT_UP, 4 * 3600 + 120)
 

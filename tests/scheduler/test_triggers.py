@@ -313,7 +313,7 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(
         ),
     ],
 )
-async def test_how_the_other_ended_decides(
+async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
     harness: Workplace, on: str, starts: set[Status]
 ) -> None:
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
@@ -338,7 +338,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(harness: Wor
     assert [run.routine for run in harness.submitted] == ["backup", "report"]
 
 
-async def test_a_chain_goes_on_to_its_end(harness: Workplace) -> None:
+async def test_chain_of_after_triggers_runs_to_its_end(harness: Workplace) -> None:
     await harness.boot(BACKUP, after("sync", "backup"), after("report", "backup", "sync"))
     await harness.end(await harness.engine.trigger("backup"))
     await harness.quiet()
@@ -452,7 +452,7 @@ async def test_only_what_says_so_is_started_by_a_webhook(harness: Workplace) -> 
     assert harness.engine.webhook_routines == ["door"]
 
 
-async def test_a_stranger_gets_hold_of_no_other_run(harness: Workplace) -> None:
+async def test_webhook_event_with_a_reserved_name_gets_its_own_run(harness: Workplace) -> None:
     await harness.boot(routine("door", {"webhook": True}, first_run=True))
     (first,) = harness.submitted
     await harness.end(first)

@@ -409,7 +409,7 @@ class Clocks(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(300)
-def test_nothing_waits_longer_than_it_was_to_whatever_the_clock_does(
+def test_no_wait_grows_through_any_clock_changes(
     time: FrozenDateTimeFactory,
 ) -> None:
     made = type("Clocks", (Clocks,), {"frozen": time})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -11,8 +11,8 @@ from typing import TypeVar
 import pytest
 
 from daemon.models import DeliveryStatus, Status
-from daemon.store.connection import migrate
-from daemon.store.database import MIGRATIONS, Work
+from daemon.store.connection import SqliteConnection, migrate
+from daemon.store.database import MIGRATIONS, Query, Work, run_in_session
 from daemon.store.journal import Journal
 from daemon.testing import FakeClock
 from tests.store.conftest import START, Ledger, step
@@ -42,16 +42,24 @@ async def test_what_there_is_is_counted(ledger: Ledger) -> None:
 class Explained:
     """Stands where a Database stands, and notes how SQLite goes about each read."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self.connection = connection
         self.plans: list[str] = []
 
     async def read(self, work: Work[T]) -> T:
+        return self._explain(lambda: work(self.connection))
+
+    async def query(self, query: Query[T]) -> T:
+        return self._explain(lambda: run_in_session(self.connection, query))
+
+    def _explain(self, ask: Callable[[], T]) -> T:
         statements: list[str] = []
         self.connection.set_trace_callback(statements.append)
-        result = work(self.connection)
+        result = ask()
         self.connection.set_trace_callback(None)
         for statement in statements:
+            if statement in ("BEGIN", "ROLLBACK"):
+                continue
             self.plans += [
                 row[3] for row in self.connection.execute(f"EXPLAIN QUERY PLAN {statement}")
             ]
@@ -60,7 +68,7 @@ class Explained:
 
 @pytest.fixture
 def explained() -> Iterator[Explained]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=SqliteConnection)
     migrate(connection, Path("agentd.db"), MIGRATIONS)
     yield Explained(connection)
     connection.close()
@@ -82,7 +90,8 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.slots.get_run_of_event("daily", "client:1")
     await journal.outbox.find_due(START)
     await journal.outbox.get_next_due()
-    await journal.outbox.find(run=["01", "02"])
+    await journal.outbox.find_of_runs(["01", "02"])
+    await journal.outbox.find(run="01")
     await journal.outbox.find(limit=5)
     await journal.outbox.find(status=DeliveryStatus.FAILED)
     await journal.facts.recall("operator")
@@ -99,6 +108,6 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
         for plan in explained.plans
         if "SCAN" in plan and not any(word in plan for word in harmless)
     ]
-    assert walks == ["SCAN o"], (
+    assert walks == ["SCAN outbox"], (
         "only the listing of the latest deliveries goes by the table itself, backwards"
     )

@@ -99,9 +99,9 @@ async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: 
 
 async def test_deliveries_are_found_for_several_runs_at_once(ledger: Ledger) -> None:
     runs = [await ended(ledger) for _ in range(3)]
-    found = await ledger.journal.outbox.find(run=[runs[0].id, runs[2].id])
+    found = await ledger.journal.outbox.find_of_runs([runs[0].id, runs[2].id])
     assert [delivery.run for delivery in found] == [runs[2].id] * 2 + [runs[0].id] * 2
-    assert await ledger.journal.outbox.find(run=[]) == []
+    assert await ledger.journal.outbox.find_of_runs([]) == []
     assert len(await ledger.journal.outbox.find(limit=5)) == 5
 
 

@@ -20,7 +20,7 @@ def host(root: Path, *, localtime: str = "", timezone: str = "") -> Path:
     return root
 
 
-def test_the_clock_tells_utc() -> None:
+def test_clock_returns_utc() -> None:
     now = SystemClock().now()
     assert now.tzinfo is UTC
     assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)

@@ -32,7 +32,7 @@ class Desk:
             await self.told.wait_for(lambda: self.done == list(bunches))
 
 
-async def test_names_that_come_together_are_done_together():
+async def test_names_added_together_are_handled_together():
     desk = Desk()
     queue = CoalescingQueue("test", desk.work, retry=60)
     for name in ("a", "b", "a"):

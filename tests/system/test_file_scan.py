@@ -94,7 +94,7 @@ def test_names_that_are_no_text_are_spelt_out(root: Path) -> None:
     assert set(seen(root, "*.csv").files) == {"caf\\udce9.csv", "caf\\udce8.csv", "中.csv"}
 
 
-def test_a_look_ends_whatever_is_there(root: Path) -> None:
+def test_scan_ends_for_any_tree(root: Path) -> None:
     for number in range(20):
         put(root / f"{number}/a.csv")
     few = scan_files(root, Patterns(["**/*.csv"]), max_folders=5)

@@ -54,7 +54,7 @@ async def test_a_watchdog_of_another_process_is_not_ours_to_feed(manager):
 
 
 @pytest.mark.process
-async def test_a_real_daemon_tells_its_whole_life(manager, home):
+async def test_daemon_notifies_systemd_from_start_to_stop(manager, home):
     home.env["NOTIFY_SOCKET"] = manager.getsockname()
     home.env["WATCHDOG_USEC"] = "60000000"
     home.routine("morning", '[run]\nprompt = "x"\n')

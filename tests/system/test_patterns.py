@@ -41,7 +41,7 @@ FITS = [
 
 
 @pytest.mark.parametrize(("glob", "path", "fits"), FITS)
-def test_a_path_fits_or_does_not(glob: str, path: str, fits: bool) -> None:
+def test_glob_matches_listed_paths(glob: str, path: str, fits: bool) -> None:
     assert Patterns([glob]).fits(path) is fits
 
 
@@ -64,7 +64,7 @@ def test_a_glob_that_cannot_be_meant_is_refused(glob: str, word: str) -> None:
         parse(glob)
 
 
-def test_several_globs_are_one() -> None:
+def test_globs_of_a_list_are_combined() -> None:
     patterns = Patterns(["inbox/*.csv", "data/**/*.json"])
     assert patterns.fits("inbox/a.csv")
     assert patterns.fits("data/x/a.json")

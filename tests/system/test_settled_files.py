@@ -224,7 +224,7 @@ async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
     assert desk.rung.empty()
 
 
-async def test_after_all_is_handled_nothing_stirs(desk: Desk) -> None:
+async def test_no_wakeup_after_all_files_are_handled(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
     await desk.batch()
@@ -233,7 +233,7 @@ async def test_after_all_is_handled_nothing_stirs(desk: Desk) -> None:
     assert desk.rung.empty()
 
 
-async def test_what_is_watched_no_more_is_heard_no_more(desk: Desk) -> None:
+async def test_unwatched_folder_causes_no_wakeup(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv", settle=60)
     await desk.once()

@@ -164,7 +164,7 @@ async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
-async def test_at_its_next_look_it_notices_a_set_clock_and_tells_once(
+async def test_polling_watcher_reports_a_set_clock_once(
     watching: Watching, jump: timedelta
 ) -> None:
     """A suspend looks the same: the wall clock went on, the one of the event loop did not."""
@@ -193,7 +193,7 @@ async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) 
     watcher.stop()
 
 
-async def test_once_stopped_it_tells_nothing_more(watching: Watching) -> None:
+async def test_stopped_watcher_reports_nothing(watching: Watching) -> None:
     clock, other = MovedClock(), Watching()
     stopped, going_on = (
         PollingClockWatcher(clock, seconds=0.01),

@@ -239,7 +239,9 @@ async def test_a_failing_subscriber_harms_no_other(
     assert all(isinstance(failure, ZeroDivisionError) for failure in failures) and failures
 
 
-async def test_without_folders_nothing_runs(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+async def test_watcher_without_folders_runs_no_task(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
     assert watcher._task is None
     subscriber = await watched(watcher, tmp_path)
     task = watcher._task
@@ -362,7 +364,7 @@ async def test_without_watches_of_the_system_everyone_looks_now_and_then(
             assert await watching.line() == [str(one), str(two)], "the problem is said once"
 
 
-async def test_it_ends_with_its_event_loop(tmp_path: Path) -> None:
+async def test_watcher_ends_with_its_event_loop(tmp_path: Path) -> None:
     program = PROGRAM.replace("await asyncio.Event().wait()", "await asyncio.sleep(0.5)")
     words = (sys.executable, "-W", "error", "-c", program, "60", str(tmp_path))
     process = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)

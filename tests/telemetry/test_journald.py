@@ -138,7 +138,7 @@ def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) 
     assert "run.retry_scheduled" in text and "canary" not in text
 
 
-def test_a_journal_that_is_stuck_holds_nobody_up(journal: Journal) -> None:
+def test_stuck_journal_blocks_no_caller(journal: Journal) -> None:
     way = JournalSocket(journal.path)
     sent = 0
     while way.send({"level": "info", "event": "tick"}, "tick"):

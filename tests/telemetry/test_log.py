@@ -108,7 +108,7 @@ def test_a_traceback_is_a_field_of_its_line(file: Path) -> None:
     assert second["exception"].startswith("Traceback")
 
 
-def test_libraries_are_heard_from_warning_up(file: Path) -> None:
+def test_library_records_are_logged_from_warning_up(file: Path) -> None:
     logging.getLogger("apscheduler").info("chatter")
     logging.getLogger("apscheduler").warning("job %s missed", "x")
     (record,) = records(file)
@@ -268,7 +268,7 @@ def test_a_disk_that_takes_no_more_costs_lines_and_says_so_afterwards(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
-def test_a_full_disk_does_not_harm_who_logs(secrets: Secrets) -> None:
+def test_full_disk_raises_nothing_in_the_caller(secrets: Secrets) -> None:
     configure(level="info", console=False, file=Path("/dev/full"), secrets=secrets)
     structlog.get_logger().info("lost")
 
@@ -283,7 +283,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path, secret
         )
 
 
-def test_what_would_be_heard_is_known_before_it_is_said(tmp_path: Path, secrets: Secrets) -> None:
+def test_enabled_level_is_known_before_logging(tmp_path: Path, secrets: Secrets) -> None:
     for level, heard in (
         ("debug", [True, True]),
         ("info", [False, True]),
@@ -392,7 +392,7 @@ def test_the_console_is_plain_in_a_pipe() -> None:
     assert said.stdout == b""
 
 
-def test_a_console_that_is_gone_harms_nobody(tmp_path: Path) -> None:
+def test_closed_console_raises_nothing_in_the_caller(tmp_path: Path) -> None:
     code = SPEAK.replace("file=None", f"file=Path({str(tmp_path / 'a.jsonl')!r})").replace(
         "structlog.get", "import os; os.close(2); structlog.get"
     )

@@ -62,9 +62,7 @@ def test_a_known_secret_is_found_inside_longer_base64(
     secret=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=60),
     around=st.text(max_size=20),
 )
-def test_whatever_the_secret_is_it_does_not_survive_in_a_json_line(
-    secret: str, around: str
-) -> None:
+def test_no_secret_survives_in_a_json_line(secret: str, around: str) -> None:
     known = Secrets()
     known.add(secret)
     line = known.redact(json.dumps({"message": f"{around}{secret}{around}"}, ensure_ascii=False))
@@ -76,7 +74,7 @@ def test_what_is_too_short_to_be_a_secret_is_left_alone(secrets: Secrets) -> Non
     assert secrets.redact("the daily report") == "the daily report"
 
 
-def test_of_two_secrets_the_longer_one_goes_whole(secrets: Secrets) -> None:
+def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -> None:
     secrets.add("abcdefgh")
     secrets.add("abcdefghijkl")
     assert secrets.redact("<abcdefghijkl>") == f"<{MARK}>"

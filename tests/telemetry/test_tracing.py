@@ -149,7 +149,7 @@ async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(
     )
 
 
-async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(app: ReplayedApp) -> None:
+async def test_spans_hold_no_content_by_default(app: ReplayedApp) -> None:
     _, spans, _ = await lived(app, [LOOK, RUN, "All is well."])
     everything = json.dumps([[span.attributes, span.said] for span in spans])
     for word in ("sesame", "secret-plans", "All is well"):
@@ -227,7 +227,7 @@ def remembering() -> Any:
     return InMemorySpanExporter()
 
 
-async def test_it_is_said_once_that_nobody_takes_spans_and_once_that_somebody_does_again(
+async def test_unreachable_receiver_and_its_return_are_logged_once_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from opentelemetry.sdk.trace.export import SpanExportResult
@@ -337,7 +337,7 @@ def test_the_trace_has_the_bits_of_the_runs_id() -> None:
     assert trace_of("not a ulid") and span_id("a", "b") != span_id("ab")
 
 
-def test_our_words_are_those_of_the_conventions() -> None:
+def test_attribute_names_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
     from opentelemetry.semconv.schemas import Schemas
 
@@ -444,7 +444,7 @@ async def test_the_environment_of_the_standard_says_where_and_with_which_key(
         assert root.start <= call.start < call.end <= root.end
 
 
-async def test_a_cancelled_run_is_told_too(story: InProcessHome) -> None:
+async def test_cancelled_run_has_a_span(story: InProcessHome) -> None:
     with Collector() as collector:
         async with Vendor([{"text": "never", "hang": True}]) as vendor:
             story.write(

@@ -100,7 +100,7 @@ async def test_the_public_methods_of_an_object_are_registered(registry: Function
     assert (entry["event"], entry["function"]) == ("function.skipped", "shop_with_session")
 
 
-def test_what_the_mark_says_goes_before_everything_else(registry: FunctionRegistry) -> None:
+def test_decorator_settings_take_precedence(registry: FunctionRegistry) -> None:
     register_instance_methods(registry, Shop())
     definition = registry.get_function("buy")
     assert definition is not None
@@ -129,7 +129,7 @@ def test_of_a_class_only_what_needs_no_object_can_be_called(registry: FunctionRe
     assert sorted(with_object) == ["s_buy", "s_get_customer", "s_inherited", "s_kind", "s_price"]
 
 
-def test_each_thing_is_registered_by_what_it_is(
+def test_objects_classes_modules_and_functions_are_registered_by_kind(
     registry: FunctionRegistry, module: ModuleType
 ) -> None:
     @agent_callable(description="look a customer up", read_only=True)

@@ -58,7 +58,7 @@ NUMPY = """Read a file,
 
 
 @pytest.mark.parametrize("docstring", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
-def test_each_style_say_what_the_function_does_and_what_each_argument_means(docstring: str) -> None:
+def test_each_docstring_style_yields_description_and_arguments(docstring: str) -> None:
     description, arguments = parse(docstring)
     assert description == "Read a file, line by line.\n\nLong lines are cut."
     assert arguments == {
@@ -83,5 +83,5 @@ def test_arguments_that_share_a_line_share_its_words() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", "   \n  "])
-def test_no_docstring_says_nothing(nothing: str | None) -> None:
+def test_missing_docstring_yields_no_description(nothing: str | None) -> None:
     assert parse(nothing) == ("", {})

@@ -307,7 +307,7 @@ async def test_a_tool_that_ends_the_process_ends_only_its_call() -> None:
     assert (await run(stops)).text == "[error] RuntimeError: StopIteration"
 
 
-async def test_a_stale_run_is_stopped_not_told() -> None:
+async def test_stale_run_is_stopped_without_a_tool_result() -> None:
     async def func() -> None:
         raise Fenced
 
@@ -346,7 +346,7 @@ async def test_a_sync_function_past_its_limit_is_left_alone_and_that_is_said() -
     assert await asyncio.to_thread(ended.wait, 30)
 
 
-async def test_a_hanging_tool_takes_nobody_elses_place() -> None:
+async def test_hanging_tool_occupies_no_thread_of_other_calls() -> None:
     release = threading.Event()
     registry = FunctionRegistry()
     registry.register("hang", "", lambda: release.wait(30), timeout=0.01)
@@ -370,7 +370,7 @@ async def test_the_executors_limit_holds_where_a_function_has_none() -> None:
     )
 
 
-async def test_a_timeout_of_the_tools_own_is_its_own_fault() -> None:
+async def test_timeout_raised_by_a_tool_is_a_failure_of_the_tool() -> None:
     async def func() -> None:
         raise TimeoutError("upstream")
 
@@ -427,7 +427,7 @@ async def test_a_result_is_put_into_words(value: Any, text: str) -> None:
     json.dumps(result.value, ensure_ascii=False).encode()
 
 
-def test_nothing_is_a_success_in_either_language() -> None:
+def test_result_none_is_a_success_in_either_language() -> None:
     tools = ToolExecutor(FunctionRegistry())
     assert (tools.format_result(None), tools.format_result(None, "zh")) == ("Done.", "执行成功")
 

@@ -344,7 +344,7 @@ def test_a_name_that_vendors_refuse_is_refused(registry: FunctionRegistry, name:
         registry.register(name, "", lambda: None)
 
 
-def test_what_only_reads_may_be_repeated(registry: FunctionRegistry) -> None:
+def test_read_only_function_is_repeatable(registry: FunctionRegistry) -> None:
     assert registry.register("a", "", lambda: None, read_only=True).idempotent
     assert not registry.register("b", "", lambda: None).idempotent
     found = registry.get_function("b")
@@ -355,6 +355,6 @@ def test_what_only_reads_may_be_repeated(registry: FunctionRegistry) -> None:
     assert not registry.has_function("c")
 
 
-def test_the_nearest_name_is_known(registry: FunctionRegistry) -> None:
+def test_nearest_name_is_suggested(registry: FunctionRegistry) -> None:
     assert registry.nearest("file_raed") == "file_read"
     assert registry.nearest("zzz") is None

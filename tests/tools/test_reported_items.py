@@ -100,7 +100,7 @@ def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_oth
         ("  https://news.example/a\n", "https://news.example/a"),
     ],
 )
-def test_these_are_one_address(one, other):
+def test_equivalent_urls_have_one_key(one, other):
     assert item_key({"url": one}, "url") == item_key({"url": other}, "url")
 
 
@@ -117,7 +117,7 @@ def test_these_are_one_address(one, other):
         ("urn:isbn:1", "urn:isbn:2"),
     ],
 )
-def test_these_may_be_two_and_stay_two(one, other):
+def test_possibly_different_urls_have_two_keys(one, other):
     assert item_key({"url": one}, "url") != item_key({"url": other}, "url")
 
 
@@ -217,7 +217,7 @@ async def test_what_one_run_reports_twice_is_one_item(journal):
     ] and not reported.old_items
 
 
-async def test_routines_do_not_share_what_they_have_seen(journal):
+async def test_reported_items_are_kept_per_routine(journal):
     one = await begun(journal, "one")
     await call(journal, one, "1.0", items("a"))
     await ended(journal, one)
@@ -298,7 +298,7 @@ async def test_a_forgotten_run_leaves_no_words_but_its_items_are_not_new_again(j
     assert json.loads((await call(journal, again, "1.0", items("secret-plan"))).text)["new"] == 0
 
 
-async def test_the_whole_of_it_with_a_daemon_and_its_agent(home):
+async def test_agent_of_a_daemon_reports_only_new_items(home):
     def replies(*turns):
         return ",\n".join(
             f'{{ tool_calls = [{{ name = "report_items", arguments = {{ items = [{inner}] }} }},'

@@ -114,7 +114,7 @@ def test_a_file_of_somebody_else_is_not_run(folder):
     assert "belongs to user 12345" in fault
 
 
-async def test_an_agent_calls_them_where_the_policy_names_them(home):
+async def test_agent_calls_user_tools_named_by_the_policy(home):
     (home.folder / "tools").mkdir()
     home.write(
         "tools/greet.py", 'def greet(name: str) -> str:\n    "Greet."\n    return f"Hello {name}"\n'

@@ -12,7 +12,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,36 +25,18 @@ from daemon.memory import transfer as memory
 from daemon.models import Json
 from daemon.store import texts
 from daemon.store.lock import lock_state
-from daemon.store.offline import looking, writing
+from daemon.store.offline import read_snapshot, writing
 from daemon.store.rows import decode
-from daemon.store.statements import placeholders
+from daemon.store.statements import Connection, placeholders
 
 PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
-_ENDED = "status NOT IN ('queued', 'running', 'waiting')"
-_OURS = f"FROM run WHERE routine = ? AND {_ENDED}"
-_RUN = f"run_id IN (SELECT id {_OURS})"
-# Parents before children; each by the name of its routine.
-_TABLES = {
-    "definition": f"SELECT * FROM definition WHERE hash IN (SELECT definition {_OURS})",
-    "run": f"SELECT * {_OURS} ORDER BY id",
-    "input": f"SELECT * FROM input WHERE {_RUN}",
-    "step": f"SELECT * FROM step WHERE {_RUN} ORDER BY run_id, seq",
-    "slot": f"SELECT * FROM slot WHERE routine = ? AND (run_id IS NULL OR {_RUN}) ORDER BY first",
-    "seen": "SELECT * FROM seen WHERE routine = ?",
-    "outbox": f"SELECT * FROM outbox WHERE {_RUN} ORDER BY id",
-    "told": f"SELECT * FROM told WHERE {_RUN} ORDER BY id",
-    "approval": f"SELECT * FROM approval WHERE {_RUN} ORDER BY id",
-    "quarantine": f"SELECT * FROM quarantine WHERE {_RUN} ORDER BY id",
-    "spending": f"SELECT * FROM spending WHERE {_RUN} ORDER BY id",
-}
-# What belongs to no routine: it goes along where everything does.
-_SHARED_TABLES = {
-    "policy": "SELECT * FROM policy",
-    "meta": "SELECT * FROM meta WHERE key <> 'hold' AND substr(key, 1, 7) <> 'memory.'",
-    "incident": "SELECT * FROM incident ORDER BY id",
-    "audit": "SELECT * FROM audit ORDER BY seq",
-    "memory_tombstone": "SELECT * FROM memory_tombstone ORDER BY id",
-}
+# Tables of which an import takes in rows: those of a run or a routine, and those of no routine,
+# which are exported where all routines are.
+_TABLES = (
+    "definition", "run", "input", "step", "slot", "seen", "outbox", "told", "approval",
+    "quarantine", "spending",
+)  # fmt: skip
+_SHARED_TABLES = ("policy", "meta", "incident", "audit", "memory_tombstone")
 # These get new numbers where they arrive.
 _NUMBERED = {
     "slot": "id",
@@ -82,11 +64,11 @@ def export(
 
     NotFound for a routine nobody knows.
     """
-    with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
-        names_in_journal = {
-            name
-            for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")
-        }
+    from daemon.store.queries import export as rows  # with SQLModel, for this command alone
+
+    with read_snapshot(state / "agentd.db", config.store_url(os.environ)) as snapshot:
+        session = snapshot.session
+        names_in_journal = rows.routine_names(session)
         files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
         for name in names:
             if name not in names_in_journal and name not in files:
@@ -97,27 +79,28 @@ def export(
             with os.fdopen(
                 os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
             ) as out:
-                out.write(
-                    _line({"agentd": "export", "schema": _schema(journal), "routines": routines})
-                )
+                schema = _schema(snapshot.connection)
+                out.write(_line({"agentd": "export", "schema": schema, "routines": routines}))
                 for number, name in enumerate(routines):
                     progress(number / len(routines))
                     if path := files.get(name):
                         out.write(_line({"routine": name, "toml": path.read_text("utf-8")}))
-                    for table, query in _TABLES.items():
-                        for row in _rows(journal, query, (name,) * query.count("?")):
-                            runs += table == "run"
-                            if table == "step":
-                                text_digests.update(texts.references(row["body"]))
-                                if policy := _policy_of(row["body"]):
-                                    policies.add(policy)
-                            out.write(_line({"table": table, "row": _plain(row)}))
-                out.writelines(map(_line, _named(journal, "text", "digest", sorted(text_digests))))
+                    for table, row in rows.rows_of_routine(session, name):
+                        runs += table == "run"
+                        if table == "step":
+                            text_digests.update(texts.references(row["body"]))
+                            if policy := _policy_of(row["body"]):
+                                policies.add(policy)
+                        out.write(_table_line(table, row))
+                for table, row in rows.texts_of_prompts(session, sorted(text_digests)):
+                    out.write(_table_line(table, row))
                 if names:
-                    shared_rows = _named(journal, "policy", "hash", sorted(policies))
+                    for table, row in rows.policies(session, sorted(policies)):
+                        out.write(_table_line(table, row))
                 else:
-                    shared_rows = _shared_rows(journal)
-                out.writelines(map(_line, shared_rows))
+                    for table, row in rows.shared_rows(session):
+                        out.write(_table_line(table, row))
+                    out.writelines(_memory_lines(snapshot.connection))
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError:
@@ -131,13 +114,6 @@ def export(
     return runs
 
 
-def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    cursor = journal.execute(query, values)
-    names = [column[0] for column in cursor.description]
-    for row in cursor:
-        yield dict(zip(names, row, strict=True))
-
-
 def _policy_of(body: bytes) -> str:
     """Return the hash of the policy that judged a step; empty if none did, or the step is damaged,
     which is exported all the same.
@@ -148,22 +124,11 @@ def _policy_of(body: bytes) -> str:
         return ""
 
 
-def _named(journal: Any, table: str, key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `table` that steps refer to: texts of prompts, and policies."""
-    for value in values:
-        for row in _rows(journal, f"SELECT * FROM {table} WHERE {key} = ?", (value,)):
-            yield {"table": table, "row": _plain(row)}
-
-
-def _shared_rows(journal: Any) -> Iterator[dict[str, Any]]:
-    """Yield what belongs to no routine: memory, audit, incidents and the like."""
-    for table, query in _SHARED_TABLES.items():
-        for row in _rows(journal, query):
-            yield {"table": table, "row": _plain(row)}
+def _memory_lines(connection: Connection) -> Iterator[str]:
     cursor: str | None = None
     while True:
-        part = memory.export(journal, cursor)
-        yield from ({"memory": line} for line in part.lines)
+        part = memory.export(connection, cursor)
+        yield from (_line({"memory": line}) for line in part.lines)
         if (cursor := part.next_cursor) is None:
             return
 
@@ -355,6 +320,10 @@ def _schema(journal: Any) -> int:
 
 def _line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _table_line(table: str, row: dict[str, Any]) -> str:
+    return _line({"table": table, "row": _plain(row)})
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -63,8 +63,7 @@ class ModelOutages:
 
     async def _write(self, providers: Sequence[str]) -> None:
         if self._open_subjects is None:
-            incidents = await self._incidents.find(limit=1000)
-            self._open_subjects = {incident.subject for incident in incidents}
+            self._open_subjects = await self._incidents.get_open_subjects()
         for provider in providers:
             subject = _SUBJECT_PREFIX + provider
             reason = self._reasons.pop(provider, None)

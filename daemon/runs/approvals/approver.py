@@ -82,7 +82,7 @@ class RunApprover:
         )
         if self._approvals is None:
             # only a run that waits is answered, so no answer can come while this attempt lasts
-            self._approvals = await self._journal.approvals.find(run=self._run.id, limit=1000)
+            self._approvals = await self._journal.approvals.find_of_run(self._run.id)
         return (
             self._decide_by_own_answer(approval_request, verdict)
             or self._decide_by_same_call(approval_request, verdict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
@@ -12,6 +13,11 @@ from psycopg.types.string import StrDumper
 
 from daemon.errors import ConfigError, Fault
 from daemon.store.statements import Cursor
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 # A server whose network fails is noticed within half a minute.
 _SETTINGS: dict[str, Any] = {
@@ -118,6 +124,13 @@ class PostgresConnection:
     def control(self, statements: str) -> Any:
         """Run one or several statements without parameters; returns the cursor of the first."""
         return self.driver.execute(statements)
+
+    @cached_property
+    def engine(self) -> Engine:
+        from daemon.store.queries.session import engine_over  # 20 MiB, for the queries of people
+
+        url = "postgresql+psycopg://"
+        return engine_over(self.driver, url, begin=BEGIN_READ, use_native_hstore=False)
 
     def lease_clock(self, own: int) -> int:
         return self.now

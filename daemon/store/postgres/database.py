@@ -33,8 +33,9 @@ import structlog
 
 from daemon.errors import DatabaseAway, StoreFull
 from daemon.models import new_id
-from daemon.store.database import MIGRATIONS, Database, Work
+from daemon.store.database import MIGRATIONS, Database, Query, Work, run_in_session
 from daemon.store.postgres.connection import (
+    BEGIN_READ,
     PostgresConnection,
     connect,
     place_of,
@@ -286,10 +287,18 @@ class PostgresDatabase(Database):
 
     def _read(self, connection: Any, work: Work[T]) -> T:
         reader: ReadConnection = connection
+        return self._repeat(reader, lambda: reader.read(work))
+
+    def _query(self, connection: Any, query: Query[T]) -> T:
+        reader: ReadConnection = connection
+        return self._repeat(reader, lambda: reader.query(query))
+
+    def _repeat(self, reader: ReadConnection, read: Callable[[], T]) -> T:
+        """Read, again over a new connection if one is lost, for at most `reconnect_timeout`."""
         deadline = time.monotonic() + (0.0 if self._away else self.reconnect_timeout)
         while True:
             try:
-                result = reader.read(work)
+                result = read()
             except _CONNECTION_ERRORS:
                 reader.close()
                 if time.monotonic() >= deadline:
@@ -312,18 +321,25 @@ class ReadConnection:
 
     def read(self, work: Work[T]) -> T:
         """Run `work` in a read-only snapshot that holds every commit before it."""
-        if self._connection is None:
-            self._connection = connect(self._url)
-            self._connection.driver.answer_timeout = 4 * ANSWER_TIMEOUT  # reads may be long
-            # a reader holds no lock, and its work may take long between two statements
-            self._connection.control("SET idle_in_transaction_session_timeout = '10min'")
-        connection = self._connection
-        connection.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        connection = self._ensure_connected()
+        connection.control(BEGIN_READ)
         try:
             return work(connection)
         finally:
             if not connection.broken:
                 connection.control("ROLLBACK")
+
+    def query(self, query: Query[T]) -> T:
+        """Run `query` in a session, in such a snapshot."""
+        return run_in_session(self._ensure_connected(), query)
+
+    def _ensure_connected(self) -> PostgresConnection:
+        if self._connection is None:
+            self._connection = connect(self._url)
+            self._connection.driver.answer_timeout = 4 * ANSWER_TIMEOUT  # reads may be long
+            # a reader holds no lock, and its work may take long between two statements
+            self._connection.control("SET idle_in_transaction_session_timeout = '10min'")
+        return self._connection
 
     def close(self) -> None:
         """Close the connection; the next read connects again."""

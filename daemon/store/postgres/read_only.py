@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -9,7 +10,7 @@ from typing import ClassVar, TypeVar
 import psycopg
 
 from daemon.errors import ConfigError, DatabaseAway, Fault
-from daemon.store.database import Database, Work
+from daemon.store.database import Database, Query, Work
 from daemon.store.postgres.connection import place_of, refusal
 from daemon.store.postgres.database import ReadConnection, explain
 
@@ -26,10 +27,17 @@ class ServerOnlooker(Database):
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` in a transaction that can only read."""
+        return self._over_new_connection(lambda reader: reader.read(work))
+
+    async def query(self, query: Query[T]) -> T:
+        """Run `query` in a session and a transaction that can only read."""
+        return self._over_new_connection(lambda reader: reader.query(query))
+
+    def _over_new_connection(self, read: Callable[[ReadConnection], T]) -> T:
         place = place_of(self.url)
         try:
             with closing(ReadConnection(self.url)) as reader:
-                return reader.read(work)
+                return read(reader)
         except psycopg.Error as error:
             if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
                 problem = "holds no journal of this version of agentd"

@@ -20,7 +20,7 @@ from daemon.memory.segments import Segment
 from daemon.models import ApprovalRequest, SegmentType, Status, Step, StepKind, Usage
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
-from daemon.store.spending import Called, Spent
+from daemon.store.records import Called, Spent
 from daemon.testing import FakeClock
 from tests.store.conftest import START, Ledger, prompt, step
 

@@ -43,7 +43,7 @@ async def test_the_same_delivery_has_the_same_id_at_every_attempt(delivery):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
-async def test_what_may_be_mended_is_tried_again(delivery, status):
+async def test_temporary_refusal_is_retried(delivery, status):
     async with Receiver(status).open() as receiver:
         with pytest.raises(DeliveryFailed, match=f"it answered {status}") as caught:
             await channel(receiver).send(delivery())
@@ -51,14 +51,14 @@ async def test_what_may_be_mended_is_tried_again(delivery, status):
 
 
 @pytest.mark.parametrize("status", [400, 410, 413, 422])
-async def test_what_will_be_refused_again_is_given_up(delivery, status):
+async def test_permanent_refusal_is_given_up(delivery, status):
     async with Receiver(status).open() as receiver:
         with pytest.raises(DeliveryFailed) as caught:
             await channel(receiver).send(delivery())
     assert not caught.value.retry
 
 
-async def test_the_receiver_says_when_to_come_again(delivery):
+async def test_retry_follows_the_retry_after_of_the_receiver(delivery):
     answer = b"HTTP/1.1 429 Slow\r\nretry-after: 120\r\ncontent-length: 8\r\n\r\nslow  do"
     async with Receiver(answer).open() as receiver:
         with pytest.raises(DeliveryFailed, match="it answered 429 Slow: slow do") as caught:

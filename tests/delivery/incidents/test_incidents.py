@@ -96,7 +96,7 @@ def quiet():
         ("ioerr", "check the space"),
     ],
 )
-async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_where_it_was(
+async def test_run_waits_during_a_database_fault_and_continues_at_the_same_step(
     tmp_path, quiet, trouble, said
 ):
     settings = await settle(tmp_path)
@@ -164,7 +164,7 @@ class Cramped:
             return await self._inner.send(delivery)
 
 
-async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later(
+async def test_report_without_disk_space_waits_in_the_outbox_and_arrives_later(
     journal,  # noqa: F811
     ended,  # noqa: F811
     workspace,  # noqa: F811

@@ -42,7 +42,7 @@ def app(tmp_path: Path) -> ReplayedApp:
     return app
 
 
-async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_when_the_vendor_answers(  # noqa: E501
+async def test_outage_noticed_by_many_runs_is_one_incident_until_the_vendor_answers(
     app: ReplayedApp,
 ) -> None:
     down: list[Any] = [{"error": 401}, {"error": 503}, {"error": 400}]
@@ -86,7 +86,7 @@ async def test_however_many_runs_notice_an_outage_it_is_one_incident_and_over_wh
             )
 
 
-async def test_whoever_watches_a_run_sees_that_another_model_is_asked(app: ReplayedApp) -> None:
+async def test_watcher_of_a_run_sees_the_change_of_model(app: ReplayedApp) -> None:
     async with FakeVendor([{"error": 401}]) as far, FakeVendor(["A"]) as near:
         app.write("config.toml", CONFIG.format(far=far.url, near=near.url))
         async with app:

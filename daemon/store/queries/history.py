@@ -1,0 +1,107 @@
+"""What happened by routine and day, and what the last runs of routines took."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import case, func
+from sqlmodel import Session, col, select
+
+from daemon.models import Status
+from daemon.store.records import Day
+from daemon.store.tables import RunRow, SlotRecord, SpendingRow
+
+
+def get_days(session: Session, edges: Sequence[datetime]) -> list[Day]:
+    """Return what became of each routine between each edge and the next one, where anything did."""
+    days: dict[tuple[str, int], Day] = {}
+
+    def day_of(routine: str, number: int) -> Day:
+        return days.setdefault((routine, number), Day(routine=routine, day=number))
+
+    for routine, number, status, silent, runs, sent, received in session.exec(_ended_runs(edges)):
+        day = day_of(routine, number)
+        succeeded_silently = silent and status == Status.SUCCEEDED
+        day.outcomes["silent" if succeeded_silently else status] += runs
+        day.tokens["input"] += sent
+        day.tokens["output"] += received
+    not_started = select(SlotRecord).where(
+        col(SlotRecord.run_id).is_(None),
+        col(SlotRecord.outcome).in_(("missed", "skipped")),
+        SlotRecord.last >= edges[0],
+        SlotRecord.first < edges[-1],
+    )
+    for row in session.exec(not_started):
+        # one row may cover weeks; how many of its slots lay on which day it does not say
+        begin = max(bisect_right(edges, row.first) - 1, 0)
+        end = min(bisect_right(edges, row.last) - 1, len(edges) - 2)
+        share, remainder = divmod(row.count, end - begin + 1)
+        for number in range(begin, end + 1):
+            slots = max(1, share + (number - begin < remainder))
+            day_of(row.routine, number).outcomes[row.outcome] += slots
+    return sorted(days.values(), key=lambda day: (day.routine, day.day))
+
+
+def _ended_runs(edges: Sequence[datetime]) -> Any:
+    """Return the select of counts and tokens of ended runs by routine, day, status and silence.
+
+    They are summed up in the database: carrying thousands of rows over takes longer than the rest.
+    """
+    # Ids are in the order of their moments: all runs since the first edge are behind this one.
+    last_before = (
+        select(RunRow.id)
+        .where(RunRow.created < edges[0])
+        .order_by(col(RunRow.id).desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    days: list[Any] = [(RunRow.created < edge, number) for number, edge in enumerate(edges[1:])]
+    # Materialized, so that the runs of these days are read by their ids, and not all runs in the
+    # order of their routines.
+    recent = (
+        select(
+            RunRow.routine,
+            case(*days).label("day"),
+            RunRow.status,
+            RunRow.silent,
+            RunRow.input,
+            RunRow.output,
+        )  # type: ignore[call-overload]
+        .where(
+            RunRow.id > func.coalesce(last_before, ""),
+            RunRow.created >= edges[0],
+            RunRow.created < edges[-1],
+            col(RunRow.ended).is_not(None),
+        )
+        .cte("recent")
+        .prefix_with("MATERIALIZED")
+        .c
+    )
+    keys: tuple[Any, ...] = (recent.routine, recent.day, recent.status, recent.silent)
+    sums: tuple[Any, ...] = (func.count(), func.sum(recent.input), func.sum(recent.output))
+    return select(*keys, *sums).group_by(*keys)
+
+
+def get_usage_of_runs(
+    session: Session, routines: Iterable[str], last: int
+) -> dict[str, list[tuple[int, float, float]]]:
+    """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0."""
+    cost = (
+        select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()
+    )
+    query = (
+        select(RunRow.input + RunRow.output, RunRow.active, cost)
+        .where(col(RunRow.ended).is_not(None), RunRow.status != Status.CANCELLED.value)
+        .order_by(col(RunRow.id).desc())
+        .limit(last)
+    )
+    return {
+        routine: [
+            (tokens, active, (billionths or 0) / 1e9)
+            for tokens, active, billionths in session.exec(query.where(RunRow.routine == routine))
+        ]
+        for routine in routines
+    }

@@ -1,0 +1,111 @@
+"""What calls to models cost, by call, routine, model and day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import BigInteger, case, func, literal_column, type_coerce
+from sqlmodel import Session, col, select
+
+from daemon.models import Usage
+from daemon.store.records import Called, SpendingTotal, Spent
+from daemon.store.rows import from_microseconds
+from daemon.store.tables import SpendingRow
+
+# Microseconds of a quarter of an hour. Days are those of a zone, which a database does not know; a
+# quarter of an hour is of one day in every zone.
+_QUARTER = 900_000_000
+_KEYS: dict[str, Any] = {
+    "routine": col(SpendingRow.routine),
+    "model": col(SpendingRow.model),
+    "day": type_coerce(SpendingRow.at, BigInteger) // literal_column(str(_QUARTER), BigInteger),
+}
+_NO_ANSWER = (Called.FAILED.value, Called.UNKNOWN.value, Called.ASKED.value)
+_SUMS: tuple[Any, ...] = (
+    func.count(),
+    func.count(case((col(SpendingRow.outcome).in_(_NO_ANSWER), 1))),
+    func.sum(SpendingRow.input),
+    func.sum(SpendingRow.cache_read),
+    func.sum(SpendingRow.cache_write),
+    func.sum(SpendingRow.output),
+    func.sum(SpendingRow.reasoning),
+    func.sum(SpendingRow.cost),
+    func.count() - func.count(col(SpendingRow.cost)),
+)
+
+
+def find_calls(session: Session, run: str) -> list[Spent]:
+    """Return the calls that a run has made, those without an answer too, in their order."""
+    query = select(SpendingRow).where(SpendingRow.run_id == run).order_by(col(SpendingRow.id))
+    return [_spent_from(row) for row in session.exec(query)]
+
+
+def sum_by(session: Session, by: str, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
+    """Return the totals since then by `routine` or `model`, the dearest first, or by `day` in their
+    order.
+    """
+    key = _KEYS[by]
+    query: Any = select(key, *_SUMS).where(SpendingRow.at >= since).group_by(key)
+    totals = [_total_from(*row) for row in session.exec(query)]
+    if by != "day":
+        return sorted(totals, key=lambda total: (-total.cost, -total.usage.total, total.key))
+    days: dict[str, list[SpendingTotal]] = {}
+    for total in totals:
+        moment = from_microseconds(int(total.key) * _QUARTER)
+        days.setdefault(moment.astimezone(zone).date().isoformat(), []).append(total)
+    return [SpendingTotal.of(day, days[day]) for day in sorted(days)]
+
+
+def sum_by_day(session: Session, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
+    """Return the totals of each routine between each edge and the next one."""
+    query: Any = select(SpendingRow.routine, *_SUMS).group_by(SpendingRow.routine)
+    return [
+        [
+            _total_from(*row)
+            for row in session.exec(query.where(SpendingRow.at >= start, SpendingRow.at < end))
+        ]
+        for start, end in pairwise(edges)
+    ]
+
+
+def _spent_from(row: SpendingRow) -> Spent:
+    return Spent(
+        at=row.at,
+        run=row.run_id,
+        routine=row.routine,
+        provider=row.provider,
+        model=row.model,
+        outcome=Called(row.outcome),
+        usage=Usage(
+            input=row.input,
+            cache_read=row.cache_read,
+            cache_write=row.cache_write,
+            output=row.output,
+            reasoning=row.reasoning,
+        ),
+        cost=row.cost,
+    )
+
+
+def _total_from(
+    key: object, calls: int, failed: int, input_: int, cache_read: int, cache_write: int,
+    output: int, reasoning: int, cost: int | None, unpriced: int,
+) -> SpendingTotal:  # fmt: skip
+    return SpendingTotal(
+        key=str(key),
+        calls=calls,
+        failed=failed,
+        usage=Usage(
+            input=input_,
+            cache_read=cache_read,
+            cache_write=cache_write,
+            output=output,
+            reasoning=reasoning,
+        ),
+        cost=cost or 0,
+        unpriced=unpriced,
+    )
