@@ -7,7 +7,7 @@ import pytest
 from tests.bench.__main__ import ROWS
 from tests.bench.measure import Effort, Row, in_turns, percentile, ratio, table
 
-SMALLEST = Effort(rounds=1, size=0.004, around=0.1, warmed=False)
+SMALLEST = Effort(rounds=1, size=0.004, around=0.02, warmed=False)
 
 # These wait by the clock: for a while, for the next instant at which all is due, for processes to
 # start, for a lease.
