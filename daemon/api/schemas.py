@@ -377,9 +377,9 @@ class WorkerView(TypedDict):
     silent: float
     """How many seconds ago that was."""
     running: int
-    """How many runs it lives."""
+    """How many runs it executes now."""
     capacity: int
-    """How many it would live at once."""
+    """How many runs it executes at once, at most."""
     leads: bool
     """Whether it is the one that sends reports and keeps house."""
 
@@ -395,12 +395,12 @@ class StatusView(ProcessView):
     waiting: dict[str, int]
     """The active runs that wait for room, with how many stand before each."""
     stranded: dict[str, str]
-    """The active runs that no machine can live, with what they wait for."""
+    """The active runs that no machine can execute, with what they wait for."""
     paused: list[PausedView]
     incidents: list[IncidentView]
     """What is wrong now."""
     workers: list[WorkerView]
-    """Who lives runs, where several processes share the database."""
+    """Who executes runs, where several processes share the database."""
 
 
 def encoded(value: object) -> bytes:

@@ -102,7 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_location_options(once_parser, of_verb=True)
     once_parser.set_defaults(verb=once)
     worker_parser = verbs.add_parser(
-        "worker", help="live runs that daemons on the same database start"
+        "worker", help="execute runs that daemons on the same database start"
     )
     add_location_options(worker_parser, of_verb=True)
     worker_parser.set_defaults(verb=worker)

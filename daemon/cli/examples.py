@@ -190,7 +190,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentd once daily-report --state /tmp/try", "with a state of its own"),
     ),
     "agentd worker": (
-        ("agentd worker", "lives runs that daemons on the same database start"),
+        ("agentd worker", "executes runs that daemons on the same database start"),
         ("agentd worker --state /var/lib/agentd-2", "a second one on this machine"),
     ),
     "agentd init": (("agentd init ~/.config/agentd", "what is there already is left alone"),),

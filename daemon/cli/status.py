@@ -63,7 +63,7 @@ def show_status(call: Call) -> int:
         ]
         out.write_table(["", ""], rows, signs=False)
     if status["workers"]:
-        out.write_title("Who lives runs")
+        out.write_title("Who executes runs")
         workers = [_worker_row(worker, now) for worker in status["workers"]]
         out.write_table(["", "", ""], workers, signs=False)
     if status["paused"]:

@@ -48,7 +48,7 @@ Turn = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Script:
-    """What happens around a run, whoever lives it."""
+    """What happens around a run, whoever executes it."""
 
     turns: Sequence[Turn] = ()
     busy: Sequence[tuple[int, int]] = ()

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlmodel import select
 
 from daemon.errors import ConfigError, DatabaseAway, Fenced, StoreFull
 from daemon.models import Status, StepKind
 from daemon.store.database import BATCH, MIGRATIONS, Database, Work
 from daemon.store.opening import open_database
+from daemon.store.tables import MetaRow
 from daemon.testing import FakeClock
 from tests.postgres import Server
 from tests.store.conftest import Ledger, step
@@ -313,11 +315,14 @@ async def test_a_server_that_stays_away_is_said_and_found_again(
             await mortal.write(put(1))
         with pytest.raises(StoreFull, match=r"cannot be reached"):
             await mortal.read(keys)
+        with pytest.raises(StoreFull, match=r"cannot be reached"):
+            await mortal.query(lambda session: session.exec(select(MetaRow.key)).all())
     finally:
         await asyncio.to_thread(server.start)
     mortal.reconnect_timeout = 60
     await mortal.write(put(2))
     assert await mortal.read(keys) == [2], "what was refused is not there"
+    assert await mortal.query(lambda session: session.exec(select(MetaRow.key)).all()) == ["2"]
 
 
 async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(

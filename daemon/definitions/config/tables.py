@@ -415,8 +415,8 @@ class McpConfig(Table):
     timeout: PositiveDuration = timedelta(minutes=1)
     """For one call."""
     machines: Items[Name] = ()
-    """With workers: the hosts that have it, as globs; only they live runs of routines that name its
-    tools.
+    """With workers: the hosts that have it, as globs; only they execute runs of routines that name
+    its tools.
     """
 
 
@@ -428,7 +428,7 @@ class ToolsConfig(Table):
     packages: Items[Name] = ()
     """Entry points of the group agentd.tools, by name, of packages that are installed."""
     machines: dict[str, Items[Name]] = Field(default_factory=dict)
-    """With workers: hosts that have what a file or package needs, as globs; only they live runs
+    """With workers: hosts that have what a file or package needs, as globs; only they execute runs
     that name its tools.
     """
 
@@ -575,14 +575,14 @@ class StoreConfig(Table):
 
 
 class ExecutorConfig(Table):
-    """Who lives the runs, where daemons share a database. Takes a restart."""
+    """Who executes the runs, where daemons share a database. Takes a restart."""
 
     kind: Literal["local", "procrastinate"] = "local"
-    """local: whoever starts a run lives it; procrastinate: any daemon or worker (`agentd worker`)
-    on the database that `[store]` names.
+    """local: whoever starts a run executes it; procrastinate: any daemon or worker (`agentd
+    worker`) on the database that `[store]` names.
     """
     here: bool = True
-    """Whether this daemon lives runs itself; false: it leaves them to others."""
+    """Whether this daemon executes runs itself; false: it leaves them to others."""
     lease: PositiveDuration = timedelta(seconds=60)
     """After how long a process that is not heard of is taken for dead, and its runs are taken over.
     """

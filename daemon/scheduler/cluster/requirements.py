@@ -84,7 +84,7 @@ def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
         if worker.capacity
     }
     if not missing_by_worker:
-        return "waits for a worker: nobody who lives runs is there"
+        return "waits for a worker: nobody who executes runs is there"
     if not all(missing_by_worker.values()):
         return ""
     all_missing = sorted({name for missing in missing_by_worker.values() for name in missing})

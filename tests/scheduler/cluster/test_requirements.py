@@ -99,5 +99,5 @@ def test_people_are_told_what_a_run_waits_for_and_who_lacks_it():
     assert describe_missing_worker('{"name": "later", "mood": "of a newer version"}', [box]) == ""
     assert (
         describe_missing_worker(asked.dump(), [worker("gpu-1", {}, capacity=0)])
-        == "waits for a worker: nobody who lives runs is there"
+        == "waits for a worker: nobody who executes runs is there"
     )

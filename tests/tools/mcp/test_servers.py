@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from daemon.definitions.config.tables import McpConfig
 from daemon.errors import ToolFailed
@@ -19,6 +20,8 @@ from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 
 ROOT = Path(__file__).parents[3]
+# One loop for the file, as what a server is asked by lives in the loop that started it.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 TIME = {"command": [sys.executable, "-m", "mcp_server_time"]}
 
 
@@ -35,7 +38,7 @@ class Shop:
         return await self.executor.run(FunctionCall(name=name, arguments=arguments))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def shop():
     made = []
 
@@ -61,30 +64,42 @@ def children(word):
     return found
 
 
-async def test_tools_are_listed_when_they_are_first_needed_and_not_before(shop):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def time():
+    """A shop with a server that tells the time and one that cannot start; one for all tests, as a
+    server takes a second to start.
+    """
+    broken = {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}
+    time = Shop({"time": TIME, "broken": broken})
+    await time.servers.ready(["broken__*", "time__*"])
+    yield time
+    await time.servers.close()
+
+
+async def test_a_server_is_started_when_its_tools_are_first_needed_and_ends_when_closed(shop):
+    others = children("mcp_server_time")
     time = shop({"time": TIME})
     await time.servers.ready(["shell", "file_*"])
-    assert time.registry.names() == [] and children("mcp_server_time") == []
+    assert time.registry.names() == [] and children("mcp_server_time") == others
     await time.servers.ready(["time__*"])
     assert time.registry.names() == ["time__get_current_time", "time__convert_time"]
     schema = time.registry.get_function("time__get_current_time").parameters
     assert schema["required"] == ["timezone"]
     result = await time.call("time__get_current_time", timezone="Europe/Berlin")
     assert result.ok and result.value["timezone"] == "Europe/Berlin"
+    assert len(children("mcp_server_time")) == len(others) + 1
+    await time.servers.close()
+    assert children("mcp_server_time") == others
 
 
-async def test_what_a_server_says_went_wrong_is_what_the_model_reads(shop):
-    time = shop({"time": TIME})
-    await time.servers.ready(["time__convert_time"])
+async def test_what_a_server_says_went_wrong_is_what_the_model_reads(time):
     result = await time.call("time__get_current_time", timezone="Nowhere/Never")
     assert not result.ok and "Nowhere/Never" in result.text
     wrong = await time.call("time__get_current_time", zone="Europe/Berlin")
     assert not wrong.ok and "timezone" in wrong.text
 
 
-async def test_a_server_that_was_killed_is_started_again_by_the_next_call(shop):
-    time = shop({"time": TIME})
-    await time.servers.ready(["time__*"])
+async def test_a_server_that_was_killed_is_started_again_by_the_next_call(time):
     (pid,) = children("mcp_server_time")
     os.kill(pid, signal.SIGKILL)
     first = await time.call("time__get_current_time", timezone="UTC")
@@ -93,14 +108,6 @@ async def test_a_server_that_was_killed_is_started_again_by_the_next_call(shop):
     assert (await time.call("time__get_current_time", timezone="UTC")).ok
     (other,) = children("mcp_server_time")
     assert other != pid
-
-
-async def test_closing_leaves_no_process_behind(shop):
-    time = shop({"time": TIME})
-    await time.servers.ready(["time__*"])
-    assert children("mcp_server_time")
-    await time.servers.close()
-    assert children("mcp_server_time") == []
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git: apt install git")
@@ -113,15 +120,8 @@ async def test_a_second_server_speaks_about_git(shop, tmp_path):
     assert result.ok and "No commits yet" in result.text
 
 
-async def test_a_server_that_cannot_start_says_why_and_harms_no_other(shop):
-    both = shop(
-        {
-            "time": TIME,
-            "broken": {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]},
-        }
-    )
-    await both.servers.ready(["broken__*", "time__*"])
-    assert all(name.startswith("time__") for name in both.registry.names())
+async def test_a_server_that_cannot_start_says_why_and_harms_no_other(shop, time):
+    assert time.registry.names() == ["time__get_current_time", "time__convert_time"]
     missing = shop({"gone": {"command": ["/no/such/program"]}})
     await missing.servers.ready(["gone__*"])
     assert missing.registry.names() == []
@@ -156,6 +156,9 @@ class Web:
             stdout=asyncio.subprocess.PIPE,
         )
         self.port = int(await self.process.stdout.readline())
+
+    @property
+    def config(self):
         return {"url": f"http://127.0.0.1:{self.port}/mcp"}
 
     async def stop(self):
@@ -164,15 +167,16 @@ class Web:
         await self.process.wait()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def web():
     made = Web("token-of-the-web")
+    await made.start()
     yield made
     await made.stop()
 
 
 async def test_a_server_behind_http_is_asked_with_its_token_and_survives_its_restart(shop, web):
-    loud = shop({"web": await web.start()}, secret="token-of-the-web")
+    loud = shop({"web": web.config}, secret="token-of-the-web")
     await loud.servers.ready(["web__*"])
     assert (await loud.call("web__shout", text="hello")).text == '{"result": "HELLO"}'
     gone = await loud.call("web__leave")
@@ -184,7 +188,7 @@ async def test_a_server_behind_http_is_asked_with_its_token_and_survives_its_res
 
 
 async def test_without_its_token_it_is_not_reached_and_that_is_told(shop, web):
-    loud = shop({"web": await web.start()})
+    loud = shop({"web": web.config})
     await loud.servers.ready(["web__*"])
     assert loud.registry.names() == []
     with pytest.raises(ToolFailed, match="web"):
