@@ -26,46 +26,6 @@ siblings, and so are providers, memory and delivery. cli/ stands beside them all
 tests/test_architecture.py.
 """
 
-# True for type checkers. Every command of a tool imports this package in its supervisor, and would
-# wait for `typing` (tests/system/test_syscalls.py).
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from daemon.agent.agent import Agent, AgentOptions, AgentServices
-    from daemon.agent.loop import LoopLimits
-    from daemon.agent.tool_calls import AllowAll
-    from daemon.errors import ProviderError, ToolFailed
-    from daemon.memory.memory import Memory
-    from daemon.models import (
-        Chunk,
-        Effect,
-        FunctionCall,
-        Image,
-        LLMMessage,
-        LLMResponse,
-        Reply,
-        Status,
-        ToolContext,
-        Usage,
-        Verdict,
-    )
-    from daemon.policy.policy import Policy
-    from daemon.providers import LLMProvider, create_provider
-    from daemon.providers.anthropic_base import AnthropicBaseProvider
-    from daemon.providers.claude import ClaudeProvider
-    from daemon.providers.minimax import MiniMaxProvider
-    from daemon.providers.open_source import OpenSourceProvider
-    from daemon.providers.openai import OpenAIProvider
-    from daemon.store.database import Database
-    from daemon.tools.discovery import (
-        agent_callable,
-        auto_discover_and_register,
-        register_class_methods,
-        register_instance_methods,
-        register_module_functions,
-    )
-    from daemon.tools.executor import ToolExecutor
-    from daemon.tools.registry import FunctionDefinition, FunctionRegistry
-
 __all__ = [
     "Agent",
     "AgentOptions",
@@ -106,7 +66,9 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Where the public names are; each is imported when it is first asked for.
+# Where the public names are; each is imported when it is first asked for, and type checkers read
+# __init__.pyi. Nothing is imported here: each sandboxed command imports this package in its
+# supervisor (tests/system/test_syscalls.py).
 _PUBLIC = {
     "Agent": "daemon.agent.agent",
     "AgentOptions": "daemon.agent.agent",

@@ -1,7 +1,9 @@
 """`from daemon import Agent`: the library's public names."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +26,11 @@ def test_importing_the_package_imports_none_of_its_modules():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_type_checkers_are_modules_the_same_names_from_the_same_modules():
+    stub = ast.parse(Path(daemon.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    modules = {alias.name: node.module for node in imports for alias in node.names}
+    assert modules == daemon._PUBLIC
+    assert sorted(modules) == sorted(daemon.__all__)
