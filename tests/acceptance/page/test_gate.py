@@ -156,7 +156,7 @@ async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon)
     live, view = (http.client.HTTPConnection("127.0.0.1", page.port, timeout=120) for _ in range(2))
     live.request("GET", "/events", headers={"Cookie": cookie})
     answer = live.getresponse()
-    assert answer.readline() == b": here\n"
+    assert answer.readline() == b"event: following\n"
     daemon.process.send_signal(signal.SIGSTOP)
     try:
         view.request("GET", "/runs", headers={"Cookie": cookie})
