@@ -116,6 +116,9 @@ class Witness:
     async def read(self, work: Any) -> Any:
         return await self.inner.read(work)
 
+    async def query(self, query: Any) -> Any:
+        return await self.inner.query(query)
+
     async def drain(self) -> None:
         self._flush_now()
         if self.at_work:
