@@ -49,12 +49,18 @@ class DaemonClients:
     def __init__(self, socket_path: str, *, trusted: bool) -> None:
         self.socket_path, self._trusted = socket_path, trusted
         self._clients: set[Client] = set()
+        self._is_closed = False
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """Yield a client for one request; an answer that is under way at the end is ended."""
+        """Yield a client for one request; an answer that is under way at the end is ended.
+
+        After `close` it gets no answer any more.
+        """
         client = Client(self.socket_path, named=self._trusted)
         self._clients.add(client)
+        if self._is_closed:
+            client.close()
         try:
             yield client
         finally:
@@ -63,6 +69,7 @@ class DaemonClients:
 
     def close(self) -> None:
         """End all answers under way: views show that no daemon answers, streams of events end."""
+        self._is_closed = True
         for client in tuple(self._clients):
             client.close()
 
