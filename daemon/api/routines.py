@@ -43,8 +43,8 @@ async def list_routines(
 ) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
     names, next_cursor = page_of_keys(names_of(api), limit, cursor)
-    last_runs = await api.journal.runs.get_last_by_routine()
-    words = await delivery_words(api, [last_runs[name] for name in names if name in last_runs])
+    last_runs = await api.journal.runs.get_last_by_routine(names)
+    words = await delivery_words(api, list(last_runs.values()))
     views = [
         _routine_view(api, name, last_runs.get(name), words) async for name in in_batches(names)
     ]

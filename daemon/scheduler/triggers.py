@@ -190,7 +190,8 @@ class EventTriggers:
         ledger = self._ledger
         candidates = [name for name in names if ledger.is_due_for_first_run(name)]
         if candidates:
-            last_runs, now = await self._journal.runs.get_last_by_routine(), self._clock.now()
+            last_runs = await self._journal.runs.get_last_by_routine(candidates)
+            now = self._clock.now()
             await ledger.start(
                 [
                     ledger.claim(name, "first_run", now, event="first_run")

@@ -67,16 +67,11 @@ _SHORT = 20_000  # characters of a report
 
 # One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index
 # scan").
-_NEWEST_OF_EACH = """
-WHERE id IN (
-    WITH RECURSIVE name (routine) AS (
-        SELECT min(routine) FROM run
-        UNION ALL
-        SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
-    )
-    SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name
+# By the index of the routines: a GROUP BY would read all runs of each.
+_NEWEST_OF_EACH = (
+    "WHERE id IN (WITH name (routine) AS (VALUES %s)"
+    " SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name)"
 )
-"""  # noqa: E501
 
 
 _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
@@ -527,10 +522,15 @@ class RunRepository(Repository):
         """
         return await self._db.read(newest(routine, statuses, before))
 
-    async def get_last_by_routine(self) -> dict[str, Run]:
-        """Return the newest run of every routine that ever had one."""
-        newest = await self._db.read(lambda connection: runs_in(connection, _NEWEST_OF_EACH))
-        return {run.routine: run for run in newest}
+    async def get_last_by_routine(self, routines: Collection[str]) -> dict[str, Run]:
+        """Return the newest run of each of these routines that ever had one, by routine."""
+        if not routines:
+            return {}
+        newest_of_each = _NEWEST_OF_EACH % ", ".join(["(?)"] * len(routines))
+        runs = await self._db.read(
+            lambda connection: runs_in(connection, newest_of_each, tuple(routines))
+        )
+        return {run.routine: run for run in runs}
 
     async def find_active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""

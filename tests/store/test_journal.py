@@ -76,7 +76,7 @@ def explained() -> Iterator[Explained]:
 
 async def test_no_daily_question_walks_through_the_history(explained: Explained) -> None:
     journal = Journal(explained, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
-    await journal.runs.get_last_by_routine()
+    await journal.runs.get_last_by_routine(["daily"])
     await journal.runs.find_active()
     await journal.runs.find(limit=5)
     await journal.runs.find("daily", limit=5)

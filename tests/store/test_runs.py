@@ -500,12 +500,15 @@ async def test_runs_are_found_by_status(ledger: Ledger) -> None:
 
 
 async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -> None:
-    assert await ledger.journal.runs.get_last_by_routine() == {}
+    get_last_by_routine = ledger.journal.runs.get_last_by_routine
+    names = ["a", "b", "c", "never-ran"]
+    assert await get_last_by_routine(names) == {}
+    assert await get_last_by_routine([]) == {}
     runs = [await ledger.queued(name) for name in ("b", "a", "b", "c", "a")]
     newest = {run.routine: run.id for run in sorted(runs, key=lambda run: run.id)}
-    assert {
-        name: run.id for name, run in (await ledger.journal.runs.get_last_by_routine()).items()
-    } == newest
+    assert {name: run.id for name, run in (await get_last_by_routine(names)).items()} == newest
+    [(name, run)] = (await get_last_by_routine(["b"])).items()
+    assert (name, run.id) == ("b", newest["b"])
 
 
 @in_a_file
