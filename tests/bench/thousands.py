@@ -20,7 +20,7 @@ MANY = 10_000
 _EVERY = 20  # seconds: how often all are due
 _ROUTINE = """description = "Number {number}"
 [trigger]
-every = "{every}s"
+every = "{every}"
 timezone = "Europe/Berlin"
 active_days = "mon-sun"
 [run]
@@ -38,12 +38,13 @@ path = "reports/{{routine}}/{{slot:%Y-%m-%d}}.md"
 """
 
 
-def write_routines(folder: Path, count: int) -> None:
+def write_routines(folder: Path, count: int, every: str = f"{_EVERY}s") -> list[str]:
+    """Write so many routines that are due in the same instants; return their names."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        (folder / f"routine-{number:05}.toml").write_text(
-            _ROUTINE.format(number=number, every=_EVERY)
-        )
+    names = [f"routine-{number:05}" for number in range(count)]
+    for number, name in enumerate(names):
+        (folder / f"{name}.toml").write_text(_ROUTINE.format(number=number, every=every))
+    return names
 
 
 @asynccontextmanager
