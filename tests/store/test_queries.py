@@ -134,7 +134,7 @@ async def live():
     for delivery in await journal.outbox.find_due(datetime.now(UTC)):
         await journal.outbox.mark_delivered(delivery.id, "there")
     await journal.outbox.find_of_runs([run.id])
-    await journal.runs.get_last_by_routine()
+    await journal.runs.get_last_by_routine(["daily"])
     await journal.history.count()
     await journal.history.measure()
     await journal.incidents.find_open()
