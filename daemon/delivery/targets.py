@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.tables import TargetConfig
+from daemon.definitions.config.tables import CHANNELS, TargetConfig
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
 from daemon.errors import ConfigError, DeliveryFailed, Fault
@@ -59,10 +59,9 @@ class Targets:
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
-            if kind not in KINDS or (
-                table is None and kind in ("webhook", "mail", "apprise", "ping")
-            ):
-                names = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
+            # only a kind without keys is a target by itself
+            if kind not in KINDS or (table is None and kind not in CHANNELS):
+                names = ", ".join(sorted({*self._tables, *CHANNELS}))
                 raise DeliveryFailed(f"there is no target {name!r}; known are {names}")
             self._channels[name] = KINDS[kind](self, name)
         return self._channels[name]

@@ -1,9 +1,9 @@
-"""Runs that wait for a person's word, and the word.
+"""Runs that wait for a person's answer, and the answer.
 
-A run that is parked is in nobody's hands: its row says `waiting`, and here stands what it waits
+A run that is parked is owned by no process: its row says `waiting`, and here stands what it waits
 for. An answer queues it again, and it resumes from its steps like any other. That an approved call
-starts at most once hangs on two writes that cannot come apart: the step that stands before its
-start, and the approval's being used up (asking.use).
+starts at most once depends on two writes in one transaction: the step that stands before its
+start, and the approval's being used up (approval_rows.use).
 """
 
 from __future__ import annotations

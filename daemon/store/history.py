@@ -1,6 +1,6 @@
 """What happened, summed up for people: by routine and day, over a stretch of time, in all."""
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

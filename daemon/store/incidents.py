@@ -16,7 +16,7 @@ of `[incidents] to` besides. There is no reminder, and nobody is told when it is
 knows.
 """
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
 import json

@@ -170,10 +170,10 @@ STEP = "kind, iteration, body, call_id, seq, at"
 
 
 def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
-    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has
-    harmed it.
+    """Return the step that a row of STEP's columns holds; DaemonError if it is
+    corrupt.
 
-    `read` makes a body of what the column holds (texts.Reading).
+    `read` makes a body of what the column holds (texts.BodyReader).
     """
     kind, iteration, body, call_id, seq, at = row
     try:

@@ -3,7 +3,7 @@
 Functions of a connection, to be handed to the writer.
 """
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
 import asyncio

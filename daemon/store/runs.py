@@ -8,7 +8,7 @@ So `append` may be left un-awaited: if the disk refuses one step, nothing after 
 either, and a journal never has a hole.
 """
 
-# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+# ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
 import asyncio

@@ -15,7 +15,7 @@ A text may go once no step names it. None of a run that was made after its day d
 runs have to be looked at.
 """
 
-# ruff: noqa: S608  what is put into statements are marks and constants of this room; values are
+# ruff: noqa: S608  what is put into statements are marks and constants of this module; values are
 # bound
 from __future__ import annotations
 
