@@ -17,7 +17,6 @@ import pytest
 import daemon
 from daemon.store.connection import SqliteConnection, open_writer
 from daemon.store.database import MIGRATIONS
-from daemon.store.postgres.connection import connect
 from tests.postgres import Server
 
 _PACKAGES = ("store", "memory")
@@ -124,6 +123,8 @@ def test_sqlite_prepares_each_statement(sqlite: SqliteConnection) -> None:
 
 
 def test_postgresql_prepares_each_statement(postgres: Server, postgres_url: str) -> None:
+    from daemon.store.postgres.connection import connect  # an extra
+
     with closing(connect(postgres_url)) as connection:
         for statement in portable_statements():
             first, *others = statement.text.split("?")

@@ -15,8 +15,6 @@ from daemon.models import Status, Step, StepKind
 from daemon.store import tables
 from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS, Database
-from daemon.store.postgres import migrations
-from daemon.store.postgres.connection import connect
 from daemon.store.schema import schema_files
 from tests.postgres import Server
 from tests.store.conftest import Ledger
@@ -117,6 +115,9 @@ def shape_there(url: str) -> dict[str, object]:
 
 
 def test_a_migrated_server_has_the_tables_of_a_new_one(postgres: Server, postgres_url: str) -> None:
+    from daemon.store.postgres import migrations  # an extra
+    from daemon.store.postgres.connection import connect
+
     name = postgres.create()
     with closing(connect(postgres.url(name))) as connection:
         for _, script in migrations.scripts(migrations.MIGRATIONS).values():
