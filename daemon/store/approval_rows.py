@@ -149,26 +149,28 @@ def _note(connection: Connection, kind: str, asked: Approval, now: int, by: str)
 def find_approval(connection: Connection, part: str) -> Approval:
     if exact := approvals_in(connection, "WHERE id = ?", (part,)):
         return exact[0]
-    told, part = part, part.upper()
+    id_or_part, part = part, part.upper()
     if len(part) < SHORTEST_PART:
         raise NotFound(
-            f"there is no approval {told!r}; give at least {SHORTEST_PART} characters of an id"
+            f"there is no approval {id_or_part!r};"
+            f" give at least {SHORTEST_PART} characters of an id"
         )
-    found = approvals_in(
+    approvals = approvals_in(
         connection, f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2", id_part_values(part)
     )
-    if not found:
+    if not approvals:
         raise NotFound(
-            f"there is no approval {told!r}; `agentctl approvals` shows what waits for an answer"
+            f"there is no approval {id_or_part!r};"
+            " `agentctl approvals` shows what waits for an answer"
         )
-    if len(found) > 1:
+    if len(approvals) > 1:
         raise NotFound(
             (  # noqa: UP034
-                f"{told!r} fits several approvals, {found[0].id} and {found[1].id} among them; give "  # noqa: E501
+                f"{id_or_part!r} fits several approvals, {approvals[0].id} and {approvals[1].id} among them; give "  # noqa: E501
                 "more of the id"
             )
         )
-    return found[0]
+    return approvals[0]
 
 
 def approvals_in(connection: Connection, rest: str, values: Row) -> list[Approval]:

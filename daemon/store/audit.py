@@ -65,8 +65,8 @@ def note(
     """Add a row, in the transaction of what it tells of."""
     last = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     number, before = last or (0, "")
-    told = _sorted(body or {})
-    row = (number + 1, at, kind, run, routine, clean(call_id), clean(tool), actor, told)
+    details = _sorted(body or {})
+    row = (number + 1, at, kind, run, routine, clean(call_id), clean(tool), actor, details)
     connection.execute(
         f"INSERT INTO audit ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*row, _link(before, row)),
@@ -78,18 +78,18 @@ def note_step(connection: Connection, run: Run, step: Step, at: int) -> None:
     body = step.body
     if step.kind is StepKind.CALL:
         verdict = body.get("verdict") or {}
-        told = {"arguments": digest(body.get("arguments")), "effect": verdict.get("effect", "")}
-        told |= {"rule": verdict.get("rule", ""), "taint": body.get("taint", "")}
-        told |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
+        details = {"arguments": digest(body.get("arguments")), "effect": verdict.get("effect", "")}
+        details |= {"rule": verdict.get("rule", ""), "taint": body.get("taint", "")}
+        details |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
     elif step.kind is StepKind.RESULT:
         text = str(body.get("text", ""))
-        told = {
+        details = {
             "ok": body.get("ok"),
             "result": digest(text),
             "bytes": len(text.encode(errors="replace")),
         }
-        told |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
-        told |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
+        details |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
+        details |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
     else:
         return
     note(
@@ -100,7 +100,7 @@ def note_step(connection: Connection, run: Run, step: Step, at: int) -> None:
         routine=run.routine,
         call_id=str(step.call_id),
         tool=str(body.get("tool", "")),
-        body=told,
+        body=details,
     )
 
 
@@ -217,11 +217,11 @@ class AuditRepository(Repository):
 
             return find_quarantined_by_part(session, part, 2)
 
-        found = await self._db.query(query) if len(part) >= SHORTEST_PART else []
-        if len(found) != 1:
-            told = "there is no such text" if not found else "several texts have such an id"
-            raise NotFound(f"{told}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
-        return found[0]
+        texts = await self._db.query(query) if len(part) >= SHORTEST_PART else []
+        if len(texts) != 1:
+            problem = "there is no such text" if not texts else "several texts have such an id"
+            raise NotFound(f"{problem}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
+        return texts[0]
 
     # --- policies, each text once: a run that is played again is judged by the one of then
 

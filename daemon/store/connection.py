@@ -256,17 +256,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         _set_aside(connection, path, max(applied))
     for version in missing:
         file = known[version]
-        try:
-            connection.executescript("BEGIN IMMEDIATE;\n" + file.read_text(encoding="utf-8"))
-            now = int(datetime.now(UTC).timestamp() * 1_000_000)
-            connection.execute(
-                "INSERT INTO migration VALUES (?, ?, ?)", (version, file.stem[4:], now)
-            )
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        _run_script(connection, file.read_text(encoding="utf-8"), {version: file})
 
 
 def _create_tables(connection: sqlite3.Connection, new: Path, known: dict[int, Path]) -> None:
@@ -274,12 +264,17 @@ def _create_tables(connection: sqlite3.Connection, new: Path, known: dict[int, P
     script = "\n".join(
         (new / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
     )
+    _run_script(connection, script, known)
+
+
+def _run_script(connection: sqlite3.Connection, script: str, files: dict[int, Path]) -> None:
+    """Run a script and record the migrations that it stands for, by version, in one transaction."""
     now = int(datetime.now(UTC).timestamp() * 1_000_000)
     try:
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}")
         connection.executemany(
             "INSERT INTO migration VALUES (?, ?, ?)",
-            [(version, file.stem[4:], now) for version, file in known.items()],
+            [(version, file.stem[4:], now) for version, file in files.items()],
         )
         connection.execute("COMMIT")
     except BaseException:

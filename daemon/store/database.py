@@ -151,9 +151,9 @@ class Database:
     def _flush_now(self) -> None:
         self._flush_scheduled, self._flush_deadline = False, None
         self.flushes += 1
-        riding, self._pending = self._pending, []
-        for start in range(0, len(riding), BATCH):
-            self._queue.put(riding[start : start + BATCH])
+        works, self._pending = self._pending, []
+        for start in range(0, len(works), BATCH):
+            self._queue.put(works[start : start + BATCH])
 
     async def drain(self) -> None:
         """Wait until every work submitted so far is committed or refused."""

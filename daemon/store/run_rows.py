@@ -222,23 +222,23 @@ def find_run(connection: Connection, part: str) -> Run:
     exact = runs_in(connection, "WHERE id = ?", (part,))
     if exact:
         return exact[0]
-    asked, part = part, part.upper()
+    id_or_part, part = part, part.upper()
     if len(part) < SHORTEST_PART:
         raise NotFound(
-            f"there is no run {asked!r}; give at least {SHORTEST_PART} characters of an id"
+            f"there is no run {id_or_part!r}; give at least {SHORTEST_PART} characters of an id"
         )
-    found = runs_in(
+    runs = runs_in(
         connection,
         f"WHERE {ID_PART} ORDER BY id DESC LIMIT 2",
         id_part_values(part),
     )
-    if not found:
-        raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")
-    if len(found) > 1:
+    if not runs:
+        raise NotFound(f"there is no run {id_or_part!r}; `agentctl runs` shows what there is")
+    if len(runs) > 1:
         raise NotFound(
             (  # noqa: UP034
-                f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give "
+                f"{id_or_part!r} fits several runs, {runs[0].id} and {runs[1].id} among them; give "
                 "more of the id"
             )
         )
-    return found[0]
+    return runs[0]

@@ -35,25 +35,25 @@ def migrate(connection: PostgresConnection, url: str) -> None:
 
     In one transaction that only one process is in at a time.
     """
-    known = scripts(MIGRATIONS)
+    migrations = scripts(MIGRATIONS)
     with connection.driver.transaction():
         connection.control(LOCKED)
         _claim(connection, url)
         applied = {version for (version,) in connection.control("SELECT version FROM migration")}
-        if newer := applied - set(known):
+        if newer := applied - set(migrations):
             raise unusable(
                 url,
                 (
                     f"was written by a newer version of agentd (schema {max(newer)}, this one knows "  # noqa: E501
-                    f"{max(known)})"
+                    f"{max(migrations)})"
                 ),
                 "install that version on this machine as well",
             )
         if not applied:
             for file in ("schema.sql", "index.sql"):
                 connection.control((MIGRATIONS / "new" / file).read_text(encoding="utf-8"))
-        for version in sorted(set(known) - applied):
-            name, script = known[version]
+        for version in sorted(set(migrations) - applied):
+            name, script = migrations[version]
             if applied:
                 connection.control(script)
             now = int(datetime.now(UTC).timestamp() * 1_000_000)
