@@ -24,6 +24,18 @@ testing.py    for tests, yours too: a fake clock, a scripted model, the daemon i
 A package imports only what stands above it, and no sibling: policy, sandbox and injection are
 siblings, and so are providers, memory and delivery. cli/ stands beside them all, see
 tests/test_architecture.py.
+
+Where it happens:
+
+a slot is claimed        scheduler/slot_ledger.py, by a row of store/slots.py
+a run is executed        runs/run.py
+a prompt is rendered     agent/prompt.py
+a verdict is made        policy/policy.py, of each part of a call in policy/judge.py
+a tool is run            agent/tool_calls.py, tools/executor.py
+a report is sent         delivery/outbox.py
+a memory is forgotten    memory/erasure/erasure.py
+a route of the API       api/routes.py
+a verb of agentctl       cli/verbs.py
 """
 
 __all__ = [

@@ -3,19 +3,26 @@
 DaemonError
 ├── ConfigError            a file of the user's is wrong: every fault at once; exit 78
 ├── StateBusy              another daemon holds the state folder; exit 75
+│   └── SocketBusy         another daemon answers on the control socket
+├── StateLost              the state folder was deleted or replaced under the daemon; exit 75
 ├── DatabaseAway           the server of the database does not answer, or takes nobody yet; exit 75
 ├── NotFound               nothing of that name or id
 ├── Refused                asked for something that the present state or policy does not allow
+│   ├── RunUnderWay        a run of the routine is under way, and no second one starts beside it
+│   ├── FileChanged        a file is not the one any more that a change was made to
+│   └── SwitchedOff        config.toml does not allow this at all
 ├── Fenced                 another process owns this run now: stop writing, at once
 ├── StoreFull              the disk is full: the write did not happen, nothing was started by it
 │   └── StoreDamaged       the database file is damaged in some place; an index can be rebuilt
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
 ├── OverBudget             a cap on money or tokens does not cover the next call
 ├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
+│   └── TargetAbsent       this machine has nothing that could take it: left out, and no fault
 └── ProviderError          a model gave no answer
     ├── Retryable          asking again may help, after `retry_after` seconds if given
     │   ├── Overloaded     the vendor is busy (429, 529)
     │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
+    │   │   └── NothingListens  no server is started at the vendor's address
     │   └── Unavailable    the vendor's own fault (5xx)
     └── Fatal              asking the same again cannot help
         ├── BadKey         the key is missing, wrong or without rights
@@ -76,6 +83,16 @@ class StateBusy(DaemonError):
         )
 
 
+class StateLost(DaemonError):
+    """The state folder was deleted or replaced while a daemon used it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the state folder {path} was deleted or replaced while agentd ran on it; agentd ends, "
+            "as nothing that it does would be kept"
+        )
+
+
 class SocketBusy(StateBusy):
     """Another daemon answers on the control socket."""
 
@@ -100,6 +117,25 @@ class NotFound(DaemonError):
 
 class Refused(DaemonError):
     """The present state or the policy does not allow this."""
+
+
+class RunUnderWay(Refused):
+    """A run of the routine is under way, and no second one starts beside it."""
+
+    def __init__(self, routine: str, run: str, status: str) -> None:
+        self.run = run
+        wait = "answer it: agentctl approvals" if status == "waiting" else "wait for it"
+        super().__init__(
+            f"{routine} is {status} already (run {run}); {wait}, or stop it: agentctl cancel {run}"
+        )
+
+
+class FileChanged(Refused):
+    """A file is not the one any more that a change was made to."""
+
+
+class SwitchedOff(Refused):
+    """The config does not allow this at all."""
 
 
 class Fenced(DaemonError):
@@ -133,6 +169,12 @@ class DeliveryFailed(DaemonError):
     def __init__(self, message: str, *, retry: bool = True, after: float | None = None) -> None:
         self.retry, self.after = retry, after
         super().__init__(message)
+
+
+class TargetAbsent(DeliveryFailed):
+    """This machine has nothing that could take a report to this target, as a server without a
+    desktop; that is no fault.
+    """
 
 
 class OverBudget(DaemonError):
@@ -176,6 +218,10 @@ class Overloaded(Retryable):
 
 class Transport(Retryable):
     """No answer came, or a broken one."""
+
+
+class NothingListens(Transport):
+    """The machine of the vendor's address refused the connection: no server is started there."""
 
 
 class Unavailable(Retryable):

@@ -59,6 +59,8 @@ MOVES: dict[Status, frozenset[Status]] = {
     ),
     S.WAITING: frozenset({S.QUEUED, S.CANCELLED}),  # approved, rejected or expired: resumed
 }
+# The ends that are failures of the routine; a cancelled run and one with a closed gate are none.
+FAILURES = frozenset({S.FAILED, S.TIMED_OUT, S.INTERRUPTED})
 
 
 class Outcome(StrEnum):
@@ -81,6 +83,8 @@ class Reason(StrEnum):
     PAUSED = "paused"
     NOT_BEFORE = "not_before"
     DOWN = "down"
+    DISK_FULL = "disk_full"
+    """The daemon was up, and could write no slot."""
 
 
 class DeliveryStatus(StrEnum):
@@ -93,7 +97,7 @@ class DeliveryStatus(StrEnum):
 
 
 class StepKind(StrEnum):
-    """The kinds of fact a run's journal holds."""
+    """The kinds of steps in the journal of a run."""
 
     PROMPT = "prompt"
     LLM = "llm"
@@ -359,13 +363,13 @@ class LLMResponse:
         are given by name. `raw_response` is another name of `provider_extras`. Without
         `finish_reason` it is "tool_calls" where there are calls, else "stop".
         """
-        others = {**(metadata or {}), **(other_metadata or {})}
-        counts = others.get("usage")
+        fields = {**(metadata or {}), **(other_metadata or {})}
+        counts = fields.get("usage")
         if isinstance(counts, Mapping) and _TOKEN_COUNTS.issuperset(counts):
             usage = usage or Usage(**counts)
-            del others["usage"]
-        thinking, named_model = others.pop("thinking", ""), others.pop("model", "")
-        named_request, named_note = others.pop("request_id", None), others.pop("note", "")
+            del fields["usage"]
+        thinking, named_model = fields.pop("thinking", ""), fields.pop("model", "")
+        named_request, named_note = fields.pop("request_id", None), fields.pop("note", "")
         calls = tuple(function_calls or ())
         values = {
             "content": content,
@@ -377,7 +381,7 @@ class LLMResponse:
             "model": model or named_model,
             "request_id": request_id or named_request,
             "note": note or named_note,
-            "other_metadata": others,
+            "other_metadata": fields,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -434,6 +438,14 @@ class Verdict:
     reason: str = ""
     alternative: str = ""
     """What would be allowed instead, for the model to read."""
+    once: str = ""
+    """The address that a run reads at most once: later calls get the first answer. Empty for calls
+    that may be repeated.
+    """
+    output_folder: str = ""
+    """The folder of the workspace whose bounds hold for a file that a tainted run writes unasked;
+    empty for all other calls.
+    """
 
     @property
     def allows(self) -> bool:
@@ -490,6 +502,11 @@ class ToolContext:
     """The field by which reported items are told apart (`[dedupe] key`); empty where the routine
     does not report items.
     """
+    verbatim: bool = False
+    """Whether people read the result as it is, and no model does: words for a model are left out.
+    A call that failed has its output so far as text, and why it failed as
+    `value = {"failure": …}`.
+    """
 
     def permits(self, verdict: Verdict) -> bool:
         """Return whether a call with this verdict may run here."""
@@ -514,7 +531,9 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingNotice:
-    """What people are told when a run starts to wait for them."""
+    """What people are told when a run starts to wait for them, before its time is up, and when it
+    has waited in vain.
+    """
 
     title: str
     head: str
@@ -523,7 +542,7 @@ class WaitingNotice:
     """
     targets: tuple[str, ...] = ()
     """The targets to send it to, without duplicates: the routine's own and those of `[incidents]
-    to`.
+    to`. Empty for a later notice of the same wait, which goes to the targets of the first.
     """
 
 
@@ -672,15 +691,17 @@ class Delivery:
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
     content: str = "report"
-    """`report`, or the kind of a message of the daemon's own: `approval.asked`, `incident.opened`.
-    """
+    """`report`, or the kind of a notice: `approval.asked`, `incident.opened`."""
 
     @property
     def kind(self) -> str:
-        """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the
-        daemon's own).
-        """
-        return {"report": "report", "approval.asked": "question"}.get(self.content, "notice")
+        """`report`, `question` (a notice that asks for the approval of a call) or `notice`."""
+        kinds = {
+            "report": "report",
+            "approval.asked": "question",
+            "approval.reminder": "question",
+        }
+        return kinds.get(self.content, "notice")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,6 +50,7 @@ from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError
 from daemon.models import Delivery, Json, Run, Status, Step
 from daemon.providers.scripted import ScriptedProvider
+from daemon.scheduler.triggers import input_by_hand
 from daemon.telemetry.redaction import Secrets
 
 __all__ = ["ApiResponse", "FakeClock", "ScriptedProvider", "TestApp", "tool_call"]
@@ -107,7 +108,7 @@ class ApiResponse:
 
     status: int
     headers: Mapping[str, str]
-    """Their names in lower case."""
+    """The headers by names in lower case."""
     body: bytes
 
     @property
@@ -228,12 +229,20 @@ class TestApp:
 
     # --- runs
 
-    async def run(self, routine: str) -> Run:
+    async def run(
+        self,
+        routine: str,
+        input: str | None = None,  # noqa: A002  the name that agentctl and the API use
+        *,
+        tainted: bool = False,
+    ) -> Run:
         """Run a routine now, as `agentctl run` does, and return its run as `finish` does.
 
-        Raises NotFound, or Refused if the routine cannot be used or a run of it is under way.
+        `tainted`: strangers may have written the `input`. Raises NotFound, or Refused if the
+        routine cannot be used, a run of it is under way, or the input is empty or too long.
         """
-        run = await self.daemon.scheduling.engine.trigger(routine)
+        run_input = None if input is None else input_by_hand(input, is_tainted=tainted)
+        run = await self.daemon.scheduling.engine.trigger(routine, run_input=run_input)
         return await self.finish(run.id)
 
     async def finish(self, run_id: str) -> Run:

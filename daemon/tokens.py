@@ -93,9 +93,8 @@ class Query(NamedTuple):
 def index_text(text: str) -> str:
     """Return the words of a text as they go into the index, separated by blanks."""
     text = _normal(text)
-    if not _BASE.keys().isdisjoint(
-        _LATIN.findall(text.lower())
-    ):  # most texts have none, and looking is cheap
+    # most texts have none, and looking is cheap
+    if not _BASE.keys().isdisjoint(_LATIN.findall(text.lower())):
         parts = _LATIN.split(text)  # cheaper than a function called at each word
         parts[1::2] = [_BASE.get(word.lower(), word) for word in parts[1::2]]
         text = "".join(parts)

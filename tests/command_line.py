@@ -24,8 +24,9 @@ from daemon.app.main import main as agentd_main
 from daemon.cli.main import main as agentctl_main
 from daemon.cli.verbs import VERBS
 
-# Verbs that replace agentctl by agentd (`exec`): these would replace the process of the tests.
-EXEC_MODULES = ("cli.agentd_commands", "cli.replay", "cli.doctor")
+# Verbs that replace agentctl by agentd (`exec`), which would replace the process of the tests, or
+# that handle signals, which only a main thread may.
+EXEC_MODULES = ("cli.agentd_commands", "cli.replay", "cli.doctor", "app.commands.edit")
 # Verbs of agentd that neither take signals nor close their process to others of its user.
 AGENTD_VERBS = frozenset(
     ["backup", "export", "freeze", "import", "new", "policy", "replay", "restore", "validate"]
@@ -165,14 +166,14 @@ class _ProcessState:
     @contextmanager
     def __call__(self, env: Mapping[str, str], cwd: Path) -> Iterator[None]:
         """Have this environment and current folder; all who want some at once want the same."""
-        wanted = dict(env), os.fspath(cwd)
+        requested = dict(env), os.fspath(cwd)
         with self._lock:
             if self._users == 0:
                 self._usual, self._arguments = (dict(os.environ), os.fspath(Path.cwd())), sys.argv
-                self._current = wanted
-                self._change(*wanted)
+                self._current = requested
+                self._change(*requested)
                 sys.argv = ["agentctl"]  # not the path of pytest, beside which agentd may be
-            assert wanted == self._current, "two environments at once need two processes"
+            assert requested == self._current, "two environments at once need two processes"
             self._users += 1
         try:
             yield

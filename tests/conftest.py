@@ -1,5 +1,8 @@
-"""What all rooms share: who is root, and a home with a daemon in it."""
+"""Fixtures of all tests: the user of processes, and a home with a daemon."""
 
+import contextlib
+import gc
+import importlib
 import os
 import shutil
 import signal
@@ -9,6 +12,7 @@ from tempfile import gettempdir, mkdtemp
 import freezegun
 import hypothesis
 import pytest
+import structlog
 from freezegun import freeze_time
 
 from tests import preloaded
@@ -26,6 +30,14 @@ freezegun.configure(
     extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"]
 )
 
+# Where no daemon has configured its log: by default a traceback is drawn with colours and all local
+# variables, which takes longer than most tests.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be
 # one's to read only. What `quick` leaves out is tried by `.ci/run`.
@@ -61,6 +73,34 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Look for no garbage while tests are collected, nor afterwards among what was: all stays."""
+    gc.disable()
+    if hasattr(session.config, "workerinput"):
+        import_test_files(session.config)
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
+
+
+def import_test_files(config):
+    """Import the files of tests, this worker's share first.
+
+    Pytest compiles what it has not seen before in a slow way of its own, and writes that down: so
+    the workers do it for each other. What fails to be imported is reported when it is collected.
+    """
+    folders = [config.invocation_params.dir / name for name in config.args]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    number = int(config.workerinput["workerid"].removeprefix("gw"))
+    first = len(files) * number // config.workerinput["workercount"]
+    for file in files[first:] + files[:first]:
+        name = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
+
+
 OF_ROOT = pytest.StashKey[Path]()
 
 
@@ -83,6 +123,13 @@ def pytest_sessionfinish(session, exitstatus):
         pytest.ExitCode.NO_TESTS_COLLECTED,
     ):
         shutil.rmtree(session.config.stash[OF_ROOT], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items):
+    if os.geteuid() != 0:
+        for item in items:
+            if item.get_closest_marker("root"):
+                item.add_marker(pytest.mark.skip("needs to be root: sudo pytest -m root"))
 
 
 @pytest.fixture
@@ -160,6 +207,8 @@ async def close_and_replay(home):
 @pytest.fixture
 def time():
     """A clock that stands still until the test moves it; what the event loop sleeps stays real."""
+    # pydantic cannot read the types of the tables' columns while `datetime` is a frozen one
+    importlib.import_module("daemon.store.tables")
     with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
         yield frozen
 
@@ -167,8 +216,8 @@ def time():
 @pytest.fixture
 async def harness(tmp_path, time):
     """A state folder for engines that live one after another."""
-    made = EngineHarness(tmp_path, time)
-    yield made
-    if made.db:
-        await made.engine.stop()
-        await made.crash()
+    engine_harness = EngineHarness(tmp_path, time)
+    yield engine_harness
+    if engine_harness.db:
+        await engine_harness.engine.stop()
+        await engine_harness.crash()

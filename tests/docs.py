@@ -40,9 +40,9 @@ README = Path(__file__).parents[1] / "README.md"
 MARK = re.compile(r"(<!-- begin: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def written(text: str) -> str:
+def with_generated_parts(text: str) -> str:
     """Return the README with its generated parts as the code has them now."""
-    return MARK.sub(lambda found: f"{found[1]}{PARTS[found[2]]().strip()}\n{found[3]}", text)
+    return MARK.sub(lambda match: f"{match[1]}{PARTS[match[2]]().strip()}\n{match[3]}", text)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -58,7 +58,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return what stands under each field of a model and its bases."""
-    found: dict[str, str] = {}
+    meaning_by_key: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or cls is BaseModel:
             continue
@@ -67,8 +67,8 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         for field, below in zip(definition.body, definition.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
-                found[field.target.id] = " ".join(str(below.value.value).split())
-    return found
+                meaning_by_key[field.target.id] = " ".join(str(below.value.value).split())
+    return meaning_by_key
 
 
 def keys(
@@ -76,7 +76,7 @@ def keys(
 ) -> list[tuple[str, str, str]]:
     """Return (key, default, meaning) of every key that a file of this model may hold."""
     rows: list[tuple[str, str, str]] = []
-    said = meanings(model)
+    meaning_by_key = meanings(model)
     for name, field in model.model_fields.items():
         if name in skip:
             continue
@@ -86,7 +86,11 @@ def keys(
             rows += keys(table_model, form.format(key=key) + ".")
         else:
             rows.append(
-                (f"`{key}`", default(field), f"{said.get(name, '')}{choices(field.annotation)}")
+                (
+                    f"`{key}`",
+                    default(field),
+                    f"{meaning_by_key.get(name, '')}{choices(field.annotation)}",
+                )
             )
     return rows
 
@@ -97,7 +101,7 @@ def inside(annotation: Any) -> tuple[type[BaseModel], str] | None:
     """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, "{key}"
-    tables = [found for part in get_args(annotation) if (found := inside(part))]
+    tables = [table for part in get_args(annotation) if (table := inside(part))]
     if not tables:
         return None
     origin = get_origin(annotation)
@@ -109,17 +113,17 @@ def choices(annotation: Any) -> str:
     """Return the values that may stand there, if they are few and named."""
     if get_origin(annotation) is Literal:
         return f" One of {', '.join(f'`{value}`' for value in get_args(annotation))}."
-    found = [choices(part) for part in get_args(annotation)]
-    return next((text for text in found if text), "")
+    options = [choices(part) for part in get_args(annotation)]
+    return next((text for text in options if text), "")
 
 
 def default(field: Any) -> str:
     if field.default_factory is not None:
         return "none"
-    return "**required**" if field.default is PydanticUndefined else shown(field.default)
+    return "**required**" if field.default is PydanticUndefined else format_value(field.default)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     from daemon.definitions.values import format_duration
 
     match value:
@@ -234,7 +238,7 @@ PARTS = {
 }
 
 if __name__ == "__main__":
-    new = written(README.read_text("utf-8"))
+    new = with_generated_parts(README.read_text("utf-8"))
     if new != README.read_text("utf-8"):
         README.write_text(new, "utf-8")
         sys.stdout.write("README.md rewritten\n")

@@ -12,7 +12,7 @@ from typing import Any
 
 from freezegun.api import FrozenDateTimeFactory
 
-from daemon.definitions.routines.folder import Changes, Loaded
+from daemon.definitions.routines.folder import LoadedRoutines, RoutineChanges
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, Fault
@@ -37,9 +37,9 @@ def routine(name: str = "daily", trigger: dict[str, Any] | None = None, **more: 
     )
 
 
-def loaded(*routines: Routine, broken: Iterable[str] = ()) -> Loaded:
+def loaded(*routines: Routine, broken: Iterable[str] = ()) -> LoadedRoutines:
     fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
-    return Loaded(
+    return LoadedRoutines(
         routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken}
     )
 
@@ -112,7 +112,9 @@ class EngineHarness:
         await self.engine.start(loaded(*routines, **more))
         await self.quiet()
 
-    async def reload(self, *routines: Routine, zone: str | None = None, **more: Any) -> Changes:
+    async def reload(
+        self, *routines: Routine, zone: str | None = None, **more: Any
+    ) -> RoutineChanges:
         changes = await self.engine.reload(loaded(*routines, **more), zone=zone)
         await self.quiet()
         return changes
@@ -156,16 +158,16 @@ class EngineHarness:
         """Let the loop turn until the engine has done what it was rung for."""
         for _ in range(5):
             await asyncio.sleep(0)
-            ours = [task for task in asyncio.all_tasks() if task.get_name() in OURS]
-            await asyncio.gather(*ours)
+            tasks = [task for task in asyncio.all_tasks() if task.get_name() in OURS]
+            await asyncio.gather(*tasks)
 
     async def finish(self, *runs: Run) -> None:
         """Live these runs to a good end."""
         for run in runs:
-            taken = await self.journal.runs.claim(run.id, owner="test")
-            assert taken
+            claimed_run = await self.journal.runs.claim(run.id, owner="test")
+            assert claimed_run
             await self.journal.runs.end(
-                taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
+                claimed_run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
             )
 
     async def rows(self, name: str | None = None) -> list[str]:
@@ -190,6 +192,6 @@ def at(text: str) -> datetime:
     ).replace(tzinfo=UTC)
 
 
-def schedule_of_routine(made: Routine) -> Schedule:
+def schedule_of_routine(definition: Routine) -> Schedule:
     """Return when a routine runs on a machine in UTC."""
-    return schedule_of(made, zone="UTC")
+    return schedule_of(definition, zone="UTC")

@@ -14,8 +14,8 @@ def examples() -> dict[str, str]:
     heading = ""
     for part in re.split(r"^(?=#+ )", PAGE.read_text("utf-8"), flags=re.MULTILINE):
         heading = part.partition("\n")[0].lstrip("# ")
-        found = re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
-        for number, block in enumerate(found, 1):
+        code_blocks = re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+        for number, block in enumerate(code_blocks, 1):
             blocks[f"{heading} {number}"] = block
     return blocks
 

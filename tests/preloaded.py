@@ -9,6 +9,7 @@ fresh Python shows (the import itself, what `exec` hands down) is tested with a 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import importlib
@@ -27,34 +28,29 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
-# What each imports at its start or for almost any command line; no more, as all that is imported
-# has to be taken down at the end of each process.
-MODULES: dict[str, tuple[str, ...]] = {
-    "agentctl": (
-        "daemon.cli.main",
-        "daemon.cli.help",
-        "daemon.cli.parser",
-        "daemon.cli.render",
-        "daemon.cli.runs",
-    ),
-    "agentd": (
-        "daemon.app.main",
-        "daemon.app.banner",
-        "daemon.app.lifecycle",
-        "daemon.app.wiring",
-        # what a daemon imports once it is ready
-        "daemon.memory.context",
-        "daemon.runs.context",
-        "daemon.runs.rehearsal.rehearsals",
-        "daemon.runs.run",
-        "httpx",
-        "daemon.cli.parser",
-    ),
-}
-# Of the extra `postgres`, which may not be installed.
-OPTIONAL: dict[str, tuple[str, ...]] = {"agentd": ("psycopg", "procrastinate"), "agentctl": ()}
+# What they import at their start, for almost any command line, or once a daemon is ready.
+MODULES = (
+    "daemon.app.main",
+    "daemon.app.banner",
+    "daemon.app.lifecycle",
+    "daemon.app.wiring",
+    "daemon.cli.help",
+    "daemon.cli.main",
+    "daemon.cli.parser",
+    "daemon.cli.render",
+    "daemon.cli.runs",
+    "daemon.memory.recall",
+    "daemon.runs.context",
+    "daemon.runs.rehearsal.rehearsals",
+    "daemon.runs.run",
+    "httpx",
+)
+OPTIONAL = ("psycopg", "procrastinate")  # of the extra `postgres`, which may not be installed
 # What a Python, and what it loads, reads before it runs anything.
-READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "FAKETIME_DONT", "FAKETIME_FORCE", "FAKETIME_NO")
+READ_AT_START = (
+    *("PYTHON", "LD_", "LC_", "LANG"),
+    *("FAKETIME_DONT", "FAKETIME_FORCE", "FAKETIME_NO", "NO_FAKE_STAT"),
+)
 MESSAGE_BYTES = 2**20
 
 
@@ -72,19 +68,18 @@ def can_fork(env: Mapping[str, str]) -> bool:
 
 
 class Preloaded:
-    """A Python that has imported `agentd` or `agentctl` and forks for each command line of it."""
+    """A Python that has imported `agentd` and `agentctl` and forks for each command line."""
 
-    def __init__(self, program: str, env: Mapping[str, str]) -> None:
-        self._program = program
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._requests, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.preloaded", program, str(theirs.fileno())],
+                [sys.executable, "-m", "tests.preloaded", str(child_socket.fileno())],
                 env={"PATH": os.environ["PATH"], **start_variables(env)},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_socket.fileno(),),
             )
 
     def close(self) -> None:
@@ -94,6 +89,7 @@ class Preloaded:
 
     def fork(
         self,
+        program: str,
         arguments: tuple[str, ...],
         *,
         env: Mapping[str, str],
@@ -107,9 +103,9 @@ class Preloaded:
 
         `name` is what it takes for `sys.argv[0]`, by default the file that `python -m` runs.
         """
-        report, theirs = os.pipe()
+        report, child_report = os.pipe()
         request = {
-            "module": COMMANDS[self._program],
+            "module": COMMANDS[program],
             "arguments": arguments,
             "env": dict(env),
             "cwd": str(cwd),
@@ -117,20 +113,22 @@ class Preloaded:
             "umask": umask,
         }
         try:
-            socket.send_fds(self._requests, [json.dumps(request).encode()], [*streams, theirs])
+            socket.send_fds(
+                self._requests, [json.dumps(request).encode()], [*streams, child_report]
+            )
         finally:
-            os.close(theirs)
+            os.close(child_report)
         return report
 
 
-_running: dict[tuple[str, tuple[tuple[str, str], ...]], Preloaded] = {}
+_running: dict[tuple[tuple[str, str], ...], Preloaded] = {}
 
 
-def preloaded(program: str, env: Mapping[str, str]) -> Preloaded:
+def preloaded(env: Mapping[str, str]) -> Preloaded:
     """Return the one of this test process whose Python was started with the same variables."""
-    key = program, tuple(sorted(start_variables(env).items()))
+    key = tuple(sorted(start_variables(env).items()))
     if key not in _running:
-        _running[key] = Preloaded(program, env)
+        _running[key] = Preloaded(env)
     return _running[key]
 
 
@@ -143,7 +141,7 @@ def close_all() -> None:
 class ForkedProcess:
     """A command line that was forked, with what `asyncio.subprocess.Process` has.
 
-    `stdin` is empty; `stdout` and `stderr` are readers, unless a file was passed for stderr.
+    `stdin` is empty; `stdout` and `stderr` are readers, unless a file was passed.
     """
 
     stdin = None
@@ -161,22 +159,25 @@ class ForkedProcess:
         *arguments: str,
         env: Mapping[str, str],
         cwd: Path,
+        stdout: Any = None,
         stderr: Any = None,
         limit: int = 2**24,
     ) -> ForkedProcess:
-        """Fork `program`; stderr goes to a file, or by default to a reader."""
-        out, theirs_out = os.pipe()
+        """Fork `program`; stdout and stderr go to files, or by default to readers."""
+        out, theirs_out = os.pipe() if stdout is None else (None, stdout.fileno())
         err, theirs_err = os.pipe() if stderr is None else (None, stderr.fileno())
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123
-            report = preloaded(program, env).fork(
+            report = preloaded(env).fork(
+                program,
                 arguments,
                 env=env,
                 cwd=cwd,
                 streams=(nothing.fileno(), theirs_out, theirs_err),
             )
-        os.close(theirs_out)
         self = cls(report)
-        self.stdout = await _reader(out, limit)
+        if out is not None:
+            os.close(theirs_out)
+            self.stdout = await _reader(out, limit)
         if err is not None:
             os.close(theirs_err)
             self.stderr = await _reader(err, limit)
@@ -230,13 +231,14 @@ class BlockingProcess:
     ) -> None:
         self.returncode: int | None = None
         self._lines = b""
-        input_, ours = os.pipe()
+        input_, output = os.pipe()
         try:
-            os.write(ours, stdin.encode())
+            os.write(output, stdin.encode())
         finally:
-            os.close(ours)
+            os.close(output)
         try:
-            self._report = preloaded(name, env).fork(
+            self._report = preloaded(env).fork(
+                name,
                 arguments,
                 env=env,
                 cwd=cwd,
@@ -303,11 +305,12 @@ def main() -> Callable[[], int] | None:
     Return None then; in a process that was forked, the function to run.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
-    program, descriptor = sys.argv[1:]
-    for module in MODULES[program]:
+    atexit.register(_end_at_once)  # before any module registers a function: it is called last
+    (descriptor,) = sys.argv[1:]
+    for module in MODULES:
         importlib.import_module(module)
     with contextlib.suppress(ModuleNotFoundError):
-        for module in OPTIONAL[program]:
+        for module in OPTIONAL:
             importlib.import_module(module)
     gc.freeze()
     reports: dict[int, int] = {}
@@ -385,7 +388,35 @@ def _become(request: dict[str, Any], streams: list[int]) -> Callable[[], int]:
     return function
 
 
+_exit_codes: list[int] = []
+"""The exit code of a process that was forked and has come to its end by itself."""
+
+
+def _end_at_once() -> None:
+    """End a process that was forked without taking down its modules, which takes ten times as long
+    as a short command does.
+
+    Its threads have ended and all other functions of `atexit` have been called. What cannot be
+    flushed is left to the end that Python makes.
+    """
+    if _exit_codes:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(_exit_codes[0])
+
+
+def _run(command: Callable[[], int]) -> None:
+    code: int | str | None
+    try:
+        code = command()
+    except SystemExit as end:  # argparse has said what is wrong, or has helped
+        code = end.code
+    if isinstance(code, int):
+        _exit_codes.append(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
     command = main()
     if command:
-        sys.exit(command())
+        _run(command)

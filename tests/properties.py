@@ -20,17 +20,19 @@ FEWEST = 10
 def scaled_settings(
     max_examples: int = FULL_EXAMPLES,
     *,
+    fewest: int = FEWEST,
     steps: int = settings.default.stateful_step_count,
     suppress: Collection[HealthCheck] = (),
 ) -> settings:
     """Return settings with `max_examples` in the profile `full`, and fewer in `quick`.
 
-    The examples are the same in each session. `steps`: the most steps of one example of a state
-    machine. `suppress` adds to the health checks that the profile leaves out.
+    The examples are the same in each session. `fewest`: how many `quick` tries at least. `steps`:
+    the most steps of one example of a state machine. `suppress` adds to the health checks that the
+    profile leaves out.
     """
     scaled = max_examples * settings.default.max_examples // FULL_EXAMPLES
     return settings(
-        max_examples=min(max_examples, max(FEWEST, scaled)),
+        max_examples=min(max_examples, max(fewest, scaled)),
         deadline=None,
         derandomize=True,
         stateful_step_count=steps,

@@ -10,11 +10,11 @@ from daemon.app.parts import App
 from daemon.errors import Refused
 from daemon.runs.parts import RunParts
 from daemon.runs.replay.cassette import load_cassette
-from daemon.runs.replay.outcome import ReplayResult
+from daemon.runs.replay.compare import ReplayResult
 from daemon.runs.replay.play import replay
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.journal import Journal
-from daemon.store.read_only import journal_at
+from daemon.store.read_only import open_journal_read_only
 from daemon.testing import TestApp
 from tests.empty_database import copy_empty_database
 
@@ -83,7 +83,7 @@ async def assert_runs_replay_in(state: Path, config: Path) -> int:
     """
     if not (state / "agentd.db").is_file():
         return 0
-    journal = journal_at(state)
+    journal = open_journal_read_only(state)
     runs = await journal.runs.find(limit=1000)
     language = read_language(config)
     for run in runs:

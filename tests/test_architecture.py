@@ -9,17 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 DAEMON = Path(__file__).parents[1] / "daemon"
 
-# From the ground up. A package imports packages of lower floors only, so packages of one floor are
+# From the ground up. A package imports packages of lower layers only, so packages of one layer are
 # siblings that do not know each other.
-FLOORS = (
+LAYERS = (
     "models errors tokens",
     "system",
     "telemetry",
@@ -36,7 +34,7 @@ FLOORS = (
     "testing",
 )
 
-# The command line stands beside the floors: it is a client of the socket. These it may import
+# The command line stands beside the layers: it is a client of the socket. These it may import
 # besides itself; of all packages only the web page and the command line of agentd may import it.
 FOR_THE_CLI = ("daemon.models", "daemon.errors", "daemon.definitions.paths", "daemon.__version__")
 CLI_IS_FOR = ("cli", "web", "app")
@@ -55,9 +53,9 @@ HOSTS = {
     "httpx2": "providers system tools",
     "idna": "policy",
     "jinja2": "web",
-    "markdown_it": "delivery",
+    "markdown_it": "cli delivery",
     "markupsafe": "web",
-    "mcp": "tools",
+    "mcp": "cli tools",
     "openai": "providers",
     "procrastinate": "scheduler",
     "psycopg": "scheduler store",
@@ -160,6 +158,16 @@ class Module:
     def package(self) -> str:
         return self.name.partition(".")[0]
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def imports(self) -> tuple[str, ...]:
+        """The dotted names that the module imports anywhere."""
+        return tuple(imports(self.nodes))
+
 
 @cache
 def modules() -> tuple[Module, ...]:
@@ -191,7 +199,9 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            yield from (deeper for other in node.orelse for deeper in (other, *at_import(other)))
+            yield from (
+                deeper for statement in node.orelse for deeper in (statement, *at_import(statement))
+            )
             continue
         yield node
         yield from at_import(node)
@@ -207,16 +217,21 @@ def functions(
         yield from functions(node, f"{inside}{node.name}." if named else inside)
 
 
-def floor_of(package: str) -> int:
-    for number, packages in enumerate(FLOORS):
+def layer_of(package: str) -> int:
+    for number, packages in enumerate(LAYERS):
         if package in packages.split():
             return number
-    return len(FLOORS)  # another test says that it stands on none
+    return len(LAYERS)  # another test says that it stands on none
+
+
+@cache
+def module_names() -> frozenset[str]:
+    return frozenset(module.name for module in modules())
 
 
 def module_named(name: str) -> str:
     """Return the module that a dotted name `daemon.a.b` is or lies in, without `daemon.`."""
-    names = {module.name for module in modules()}
+    names = module_names()
     parts = name.split(".")[1:]
     while parts and ".".join(parts) not in names:
         parts.pop()
@@ -228,16 +243,17 @@ def is_wrong(importer: str, name: str) -> bool:
     if name.startswith("daemon.__"):
         return False
     package, imported = importer.partition(".")[0], name.split(".")[1]
+    # daemon/__init__.py offers the public names, each when it is asked for
     if package in (
         "",
         imported,
-    ):  # daemon/__init__.py offers the public names, each when it is asked for
+    ):
         return False
     if package == "cli":
         return not name.startswith(FOR_THE_CLI)
     if imported == "cli":
         return package not in CLI_IS_FOR
-    return floor_of(imported) >= floor_of(package)
+    return layer_of(imported) >= layer_of(package)
 
 
 def wrong_arrows() -> set[str]:
@@ -245,7 +261,7 @@ def wrong_arrows() -> set[str]:
     return {
         f"{module.name or 'daemon'} -> {module_named(name)}"
         for module in modules()
-        for name in imports(ast.walk(module.tree))
+        for name in module.imports
         if name.startswith("daemon.") and is_wrong(module.name, name)
     }
 
@@ -256,10 +272,10 @@ def circles(*, at_run_time: bool = False) -> set[str]:
     """
     graph = {}
     for module in modules():
-        nodes = at_import(module.tree) if at_run_time else ast.walk(module.tree)
-        names = {module_named(name) for name in imports(nodes) if name.startswith("daemon.")}
+        imported = imports(at_import(module.tree)) if at_run_time else module.imports
+        names = {module_named(name) for name in imported if name.startswith("daemon.")}
         graph[module.name] = sorted(names - {"", module.name})
-    found: set[str] = set()
+    cycles: set[str] = set()
     numbers: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -268,43 +284,43 @@ def circles(*, at_run_time: bool = False) -> set[str]:
         """Find strongly connected modules by Tarjan's algorithm."""
         numbers[name] = lowest[name] = len(numbers)
         stack.append(name)
-        for other in graph[name]:
-            if other not in numbers:
-                visit(other)
-                lowest[name] = min(lowest[name], lowest[other])
-            elif other in stack:
-                lowest[name] = min(lowest[name], numbers[other])
+        for neighbour in graph[name]:
+            if neighbour not in numbers:
+                visit(neighbour)
+                lowest[name] = min(lowest[name], lowest[neighbour])
+            elif neighbour in stack:
+                lowest[name] = min(lowest[name], numbers[neighbour])
         if lowest[name] == numbers[name]:
             circle = []
             while not circle or circle[-1] != name:
                 circle.append(stack.pop())
             if len(circle) > 1:
-                found.add(" ".join(sorted(circle)))
+                cycles.add(" ".join(sorted(circle)))
 
     for name in graph:
         if name not in numbers:
             visit(name)
-    return found
+    return cycles
 
 
-def test_every_package_stands_on_a_floor():
+def test_every_package_stands_on_a_layer():
     packages = {module.package for module in modules()} - {"", "cli"}
-    assert packages <= {package for floor in FLOORS for package in floor.split()}
+    assert packages <= {package for layer in LAYERS for package in layer.split()}
 
 
-def test_arrows_point_down():
+def test_packages_import_only_lower_layers():
     assert not wrong_arrows()
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_import_cycles_between_modules():
     assert not circles()
 
 
-def test_third_parties_are_imported_where_they_belong():
+def test_third_party_packages_are_imported_only_by_their_owner():
     wrong = {
         f"{module.name} imports {name}"
         for module in modules()
-        for name in imports(ast.walk(module.tree))
+        for name in module.imports
         if (packages := HOSTS.get(name.partition(".")[0]))
         and module.package not in packages.split()
     }
@@ -315,7 +331,7 @@ def test_ctypes_is_used_by_the_table_of_system_calls_only():
     users = {
         module.name
         for module in modules()
-        for name in imports(ast.walk(module.tree))
+        for name in module.imports
         if name.partition(".")[0] == "ctypes"
     }
     assert users == {"system.syscalls"}
@@ -325,7 +341,7 @@ def test_relative_imports_are_not_used():
     wrong = [
         module.name
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert not wrong
@@ -344,16 +360,16 @@ def reached_from(*starts: str) -> set[str]:
     todo = list(starts)
     while todo:
         name = todo.pop()
-        for found in imported[name]:
-            if found in reached:
+        for module in imported[name]:
+            if module in reached:
                 continue
-            reached.add(found)
-            parts = found.split(".")
+            reached.add(module)
+            parts = module.split(".")
             if parts[0] == "daemon":
                 todo += [
-                    place
+                    package
                     for n in range(1, len(parts))
-                    if (place := ".".join(parts[1 : n + 1])) in imported
+                    if (package := ".".join(parts[1 : n + 1])) in imported
                 ]
     return reached
 
@@ -369,7 +385,7 @@ def python(code: str, *arguments: str, cwd: Path | None = None, path: Path = DAE
     """Run code in a fresh interpreter that finds modules in `path` and leaves no trace; return what
     it printed.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-B", "-W", "error", "-c", code, *arguments],
         cwd=cwd,
         env={"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin"},
@@ -377,8 +393,8 @@ def python(code: str, *arguments: str, cwd: Path | None = None, path: Path = DAE
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @cache
@@ -395,7 +411,7 @@ def packages_loaded_by(*names: str) -> set[str]:
 DAEMON_START = ("daemon.app.main", "daemon.app.wiring", "daemon.app.lifecycle")
 
 
-def test_the_client_really_is_light():
+def test_starting_the_client_loads_no_heavy_package():
     loaded = packages_loaded_by("daemon.cli.main", "daemon.cli.client")
     assert not loaded & (HEAVY | {"asyncio", "argparse"})
 
@@ -404,7 +420,7 @@ def test_the_daemon_starts_without_sdk_and_sqlmodel():
     assert not packages_loaded_by(*DAEMON_START) & LATER
 
 
-def test_a_start_imports_nothing_that_can_come_later():
+def test_starting_the_daemon_loads_no_deferred_module():
     assert not loaded_by(*DAEMON_START) & NOT_YET
 
 
@@ -459,18 +475,20 @@ OPTIONAL = (
 )
 
 
-def test_importing_a_module_does_nothing(tmp_path):
+def test_importing_a_module_reads_and_writes_nothing(tmp_path):
     absent = {name for name in OPTIONAL if find_spec(name) is None}
     names = [
         f"daemon.{module.name}".rstrip(".")
         for module in modules()
-        if absent.isdisjoint(found.partition(".")[0] for found in reached_from(module.name))
+        if absent.isdisjoint(
+            imported_name.partition(".")[0] for imported_name in reached_from(module.name)
+        )
     ]
     assert python(SPY, str(DAEMON), *names, cwd=tmp_path).split("\n") == ["", ""]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_spy_would_notice(tmp_path):
+def test_the_import_spy_reports_reads_and_writes(tmp_path):
     (tmp_path / "noisy.py").write_text(
         (  # noqa: UP034
             "import os, "
@@ -481,12 +499,12 @@ def test_the_spy_would_notice(tmp_path):
     assert printed.split("\n")[:3] == ["reads $HOME", "reads $X", "writes left.txt"]
 
 
-def test_modules_are_named_after_what_is_in_them():
+def test_no_module_has_an_empty_name_like_utils():
     wrong = [module.name for module in modules() if EMPTY_NAMES & set(module.name.split("."))]
     assert not wrong
 
 
-def test_every_package_and_module_says_what_it_is():
+def test_every_package_and_module_has_a_docstring():
     silent = [module.name for module in modules() if not ast.get_docstring(module.tree)]
     assert not silent
 
@@ -503,7 +521,7 @@ def own(function: ast.AST) -> Iterator[ast.AST]:
 RAISED_LATER = {"sandbox.running:_run_uncancelled", "runs.run:uninterrupted"}
 
 
-def test_a_cancellation_is_passed_on():
+def test_no_function_swallows_a_cancellation():
     swallowed = {
         f"{module.name}:{name}"
         for module in modules()
@@ -516,14 +534,6 @@ def test_a_cancellation_is_passed_on():
     assert swallowed == RAISED_LATER
 
 
-@cache
-def imported_anywhere() -> set[str]:
-    """Return the top-level packages that any of our modules imports."""
-    return {
-        found.partition(".")[0] for module in modules() for found in imports(ast.walk(module.tree))
-    }
-
-
-@pytest.mark.parametrize("name", sorted(HOSTS))
-def test_the_list_of_third_parties_is_not_out_of_date(name):
-    assert name in imported_anywhere()
+def test_each_listed_third_party_package_is_imported():
+    imported = {name.partition(".")[0] for module in modules() for name in module.imports}
+    assert imported >= HOSTS.keys()

@@ -29,9 +29,10 @@ from hypothesis import strategies as st
 
 from daemon.models import Run, Status
 from tests.crash.checks import Outcome, check, interruptible, outcome
-from tests.crash.moments import Moment, Place, life, overtaken
+from tests.crash.moments import Moment, ScenarioFolders, life, overtaken
 from tests.crash.process import SLOT, scenario_in, settle
 from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario, Script, Turn
+from tests.properties import scaled_settings
 
 T = TypeVar("T")
 
@@ -39,21 +40,21 @@ T = TypeVar("T")
 class Crashes:
     """Lives scripts through, and dies at every moment."""
 
-    def __init__(self, runner: asyncio.Runner, place: Place) -> None:
-        self._runner, self._place = runner, place
+    def __init__(self, runner: asyncio.Runner, folders: ScenarioFolders) -> None:
+        self._runner, self._folders = runner, folders
         self.deaths = self.pauses = 0
 
     def live(self, scenario: CrashScenario, **how) -> tuple[Run, list[Moment]]:
-        return self._now(life(scenario, self._place.settings, **how))
+        return self._now(life(scenario, self._folders.settings, **how))
 
     def undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
         """Return what a run comes to that nothing happens to, and the moments of its life."""
-        scenario = scenario_in(self._place.new(), self._place.settings, script)
+        scenario = scenario_in(self._folders.new(), self._folders.settings, script)
         if script.routine == "gated":  # it compares with the run before
             self.live(scenario, slot=SLOT - timedelta(days=1))
             scenario.sent.clear()
             scenario.started.clear()
-        run, moments = self.live(scenario, wanted=lambda number: True, **how)
+        run, moments = self.live(scenario, is_watched=lambda number: True, **how)
         assert run.status == script.comes_to, run.detail
         expected = outcome(scenario, run)
         reports = run.status in (Status.SUCCEEDED, Status.FAILED)
@@ -84,11 +85,13 @@ class Crashes:
         expected, _ = self.undisturbed(script)
         for stops_at in count():
             wakes_at = lot.choice([2, 3, 4, lot.randrange(5, 15)])
-            scenario = scenario_in(self._place.new(), self._place.settings, script)
+            scenario = scenario_in(self._folders.new(), self._folders.settings, script)
             where = f"stopped before write {stops_at}, woke at {wakes_at} of the other"
             with self._told(scenario, where):
                 run = self._now(
-                    overtaken(scenario, self._place.settings, stops_at=stops_at, wakes_at=wakes_at)
+                    overtaken(
+                        scenario, self._folders.settings, stops_at=stops_at, wakes_at=wakes_at
+                    )
                 )
                 if run is None:
                     break
@@ -100,8 +103,8 @@ class Crashes:
         of the run.
         """
         _, moments = self.undisturbed(script)
-        begun = next(each for each in moments if each.scenario.started[1])
-        scenario = self._place.after(begun)
+        begun = next(moment for moment in moments if moment.scenario.started[1])
+        scenario = self._folders.after(begun)
         with (
             self._told(scenario, "harmed"),
             closing(sqlite3.connect(scenario.file)) as connection,
@@ -123,10 +126,10 @@ class Crashes:
         """Live on after a death; return what is left of that life at its commit `further`."""
         died = [*died, moment]
         self.deaths += 1
-        scenario = self._place.after(moment)
-        with self._told(scenario, f"died {', then '.join(each.where for each in died)}"):
+        scenario = self._folders.after(moment)
+        with self._told(scenario, f"died {', then '.join(crash.where for crash in died)}"):
             under_way = interruptible(scenario)
-            run, later = self.live(scenario, wanted=None if further is None else further.__eq__)
+            run, later = self.live(scenario, is_watched=None if further is None else further.__eq__)
             check(
                 scenario,
                 run,
@@ -134,8 +137,8 @@ class Crashes:
                 deaths=len(died),
                 interrupted=under_way | moment.interrupted,
             )
-        for each in later:
-            each.interrupted = under_way | moment.interrupted
+        for later_moment in later:
+            later_moment.interrupted = under_way | moment.interrupted
         return list(later)
 
     @contextmanager
@@ -166,7 +169,7 @@ def crashes() -> Iterator[Crashes]:
     memory = Path("/dev/shm")
     folder = Path(mkdtemp(prefix="crash-", dir=memory if memory.is_dir() else None))
     with asyncio.Runner() as runner:
-        yield Crashes(runner, Place(folder, runner.run(settle(folder))))
+        yield Crashes(runner, ScenarioFolders(folder, runner.run(settle(folder))))
     structlog.configure(**before)
     shutil.rmtree(folder)
 
@@ -174,7 +177,7 @@ def crashes() -> Iterator[Crashes]:
 RICH = Script(
     [("look", "look", "act"), ("act", "sign", "redo"), ("subagent", "tidy")],
     busy=[(1, 4)],
-    told=[1],
+    message_turns=[1],
 )
 """A script with each kind of call in it, and neighbours of each kind."""
 
@@ -188,33 +191,40 @@ pytestmark = pytest.mark.timeout(900)
 CALLS = (*ONCE, *AGAIN, *REFUSED, SUBAGENT)
 lots = st.integers(0, 2**32).map(random.Random)
 """At which moment the life after a death ends again."""
-seldom = settings(
-    deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
-)
-"""How examples are made: each is a run that dies at every moment, and what makes it simpler would
-take long.
-"""
 
 
-@settings(seldom, max_examples=6)
+def scripts(max_examples: int) -> settings:
+    """Return how examples are made: each is a run that dies at every moment, so there are few of
+    them, and what makes them simpler would take long.
+    """
+    return settings(
+        scaled_settings(max_examples, fewest=2),
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+    )
+
+
+@scripts(6)
 @given(turns=turns("act tidy break redo look"), rides=st.booleans(), lot=lots)
-def test_whatever_tools_do_no_call_that_changes_something_starts_twice(crashes, turns, rides, lot):
+def test_no_changing_call_starts_twice_after_a_crash(crashes, turns, rides, lot):
     crashes.each(Script(turns), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=5)
+@scripts(5)
 @given(turns=turns("sign sign act look", 2), refuses=st.booleans(), rides=st.booleans(), lot=lots)
-def test_what_a_person_was_asked_is_asked_once_and_done_once(crashes, turns, refuses, rides, lot):
+def test_an_approved_call_is_asked_and_run_once_despite_crashes(
+    crashes, turns, refuses, rides, lot
+):
     crashes.each(Script(turns, refuses=refuses), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=4)
+@scripts(4)
 @given(turns=turns("subagent subagent act", 2), rides=st.booleans(), lot=lots)
-def test_sub_agents_are_found_where_they_were(crashes, turns, rides, lot):
+def test_sub_agents_continue_after_a_crash(crashes, turns, rides, lot):
     crashes.each(Script(turns), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=6)
+@scripts(6)
 @given(
     turns=turns("act redo look"),
     busy=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=2),
@@ -222,28 +232,30 @@ def test_sub_agents_are_found_where_they_were(crashes, turns, rides, lot):
     rides=st.booleans(),
     lot=lots,
 )
-def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(
-    crashes, turns, busy, down, rides, lot
-):
+def test_a_crash_repeats_no_request_to_a_failing_vendor(crashes, turns, busy, down, rides, lot):
     script = Script(turns, busy=busy, down=down, spare=down is not None)
     crashes.each(script, lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=6)
+@scripts(6)
 @given(
     turns=turns("act look", 2),
     wish=st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True) | st.integers(0, 1),
     rides=st.booleans(),
     lot=lots,
 )
-def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(
+def test_user_messages_and_cancellations_take_effect_once_despite_crashes(
     crashes, turns, wish, rides, lot
 ):
-    script = Script(turns, cancelled=wish) if isinstance(wish, int) else Script(turns, told=wish)
+    script = (
+        Script(turns, cancelled=wish)
+        if isinstance(wish, int)
+        else Script(turns, message_turns=wish)
+    )
     crashes.each(script, lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=6)
+@scripts(6)
 @given(
     turns=turns("bar ghost act", 2),
     speechless=st.booleans(),
@@ -251,20 +263,18 @@ def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(
     rides=st.booleans(),
     lot=lots,
 )
-def test_however_a_run_ends_it_ends_so_after_a_crash(crashes, turns, speechless, end, rides, lot):
+def test_a_run_ends_the_same_after_a_crash(crashes, turns, speechless, end, rides, lot):
     crashes.each(Script([*turns, ()] if speechless else turns, end=end), lot=lot, rides=rides)
 
 
 @pytest.mark.parametrize("routine", ["collect", "gated"])
 @pytest.mark.parametrize("rides", [True, False])
-def test_facts_are_gathered_and_a_gate_stays_closed_as_without_a_crash(crashes, routine, rides):
+def test_facts_and_gates_are_the_same_after_a_crash(crashes, routine, rides):
     crashes.each(Script(routine=routine), lot=random.Random(routine), rides=rides)
 
 
 @pytest.mark.parametrize("rides", [True, False])
-def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(
-    crashes, rides
-):
+def test_a_run_recovers_from_a_crash_before_during_and_after_each_commit(crashes, rides):
     expected, moments = crashes.undisturbed(RICH, rides=rides)
     assert len(moments) > 30
     for moment in moments:
@@ -277,18 +287,18 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
     assert torn > 15
 
 
-@settings(seldom, max_examples=4)
+@scripts(4)
 @given(
     turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots
 )
 @example(turns=[("act",)], busy=0, lot=random.Random(1))
 @example(turns=[("act",)], busy=1, lot=random.Random(2))
-def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, busy, lot):
+def test_a_paused_process_whose_run_was_taken_over_writes_nothing_more(crashes, turns, busy, lot):
     crashes.overtaken(Script(turns, busy=() if busy is None else [(busy, 4)]), lot=lot)
 
 
 @pytest.mark.parametrize("body", [b'{"a":', b"x\x9c", b"\xff", b"[]", b"{}"])
-def test_a_run_whose_record_is_harmed_ends_instead_of_living_for_ever(crashes, body):
+def test_a_run_with_a_damaged_step_fails(crashes, body):
     run = crashes.harmed(Script([("act",)]), body)
     assert run.status is Status.FAILED
     assert run.taint  # nobody knows any more what it has read
@@ -298,7 +308,7 @@ def test_a_run_whose_record_is_harmed_ends_instead_of_living_for_ever(crashes, b
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_thousands_of_deaths_are_made_good(crashes, request):
+def test_runs_recover_from_thousands_of_crashes(crashes, request):
     lot, before = random.Random(time.time_ns()), crashes.deaths
     end = time.monotonic() + request.config.getoption("--soak-seconds")
     while time.monotonic() < end:
@@ -313,7 +323,7 @@ def test_thousands_of_deaths_are_made_good(crashes, request):
                 busy=[(lot.randint(0, 3), lot.randint(1, 4))],
                 down=lot.choice([None, 0, 1]),
                 spare=True,
-                told=lot.sample(range(3), k=lot.randint(0, 1)) if talks else (),
+                message_turns=lot.sample(range(3), k=lot.randint(0, 1)) if talks else (),
                 refuses=lot.random() < 0.2,
                 end=end_by,
             ),

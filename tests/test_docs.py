@@ -16,59 +16,59 @@ from daemon.definitions.routines.folder import load_routine
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from tests import docs
-from tests.test_architecture import FLOORS
+from tests.test_architecture import LAYERS
 
 README = docs.README.read_text("utf-8")
 TESTS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def test_the_parts_that_are_read_off_the_code_are_current():
-    assert docs.written(README) == README, "run `python -m tests.docs`"
+def test_generated_parts_of_the_readme_are_current():
+    assert docs.with_generated_parts(README) == README, "run `python -m tests.docs`"
 
 
-def test_every_part_that_can_be_generated_stands_in_the_readme():
-    assert {found[2] for found in docs.MARK.finditer(README)} == set(docs.PARTS)
+def test_every_generated_part_stands_in_the_readme():
+    assert {match[2] for match in docs.MARK.finditer(README)} == set(docs.PARTS)
 
 
 @pytest.mark.parametrize("words", [Status, Outcome, Reason, DeliveryStatus])
-def test_every_word_a_user_may_meet_is_there(words):
+def test_every_enumerated_value_is_in_the_readme(words):
     missing = [word.value for word in words if not re.search(rf"\b{word.value}\b", README)]
     assert not missing
 
 
-def test_every_channel_and_kind_of_provider_is_there():
-    from daemon.definitions.config.tables import KINDS
+def test_every_channel_and_provider_kind_is_in_the_readme():
+    from daemon.definitions.config.tables import PROVIDER_KINDS
 
-    assert all(f"`{name}`" in README for name in (*TARGETS, *KINDS))
+    assert all(f"`{name}`" in README for name in (*TARGETS, *PROVIDER_KINDS))
 
 
-def test_every_verb_says_what_it_does_in_a_line():
+def test_every_verb_has_a_one_line_summary():
     assert all(verb.summary and len(verb.summary) < 80 for verb in VERBS.values())
 
 
 def test_every_verb_has_an_example_for_its_help():
-    own = {
+    programs_without_examples = {
         parser.prog for parser in _verbs_of(agentd.build_parser()) if not examples_of(parser.prog)
     }
-    wanted = {
+    programs = {
         f"agentctl {name}" for name, verb in VERBS.items() if not verb.parses_itself
-    } | own - {
+    } | programs_without_examples - {
         "agentd logs",
         "agentd policy",
     }
-    assert not wanted - EXAMPLES.keys(), "add them to daemon/cli/examples.py"
+    assert not programs - EXAMPLES.keys(), "add them to daemon/cli/examples.py"
 
 
 def _verbs_of(parser):
     return [
-        each
+        subparser
         for action in parser._actions
         if hasattr(action, "_name_parser_map")
-        for each in action.choices.values()
+        for subparser in action.choices.values()
     ]
 
 
-def test_the_example_routine_is_accepted(tmp_path):
+def test_the_example_routine_of_the_readme_loads(tmp_path):
     (example,) = re.findall(r"```toml\n(description.*?)```", README, re.DOTALL)
     path = tmp_path / "example.toml"
     path.write_text(example)
@@ -91,7 +91,7 @@ def capabilities():
     return [(line, *re.search(r": `([\w/]+\.py)::(\w+)`$", line).groups()) for line in lines]
 
 
-def test_every_capability_is_proved_by_a_test_that_is_there_and_collected():
+def test_every_capability_names_an_existing_test():
     """Its file is one that pytest collects, and the function stands in it where pytest looks for
     tests.
     """
@@ -100,11 +100,13 @@ def test_every_capability_is_proved_by_a_test_that_is_there_and_collected():
     for line, file, name in lines:
         path = docs.README.parent / "tests" / file
         assert path.name.startswith("test_") and path.exists(), line
-        found = [node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, TESTS)]
-        assert name.startswith("test_") and name in found, line
+        test_names = [
+            node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, TESTS)
+        ]
+        assert name.startswith("test_") and name in test_names, line
 
 
-def test_nothing_of_the_readme_names_a_place_that_is_not_there():
+def test_every_path_named_in_the_readme_exists():
     root = docs.README.parent
     for path in re.findall(r"`((?:daemon|tests|systemd|routines)/[\w./-]+)`", README):
         assert (root / path).exists(), path
@@ -123,10 +125,10 @@ def names_of(page):
 
 def is_defined(tree, name):
     """Tell whether a module or class defines a dotted name, as a class, function or variable."""
-    first, _, rest = name.partition(".")
+    first, _, member = name.partition(".")
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, *TESTS)) and node.name == first:
-            return not rest or is_defined(node, rest)
+            return not member or is_defined(node, member)
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if first in [target.id for target in targets if isinstance(target, ast.Name)]:
@@ -135,7 +137,7 @@ def is_defined(tree, name):
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
-def test_each_name_of_the_pages_on_the_code_is_defined_there(page):
+def test_each_name_of_the_code_pages_is_defined_in_its_file(page):
     names = names_of(page)
     assert len(names) > 10
     wrong = [
@@ -147,13 +149,18 @@ def test_each_name_of_the_pages_on_the_code_is_defined_there(page):
     assert wrong == [], f"named in docs/{page}, and not there (any more)"
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
-def test_each_path_of_the_pages_on_the_code_exists(page):
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md", "security.md"])
+def test_each_path_of_the_code_pages_exists(page):
     text = (DAEMON.parent / "docs" / page).read_text()
     paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.py))`", text))
     assert paths
     example = {"daemon/tools/builtin/moon.py", "daemon/delivery/channels/pager.py"}
-    example |= {"tests/tools/builtin/test_moon.py", "tests/delivery/test_pager.py", "tools/NAME.py"}
+    example |= {
+        "tests/tools/builtin/test_moon.py",
+        "tests/delivery/channels/test_pager.py",
+        "tools/NAME.py",
+        "out/",
+    }
     wrong = [
         path
         for path in sorted(paths - example)
@@ -162,16 +169,16 @@ def test_each_path_of_the_pages_on_the_code_exists(page):
     assert wrong == [], f"named in docs/{page}, and not there (any more)"
 
 
-def test_the_page_on_architecture_has_the_floors_that_are_tested():
+def test_the_architecture_page_lists_the_tested_layers():
     rows = re.findall(
         r"^\| \d+ \| (.+?) \|", (DAEMON.parent / "docs/architecture.md").read_text(), re.MULTILINE
     )
-    floors = [{part.strip("`/").removesuffix(".py") for part in row.split()} for row in rows]
-    assert floors == [set(floor.split()) for floor in reversed(FLOORS)]
+    layers = [{part.strip("`/").removesuffix(".py") for part in row.split()} for row in rows]
+    assert layers == [set(layer.split()) for layer in reversed(LAYERS)]
 
 
 @pytest.mark.parametrize("page", [docs.README, *PAGES], ids=lambda path: path.name)
-def test_each_relative_link_leads_somewhere(page):
+def test_each_relative_link_of_the_docs_resolves(page):
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", link):

@@ -1,4 +1,4 @@
-"""The glossary names what is there."""
+"""The terms of the glossary exist in the code."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+from tests.test_architecture import modules
+
 ROOT = Path(__file__).parents[1]
 
 
 def test_each_class_of_the_glossary_exists():
     classes = {
-        node.name
-        for path in (ROOT / "daemon").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
+        node.name for module in modules() for node in module.nodes if isinstance(node, ast.ClassDef)
     }
     text = (ROOT / "docs" / "glossary.md").read_text()
     named = set(re.findall(r"`([A-Z]\w+)`", text))
@@ -30,10 +29,10 @@ def test_each_word_of_the_glossary_is_explained_once_and_in_order():
     assert words == sorted(set(words))
 
 
-def test_no_two_classes_have_one_name():
+def test_class_names_are_unique():
     places: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "daemon").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for module in modules():
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                places.setdefault(node.name, []).append(f"{module.name}:{node.lineno}")
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -1,4 +1,4 @@
-"""Ids sort by the time they were made, and no two are the same."""
+"""Ids sort by creation time and are unique."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def made_at(id_: str) -> float:
     return milliseconds / 1000
 
 
-def test_an_id_is_a_ulid_of_now() -> None:
+def test_a_new_id_is_a_ulid_of_the_current_time() -> None:
     before = datetime.now(UTC).timestamp()
     id_ = new_id()
     assert re.fullmatch(f"[0-7][{CROCKFORD}]{{25}}", id_)
     assert before - 0.001 <= made_at(id_) <= datetime.now(UTC).timestamp() + 0.001
 
 
-def test_ids_made_together_are_in_order_and_no_two_the_same() -> None:
+def test_a_batch_of_ids_is_sorted_and_unique() -> None:
     first, second = new_ids(10_000), new_ids(3)
     assert first == sorted(first)
     assert len({*first, *second}) == 10_003
     assert made_at(first[-1]) - made_at(first[0]) <= 0.001
 
 
-def test_ids_made_together_at_the_end_of_a_millisecond_go_on_in_the_next(
+def test_a_batch_of_ids_may_cross_a_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1_800_000_000_123_999_998)
@@ -45,9 +45,9 @@ def test_ids_made_together_at_the_end_of_a_millisecond_go_on_in_the_next(
     assert [made_at(id_) for id_ in ids] == [1_800_000_000.123] * 2 + [1_800_000_000.124] * 2
 
 
-def test_no_ids_are_none() -> None:
+def test_a_batch_of_zero_ids_is_empty() -> None:
     assert new_ids(0) == []
 
 
-def test_every_character_is_drawn() -> None:
+def test_random_parts_of_ids_use_every_character() -> None:
     assert {char for id_ in new_ids(1000) for char in id_[14:]} == set(CROCKFORD)

@@ -1,4 +1,4 @@
-"""docs/library.md: each example runs as it stands, and prints what it says it prints."""
+"""Each example of docs/library.md runs and prints its documented output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.replaying import ReplayedApp
 
 
 @pytest.mark.parametrize("name", examples())
-async def test_each_example_prints_what_it_says(
+async def test_each_library_example_prints_its_documented_output(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = examples()[name]
@@ -39,7 +39,7 @@ async def test_each_example_prints_what_it_says(
     assert lines or name == "Vendors 1"
 
 
-def test_every_public_name_that_the_page_imports_is_public() -> None:
+def test_every_name_imported_by_the_library_page_is_public() -> None:
     imported = {
         alias.name
         for text in examples().values()
@@ -51,7 +51,7 @@ def test_every_public_name_that_the_page_imports_is_public() -> None:
     assert imported <= set(daemon.__all__)
 
 
-def test_messages_and_calls_are_made_by_position() -> None:
+def test_messages_and_calls_accept_positional_arguments() -> None:
     call = FunctionCall("f", {}, "id")
     assert call == FunctionCall(name="f", arguments={}, id="id")
     assert LLMMessage("user", "hi") == LLMMessage(role="user", content="hi")
@@ -60,7 +60,7 @@ def test_messages_and_calls_are_made_by_position() -> None:
     assert LLMMessage("tool", "done", "f", None, "id").tool_call_id == "id"
 
 
-def test_an_answer_takes_the_names_of_its_properties() -> None:
+def test_llm_response_accepts_its_property_names() -> None:
     call = FunctionCall("f", {}, "id")
     answer = LLMResponse(
         content="",
@@ -129,7 +129,7 @@ async def test_a_provider_that_takes_the_temperature_by_name_works_in_the_daemon
     assert run.report == '[[{"type": "tool_use", "id": "call_1"}]]'
 
 
-def test_a_program_that_names_no_model_is_not_sent_to_a_file_it_does_not_have() -> None:
+def test_a_missing_model_in_a_program_is_reported_without_config_toml() -> None:
     with pytest.raises(ConfigError) as refused:
         create_provider("claude", api_key="sk-ant-1")
     assert "config.toml" not in str(refused.value)

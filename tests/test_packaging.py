@@ -1,4 +1,4 @@
-"""What a clone, a wheel and the two commands of the README bring along."""
+"""A clone, a wheel, and the two commands of the README are complete."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import email
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped
+from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped, shipped_text
+from daemon.app.commands.recipes import find_recipes
 from daemon.app.commands.validate import check_all, examine
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
@@ -36,7 +38,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 # --- pins
 
 
-def test_constraints_name_versions_and_nothing_of_the_machine_they_were_made_on() -> None:
+def test_constraints_name_only_packages_and_versions() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[a-z0-9-]+==[\w.+!]+( ; .+)?", line), line
         assert "://" not in line
@@ -45,9 +47,8 @@ def test_constraints_name_versions_and_nothing_of_the_machine_they_were_made_on(
 def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
     pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
     extras = [need for needs in PROJECT["optional-dependencies"].values() for need in needs]
-    extras = [
-        need for need in extras if not need.startswith(PROJECT["name"])
-    ]  # dev brings other extras
+    # dev brings other extras
+    extras = [need for need in extras if not need.startswith(PROJECT["name"])]
     for need in [*PROJECT["dependencies"], *extras]:
         name = re.match(r"[\w-]+", need)
         assert name is not None
@@ -55,7 +56,7 @@ def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
         assert "<" in need or "==" in need or name[0] in BY_DATE, f"{need}: no upper bound"
 
 
-def test_no_lock_file_that_names_download_addresses_is_kept() -> None:
+def test_uv_lock_is_ignored_by_git() -> None:
     assert "uv.lock" in (ROOT / ".gitignore").read_text().split()
 
 
@@ -70,7 +71,7 @@ def test_the_readme_has_the_two_commands_that_ci_pastes() -> None:
     assert re.search(r"-e '\.\[dev\]' *&& \.venv/bin/pytest\b", test)
 
 
-def test_ci_is_a_sound_script() -> None:
+def test_the_ci_script_is_executable_bash() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -79,10 +80,10 @@ def test_ci_is_a_sound_script() -> None:
 # --- what ships
 
 
-def test_every_shipped_file_is_there_and_sound(tmp_path: Path) -> None:
-    found = examine(shipped() / "config.toml", env={}, state=tmp_path)
-    assert [str(fault) for fault in found.faults] == []
-    assert found.notes == []
+def test_the_shipped_files_have_no_faults(tmp_path: Path) -> None:
+    examination = examine(shipped() / "config.toml", env={}, state=tmp_path)
+    assert [str(fault) for fault in examination.faults] == []
+    assert examination.notes == []
 
 
 def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
@@ -129,7 +130,7 @@ def test_the_shipped_config_shows_every_key_with_its_default() -> None:
 # --- init
 
 
-def test_init_writes_what_a_daemon_needs_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_init_writes_all_files_and_overwrites_none(tmp_path: Path) -> None:
     folder = tmp_path / "agentd"
     written = init(folder)
     assert [path.relative_to(folder).as_posix() for path in written] == [*FILES, UNIT]
@@ -140,13 +141,13 @@ def test_init_writes_what_a_daemon_needs_and_overwrites_nothing(tmp_path: Path) 
     assert (folder / "config.toml").read_text() == "# mine\n"
 
 
-def test_what_init_wrote_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_files_of_init_are_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     init(tmp_path)
     assert check_all(tmp_path / "config.toml", env={}) == 0
     assert "no problems in" in capsys.readouterr().out
 
 
-def test_init_into_the_usual_folder_puts_the_unit_where_systemd_looks(tmp_path: Path) -> None:
+def test_init_into_the_default_folder_writes_the_systemd_user_unit(tmp_path: Path) -> None:
     written = init(tmp_path / ".config/agentd")
     unit = tmp_path / ".config/systemd/user/agentd.service"
     assert unit in written
@@ -155,16 +156,48 @@ def test_init_into_the_usual_folder_puts_the_unit_where_systemd_looks(tmp_path: 
     assert command.endswith(f" --config {tmp_path}/.config/agentd/config.toml")
 
 
-def test_a_folder_with_a_space_and_a_percent_sign_survives_in_the_unit(tmp_path: Path) -> None:
+def test_the_unit_escapes_spaces_and_percent_signs_of_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "100% mine"
     init(folder)
     assert f'"{tmp_path}/100%% mine/config.toml"' in (folder / UNIT).read_text()
 
 
-def test_init_where_nothing_can_be_written_is_one_clear_line(tmp_path: Path) -> None:
+def test_init_into_an_unwritable_folder_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Refused, match=r"file: (File exists|Not a directory)"):
         init(tmp_path / "file")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with one commit of the shipped files, and an edited config.toml."""
+    folder = tmp_path / "checkout"
+    for name in (*FILES, UNIT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(shipped_text(shipped(), name))
+    command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "shipped"]):
+        subprocess.run([*command, *words], check=True)
+    with (folder / "config.toml").open("a") as config:
+        config.write('[targets.mail]\nkind = "mail"\nurl = "mailto://secret@example.org"\n')
+    return folder
+
+
+def test_the_edits_of_a_checkout_are_not_shipped(checkout: Path) -> None:
+    text = shipped_text(checkout, "config.toml")
+    assert "mailto://secret" not in text
+    assert text == shipped_text(shipped(), "config.toml")
+
+
+def test_an_edited_config_without_its_history_is_not_copied(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".git")
+    with pytest.raises(Refused, match=r"config\.toml was edited, and git does not tell"):
+        shipped_text(checkout, "config.toml")
+    (checkout / "config.toml").write_text("[targets")
+    with pytest.raises(Refused, match="was edited"):
+        shipped_text(checkout, "config.toml")
+    (checkout / "config.toml").write_text(shipped_text(shipped(), "config.toml"))
+    assert shipped_text(checkout, "config.toml") == shipped_text(shipped(), "config.toml")
 
 
 # --- the wheel
@@ -185,7 +218,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(site: Path) -> None:
+def test_a_wheel_contains_the_shipped_files(site: Path) -> None:
     names = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
     assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(
         names
@@ -193,15 +226,22 @@ def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(site: Path) -
     data = (path for pattern in ("*.toml", "*.sql") for path in (ROOT / "daemon").rglob(pattern))
     assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
-    code = "from daemon.app.commands.init import shipped; print(shipped())"
+    code = """
+from daemon.app.commands.init import shipped
+from daemon.app.commands.recipes import find_recipes
+print(shipped(), *find_recipes().values())
+"""
     env = {**os.environ, "PYTHONPATH": str(site)}
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True
     )
-    assert found.stdout.strip() == str(site / "daemon/_shipped")
+    folder, *recipes = process.stdout.split()
+    assert folder == str(site / "daemon/_shipped")
+    expected = [file.relative_to(ROOT) for file in find_recipes().values()]
+    assert recipes == [f"{folder}/{file}" for file in expected]
 
 
-def test_the_metadata_of_a_wheel_says_what_an_index_shows(site: Path) -> None:
+def test_the_metadata_of_a_wheel_is_complete(site: Path) -> None:
     (file,) = site.glob("*.dist-info/METADATA")
     metadata = email.message_from_string(file.read_text("utf-8"))
     assert metadata["Name"] == PROJECT["name"]
@@ -211,7 +251,7 @@ def test_the_metadata_of_a_wheel_says_what_an_index_shows(site: Path) -> None:
     assert metadata.get_payload().startswith("# agentd")
 
 
-def test_a_program_that_uses_the_wheel_is_type_checked_strictly(site: Path, tmp_path: Path) -> None:
+def test_programs_using_the_wheel_are_type_checked_strictly(site: Path, tmp_path: Path) -> None:
     """The examples of docs/library.md have no fault, and mypy sees one that is put in."""
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"

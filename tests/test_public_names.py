@@ -15,7 +15,7 @@ def test_each_public_name_can_be_imported(name):
     assert getattr(daemon, name).__name__ == name
 
 
-def test_a_name_that_is_not_public_is_an_attribute_error():
+def test_an_unknown_public_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = daemon.Nothing
 
@@ -24,11 +24,13 @@ def test_importing_the_package_imports_none_of_its_modules():
     code = (
         "import daemon, sys; print(*(name for name in sys.modules if name.startswith('daemon.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == ""
 
 
-def test_type_checkers_are_modules_the_same_names_from_the_same_modules():
+def test_the_stub_file_imports_the_same_public_names():
     stub = ast.parse(Path(daemon.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     modules = {alias.name: node.module for node in imports for alias in node.names}

@@ -47,7 +47,7 @@ def resident() -> float:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: Path) -> None:
+async def test_a_thousand_concurrent_runs_leave_no_memory_behind(way: str, tmp_path: Path) -> None:
     kind, model, path = WAYS[way]
     app = ReplayedApp(tmp_path)
     app.write("policy.toml", POLICY)

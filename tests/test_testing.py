@@ -13,6 +13,7 @@ import pytest
 import daemon.testing
 from daemon.cli.client import Client
 from daemon.errors import ConfigError, NotFound
+from daemon.models import Status
 from daemon.testing import CONFIG, FakeClock, TestApp, tool_call
 
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
@@ -42,11 +43,11 @@ def load_page() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", load_page())
-async def test_each_example_of_the_page_holds(name: str, tmp_path: Path) -> None:
+async def test_each_example_of_the_testing_page_passes(name: str, tmp_path: Path) -> None:
     await load_page()[name](tmp_path)
 
 
-async def test_the_example_of_the_module_holds(tmp_path: Path) -> None:
+async def test_the_example_of_the_testing_module_passes(tmp_path: Path) -> None:
     assert daemon.testing.__doc__
     _, _, code = daemon.testing.__doc__.partition("\n\n    from daemon.testing")
     lines, _, _ = code.partition("\n\nNo schedule runs")
@@ -54,7 +55,7 @@ async def test_the_example_of_the_module_holds(tmp_path: Path) -> None:
     await test(tmp_path)
 
 
-def test_a_fake_clock_moves_only_when_it_is_told_and_is_always_utc() -> None:
+def test_a_fake_clock_moves_only_on_request_and_is_always_utc() -> None:
     clock = FakeClock(datetime(2026, 7, 1, 14, 0, tzinfo=timezone(timedelta(hours=2))))
     assert clock.now() == clock.now() == datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
     assert clock.now().tzinfo is UTC
@@ -64,7 +65,7 @@ def test_a_fake_clock_moves_only_when_it_is_told_and_is_always_utc() -> None:
     assert clock.now() == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_path: Path) -> None:
+async def test_a_reopened_test_app_restarts_on_the_same_state(tmp_path: Path) -> None:
     app = TestApp(tmp_path)
     app.write_routine("daily", '[run]\nprompt = "Report."\n')
     async with app:
@@ -77,13 +78,13 @@ async def test_an_app_that_is_opened_again_is_a_new_start_on_the_same_state(tmp_
             await app.run("weekly")
 
 
-async def test_files_that_are_there_already_are_kept(tmp_path: Path) -> None:
+async def test_a_test_app_keeps_existing_files(tmp_path: Path) -> None:
     TestApp(tmp_path).write("config.toml", f'{CONFIG}[agent]\nname = "Ada"\n')
     async with TestApp(tmp_path) as app:
         assert app.daemon.settings.config.agent.name == "Ada"
 
 
-async def test_a_routine_that_cannot_be_used_is_a_fault_and_a_config_that_cannot_is_an_error(
+async def test_an_invalid_routine_is_a_fault_and_an_invalid_config_an_error(
     tmp_path: Path,
 ) -> None:
     app = TestApp(tmp_path)
@@ -95,7 +96,7 @@ async def test_a_routine_that_cannot_be_used_is_a_fault_and_a_config_that_cannot
         await app.__aenter__()
 
 
-async def test_a_run_that_waits_for_an_approval_goes_on_once_the_api_was_told(
+async def test_a_run_waiting_for_an_approval_continues_after_the_api_call(
     tmp_path: Path,
 ) -> None:
     app = TestApp(tmp_path)
@@ -114,7 +115,7 @@ async def test_a_run_that_waits_for_an_approval_goes_on_once_the_api_was_told(
         assert (app.workspace / "a.md").read_text() == "x"
 
 
-async def test_what_the_api_refuses_is_answered_with_a_problem(tmp_path: Path) -> None:
+async def test_refused_api_requests_are_answered_with_problem_json(tmp_path: Path) -> None:
     async with TestApp(tmp_path) as app:
         response = await app.request("GET", "/v1/routines/nosuch")
         assert response.status == 404
@@ -123,14 +124,14 @@ async def test_what_the_api_refuses_is_answered_with_a_problem(tmp_path: Path) -
         assert (await app.request("POST", "/v1/nosuch", {"a": 1})).status == 404
 
 
-async def test_a_model_that_is_not_scripted_is_said_to_be_none(tmp_path: Path) -> None:
+async def test_the_model_of_a_test_app_must_be_scripted(tmp_path: Path) -> None:
     app = TestApp(tmp_path, config='provider = "offline"\n')
     async with app:
         with pytest.raises(TypeError, match="'offline' is of kind offline, not scripted"):
             _ = app.model
 
 
-async def test_the_environment_of_the_test_is_not_that_of_the_daemon(
+async def test_a_test_app_does_not_use_the_environment_of_the_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-real")
@@ -150,3 +151,18 @@ async def test_programs_reach_the_api_by_its_socket(tmp_path: Path) -> None:
         status = await asyncio.to_thread(client.request, "GET", "/v1/status")
     assert status["provider"] == "scripted"
     assert not path.exists()
+
+
+async def test_a_fallback_without_its_key_does_not_fail_a_run_whose_provider_answers(
+    tmp_path: Path,
+) -> None:
+    config = CONFIG + '[providers.lite]\nkind = "openai"\nmodel = "m"\napi_key_env = "LITE"\n'
+    app = TestApp(tmp_path, config=config)
+    app.write_routine("report", '[run]\nprompt = "hi"\nfallback = ["lite"]\n')
+    async with app:
+        app.model.enqueue("All is well.")
+        run = await app.run("report")
+        assert (run.status, run.report) == (Status.SUCCEEDED, "All is well.")
+        (line,) = app.log("provider.fallback_left_out")
+        assert line["provider"] == "lite"
+        assert "the environment variable LITE is not set" in line["fault"]

@@ -1,4 +1,4 @@
-"""Words on their way into the index and into a query."""
+"""Words of texts in the index and of questions in queries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.properties import scaled_settings
         ("ﬁle №5", "file No5"),
     ],
 )
-def test_forms_of_one_word_become_one(text: str, indexed: str) -> None:
+def test_inflected_forms_are_indexed_as_one_word(text: str, indexed: str) -> None:
     assert index_text(text) == indexed
 
 
-def test_chinese_becomes_pairs_and_single_characters() -> None:
+def test_chinese_is_indexed_as_pairs_and_single_characters() -> None:
     assert index_text("每日报告2026").split() == [
         "每日",
         "日报",
@@ -52,23 +52,25 @@ def test_chinese_becomes_pairs_and_single_characters() -> None:
         ("", ""),
     ],
 )
-def test_a_question_becomes_any_of_its_telling_words(question: str, match: str) -> None:
+def test_a_query_searches_for_any_significant_word_of_the_question(
+    question: str, match: str
+) -> None:
     assert any_of(query(question).terms) == match
 
 
-def test_a_question_of_nothing_but_small_words_asks_for_those() -> None:
+def test_a_question_of_stop_words_searches_for_its_stop_words() -> None:
     assert query("who are you").terms == ("who", "are", "you")
     assert query("是谁").terms
 
 
-def test_a_whole_prompt_as_question_is_cut_to_its_most_frequent_words() -> None:
+def test_a_long_question_is_cut_to_its_most_frequent_words() -> None:
     question = " ".join(f"word{n}" for n in range(500)) + " backup backup"
     terms = query(question).terms
     assert len(terms) == MAX_TERMS
     assert terms[:3] == ("backup", "word0", "word1")
 
 
-def test_a_name_is_compared_by_all_its_words() -> None:
+def test_a_name_matches_a_question_with_all_its_words() -> None:
     assert words("daily-report") == {"daily", "report"}
     assert words("daily-report") <= query("what did the Daily Report say?").words
     assert words("小明") <= query("小明喜欢什么？").words
@@ -82,7 +84,7 @@ def test_tokens_are_estimated_by_script() -> None:
 
 @scaled_settings(100)
 @given(st.text())
-def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_refuses(
+def test_index_text_is_deterministic_and_accepted_by_databases(
     text: str,
 ) -> None:
     indexed = index_text(text)

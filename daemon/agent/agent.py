@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
-from daemon.agent.call_events import call_event
 from daemon.agent.loop import LoopLimits, converse
-from daemon.agent.prompt import Persona, PromptContext, join, render
+from daemon.agent.prompt import LeftOut, Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
@@ -31,7 +30,15 @@ from daemon.agent.tool_calls import (
     ToolCallRunner,
     redact_json,
 )
-from daemon.agent.transcript import PendingCall, Transcript, fact_body, image_body, llm_step
+from daemon.agent.transcript import (
+    PendingCall,
+    Transcript,
+    call_event,
+    fact_body,
+    image_body,
+    llm_step,
+    summarise,
+)
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import (
     Chunk,
@@ -47,6 +54,7 @@ from daemon.models import (
     StepKind,
     Taint,
     ToolContext,
+    ToolResult,
     Verdict,
     max_taint,
 )
@@ -75,14 +83,14 @@ class IncomingMessage(Protocol):
 class MessageSource(Protocol):
     """Where messages to runs under way wait."""
 
-    def take(self, run: str, received: set[int]) -> Sequence[IncomingMessage]:
-        """Take out the messages to `run`, in order, but for those in `received`."""
+    def take(self, run: str, received_ids: set[int]) -> Sequence[IncomingMessage]:
+        """Take out the messages to `run`, in order, but for those in `received_ids`."""
 
 
 class SkillChooser(Protocol):
     """The skills that an agent chooses from."""
 
-    def catalogue(self) -> Sequence[tuple[str, str]]: ...
+    def list_skills(self) -> Sequence[tuple[str, str]]: ...
     def guides(self, names: Sequence[str]) -> str: ...
 
 
@@ -99,7 +107,7 @@ class EventSink(Protocol):
 class _NoMessages:
     """For an agent that nobody but its caller speaks to."""
 
-    def take(self, run: str, received: set[int]) -> Sequence[IncomingMessage]:
+    def take(self, run: str, received_ids: set[int]) -> Sequence[IncomingMessage]:
         return ()
 
 
@@ -153,9 +161,11 @@ class AgentOptions:
     earlier_messages: Sequence[LLMMessage] = ()
     """What people and the agent said before; becomes part of the frozen prompt."""
     taint: Taint = Taint.NONE
-    """What of strangers the conversation holds before it begins."""
+    """The taint of the conversation before its first message."""
     tool_context: ToolContext | None = None
     """What tools are told of the run; by default one for a program."""
+    keeps_safe_reads: bool = True
+    """Whether a tainted run may still read the addresses of rules with `safe`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +258,8 @@ class Agent:
         self._unwritten: list[Step] = []
         """Steps that were not handed to the step writer yet."""
         self._must_commit = False
-        """Whether something among them has to be safe before a model is asked: all but results of
-        calls that may be run again.
+        """Whether one of the unwritten steps has to be committed before a model is asked: each but
+        the result of a call that may be run again.
         """
 
     # --- what a program that uses the agent calls ---
@@ -270,9 +280,9 @@ class Agent:
         `about` is what to look for in memory, by default the message. `facts` are those that the
         text holds, for the provider `offline`, and `facts_boundary` is what stands around each of
         them. `taint` says what of strangers the text holds.
-        `media` are pictures to show with it, `notes` what a reader of the run should know.
+        `media` are images to show with it, `notes` what a reader of the run should know.
 
-        Raises ValueError for a file that is no picture, ProviderError when no provider gave an
+        Raises ValueError for a file that is no image, ProviderError when no provider gave an
         answer, ApprovalRequired when a person has to answer.
         """
         if self._is_resumed:
@@ -329,12 +339,12 @@ class Agent:
         `args`; `tool_finished` with `tool`, `ok` and `preview`; `failed_over` with `from`, `to` and
         `reason`.
         """
-        before = self._events, self._is_streaming
+        previous = self._events, self._is_streaming
         self._events, self._is_streaming = _EventCallback(events), True
         try:
             return await self.process_message(text, about=about, media=media)
         finally:
-            self._events, self._is_streaming = before
+            self._events, self._is_streaming = previous
 
     async def parse_message(
         self, sender: str, timestamp: datetime | str, content: str
@@ -368,6 +378,11 @@ class Agent:
         names = [function["name"] for function in functions]
         context = replace(self._context, tools=names, boundary="0" * 32)
         return render(context), list(functions)
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What the prompt of the next conversation does not show of earlier runs."""
+        return self._context.left_out
 
     @property
     def history(self) -> list[LLMMessage]:
@@ -512,18 +527,22 @@ class Agent:
         }
         if taint:
             body["taint"] = taint.value
+        if left_out := context.left_out:
+            body["left_out"] = left_out.as_json()
         self.add_step(Step(kind=StepKind.PROMPT, iteration=0, body=body))
 
     async def _choose_skills(self, text: str, skills: SkillChooser) -> Json | None:
         """Ask the model which skills a message needs; None where there are none to choose from."""
-        from daemon.agent.skill_choice import ANSWER, as_json, route
+        from daemon.agent.skill_choice import MAX_ANSWER_TOKENS, as_json, route
 
-        catalogue = skills.catalogue()
+        catalogue = skills.list_skills()
         if not catalogue or self.provider.kind == "offline":
             return None
 
         async def ask(messages: Sequence[LLMMessage]) -> LLMResponse:
-            return self._redact_response(await self.provider.chat(messages, max_tokens=ANSWER))
+            return self._redact_response(
+                await self.provider.chat(messages, max_tokens=MAX_ANSWER_TOKENS)
+            )
 
         sections = render(replace(self._context, tools=(), recalled="", sections={}, routine=""))
         identity = "\n\n".join(
@@ -568,7 +587,9 @@ class Agent:
         first_asked_at = loop.time()
         while True:
             provider = self.provider
-            self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
+            self._events.emit(
+                {"type": "thinking", "provider": provider.name, "iteration": iteration}
+            )
             try:
                 response = await self._ask(provider, first_asked_at)
                 if response.finish_reason == "length":
@@ -580,16 +601,16 @@ class Agent:
                 self.compact()
                 return
             except ProviderError as error:
-                following = self._providers.index(provider) + 1
-                if following >= len(self._providers):
+                next_index = self._providers.index(provider) + 1
+                if next_index >= len(self._providers):
                     raise
                 body = {
                     "from": provider.name,
-                    "to": self._providers[following].name,
+                    "to": self._providers[next_index].name,
                     "reason": self._redact(str(error)),
                 }
                 log.warning("run.failed_over", **body)
-                self._emit({"type": "failed_over", **body})
+                self._events.emit({"type": "failed_over", **body})
                 self.add_step(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self.commit()
         if not self.provider.accepts_images:
@@ -599,6 +620,9 @@ class Agent:
                 note = f"{model} sees no pictures: it was shown none of {images}"
                 response = _with_note(response, note)
         response = self._redact_response(response)
+        if response.reasoning and not self._is_streaming:  # a stream has told it in pieces
+            event = {"type": "thinking", "text": response.reasoning, "iteration": iteration}
+            self._events.emit(event)
         self.add_step(llm_step(response, iteration, loop.time() - first_asked_at))
 
     def _redact_response(self, response: LLMResponse) -> LLMResponse:
@@ -634,7 +658,7 @@ class Agent:
             return response
         log.info("agent.asked_for_more", provider=provider.name, max_tokens=max_tokens)
         iteration = self.transcript.iterations + 1
-        self._emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
+        self._events.emit({"type": "thinking", "provider": provider.name, "iteration": iteration})
         try:
             longer = await self._ask(provider, first_asked_at, max_tokens=max_tokens)
         except (ProviderError, OverBudget):
@@ -653,12 +677,12 @@ class Agent:
 
         loop, limits = asyncio.get_running_loop(), self.limits
         deadline = self._deadline()
-        following = self._providers[self._providers.index(provider) + 1 :][:1]
+        next_providers = self._providers[self._providers.index(provider) + 1 :][:1]
         # `offline` must not hide a vendor's short fault: it is asked only after the vendor has
         # failed for a while
-        next_is_vendor = bool(following) and following[0].kind != "offline"
+        next_is_vendor = bool(next_providers) and next_providers[0].kind != "offline"
         retry_until = (
-            first_asked_at + limits.offline_after if following and not next_is_vendor else 0.0
+            first_asked_at + limits.offline_after if next_providers and not next_is_vendor else 0.0
         )
         falls_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
         while True:
@@ -689,7 +713,7 @@ class Agent:
             return self._options.deadline
         return asyncio.get_running_loop().time() + NO_DEADLINE_SECONDS
 
-    async def run_calls(self, pending: Sequence[PendingCall], allowance: int) -> None:
+    async def run_calls(self, pending_calls: Sequence[PendingCall], allowance: int) -> None:
         """Run the calls that have no result yet, at most `allowance` of them."""
         call_runner = ToolCallRunner(
             registry=self.registry,
@@ -703,9 +727,10 @@ class Agent:
             audit_fields=self._services.audit_fields,
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,
+            keeps_safe_reads=self._options.keeps_safe_reads,
         )
         ran_unrepeatable = await call_runner.run(
-            pending,
+            pending_calls,
             self.transcript.iterations,
             self,
             allowance=allowance,
@@ -713,15 +738,12 @@ class Agent:
         )
         self._must_commit |= ran_unrepeatable
 
-    def _emit(self, event: Json) -> None:
-        self._events.emit(event)
-
     def _emit_delta(self, chunk: Chunk) -> None:
         # a secret that comes in two pieces cannot be seen yet: the whole answer is redacted again
         if chunk.thinking and self._is_streaming:
-            self._emit({"type": "thinking", "text": self._redact(chunk.thinking)})
+            self._events.emit({"type": "thinking", "text": self._redact(chunk.thinking)})
         if chunk.delta:
-            self._emit({"type": "delta", "text": self._redact(chunk.delta)})
+            self._events.emit({"type": "delta", "text": self._redact(chunk.delta)})
 
     async def _ask_separately(self, messages: Sequence[LLMMessage]) -> str:
         """Ask the model something that is no part of the conversation."""
@@ -734,8 +756,8 @@ class Agent:
 
     def take_messages(self) -> bool:
         """Add what people have said meanwhile as steps; return whether there was anything."""
-        run, received = self._tool_context.run, self.transcript.received_messages
-        messages = self._services.messages.take(run, received)
+        run, received_ids = self._tool_context.run, self.transcript.received_messages
+        messages = self._services.messages.take(run, received_ids)
         for message in messages:
             body: Json = {"text": message.text, "source": "told", "told": message.id}
             self.add_step(
@@ -745,10 +767,8 @@ class Agent:
 
     def compact(self) -> None:
         """Go on from a summary, as the conversation has outgrown the model."""
-        from daemon.agent.compaction import digest
-
-        text, iteration = digest(self.transcript, self.language), self.transcript.iterations
-        log.warning("agent.began_afresh", iteration=iteration)
+        text, iteration = summarise(self.transcript, self.language), self.transcript.iterations
+        log.warning("agent.compacted", iteration=iteration)
         body: Json = {"text": text, "source": "afresh"}
         self.add_step(Step(kind=StepKind.MESSAGE, iteration=iteration, body=body))
 
@@ -778,12 +798,16 @@ class Agent:
         """The worst taint of all that the conversation has read."""
         return self.transcript.taint
 
+    def first_answer(self, address: str) -> ToolResult | None:
+        """Return what the run got from an address that it reads at most once."""
+        return self.transcript.first_answers.get(address)
+
     def add_step(self, step: Step) -> None:
         """Add a step to the conversation; `flush` or `commit` hands it to the step writer."""
         self.transcript.add(step)
         self._unwritten.append(step)
         if self._is_streaming and (event := call_event(step)):
-            self._emit(event)
+            self._events.emit(event)
         if step.kind is not StepKind.RESULT:
             self._must_commit = True
 

@@ -36,13 +36,14 @@ class LoopLimits:
     """All tokens of the run, sent and received; looked at before each call."""
     temperature: float | None = None
     max_tokens: int | None = None
-    """Of one answer."""
+    """The most tokens of one answer; None: the provider's default."""
     tool_retries: int = 3
-    """How often a call that only looks is tried again where its fault may pass."""
+    """How often a read-only call is tried again after a fault that may pass by itself."""
     tool_retry_delay: float = 1.0
-    """Seconds before that."""
+    """Seconds before a call is tried again."""
     attempts: int = 3
-    """Of one model call; then the next provider is asked, or the run is put off."""
+    """How often a model is asked for one answer, before the next provider is asked or the run is
+    put off."""
     backoff: float = 1.0
     """Seconds before the second attempt of one call."""
     on_rate_limit: Literal["wait", "fallback"] = "wait"
@@ -69,7 +70,7 @@ class LoopAgent(Protocol):
         """The iterations that earlier messages of the same conversation took."""
 
     async def ask(self) -> None: ...
-    async def run_calls(self, pending: Sequence[PendingCall], allowance: int) -> None: ...
+    async def run_calls(self, pending_calls: Sequence[PendingCall], allowance: int) -> None: ...
     def take_messages(self) -> bool: ...
     def compact(self) -> None: ...
     def nudge(self, text: str) -> None: ...
@@ -81,11 +82,11 @@ async def converse(agent: LoopAgent) -> Reply:
     """Go on with the conversation until it is over; return the reply."""
     while True:
         transcript = agent.transcript
-        if pending := transcript.pending:
+        if pending_calls := transcript.pending:
             # a call that was started in an earlier attempt is among the transcript's calls already
-            not_started = sum(not call.started for call in pending)
-            earlier = len(transcript.calls) - (len(pending) - not_started)
-            await agent.run_calls(pending, agent.limits.max_tool_calls - earlier)
+            not_started = sum(not call.started for call in pending_calls)
+            earlier = len(transcript.calls) - (len(pending_calls) - not_started)
+            await agent.run_calls(pending_calls, agent.limits.max_tool_calls - earlier)
         elif agent.take_messages():
             continue  # even after a final answer, a person who has just written is answered
         elif _has_outgrown_model(transcript):
@@ -130,7 +131,7 @@ def reply_if_over(agent: LoopAgent) -> Reply | None:
 
 
 def _reply_to_answer(agent: LoopAgent, answer: LLMResponse) -> Reply | None:
-    """Judge an answer that asks for no call."""
+    """Return the reply for an answer that asks for no call; None if the conversation goes on."""
     match answer.finish_reason:
         case "refusal" | "content_filter":
             declined = "the model, or its vendor's filter, declined to answer"
@@ -194,7 +195,7 @@ def _finish_call(transcript: Transcript) -> Json | None:
 
 
 def _reply_to_finish(agent: LoopAgent, call: Json) -> Reply:
-    """Turn the model's own `finish` into a reply."""
+    """Return the reply for a call of `finish`, by which the model ended the conversation."""
     arguments = call["arguments"]
     reason = str(arguments.get("reason") or "")
     text = str(arguments.get("report") or "").strip() or agent.transcript.last_text.strip()
@@ -236,10 +237,10 @@ def _reply(
         # a tool that the routine cannot do without: its last call decides, so that a repaired
         # mistake is forgiven
         outcomes = {call["name"]: call["ok"] for call in calls}
-        broken = [name for name in agent.required_tools if outcomes.get(name) is False]
-        if broken:
+        failed_tools = [name for name in agent.required_tools if outcomes.get(name) is False]
+        if failed_tools:
             status, silent = Status.FAILED, False
-            detail = f"a required tool was denied or failed: {', '.join(broken)}"
+            detail = f"a required tool was denied or failed: {', '.join(failed_tools)}"
     return Reply(
         content=content,
         function_calls=calls,

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
-from daemon.agent.transcript import fenced
-from daemon.models import Taint
+from daemon.agent.transcript import mark_untrusted
+from daemon.models import Json, Taint
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -34,6 +34,32 @@ class Persona:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """What a prompt does not show of earlier runs, since strangers may have written it.
+
+    Whoever reads such words is tainted, and has to ask a person before it uses some of its tools.
+    """
+
+    memories: int = 0
+    previous_report: bool = False
+    tools: Sequence[str] = ()
+    """The tools that the run keeps by not being shown these."""
+    is_denied: bool = False
+    """Whether these tools would be denied then, instead of a person being asked."""
+
+    def __bool__(self) -> bool:
+        return bool(self.memories or self.previous_report)
+
+    def as_json(self) -> Json:
+        """Return it as the body of a `prompt` step holds it."""
+        return {
+            "memories": self.memories,
+            "previous_report": self.previous_report,
+            "tools": list(self.tools),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PromptContext:
     """Everything a prompt is made of."""
 
@@ -47,6 +73,7 @@ class PromptContext:
     """What memory has on the message; None: the agent is to look."""
     taint: Taint = Taint.NONE
     """What the memories and the previous report hold of strangers."""
+    left_out: LeftOut = LeftOut()
     boundary: str = ""
     """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""
@@ -72,15 +99,14 @@ class PromptContext:
     def say(self, key: str, **fields: object) -> str:
         return paragraph(key, self.persona.language, **fields)
 
-    def marked(self, text: str) -> str:
+    def mark_if_tainted(self, text: str) -> str:
         """Return what earlier runs left, between marks if strangers may have had a hand in it."""
-        return fenced(text, self.boundary) if self.taint and self.boundary else text
+        return mark_untrusted(text, self.boundary) if self.taint and self.boundary else text
 
     def local(self, moment: datetime) -> str:
         local_time = moment.astimezone(self.zone)
-        clock = local_time.isoformat(
-            " ", "minutes"
-        )  # strftime takes longer, and names the day in the process's locale
+        # strftime takes longer, and names the day in the process's locale
+        clock = local_time.isoformat(" ", "minutes")
         return (
             f"{clock[:16]} {local_time.tzname()} (UTC{clock[16:].replace(':', '')}, "
             f"{_DAYS[local_time.weekday()]})"
@@ -111,12 +137,15 @@ def _identity(context: PromptContext) -> str:
 
 
 def _tools(context: PromptContext) -> str | None:
-    return context.say("tools", names=", ".join(context.tools)) if context.tools else None
+    if not context.tools:
+        return None
+    ending = context.say("finish" if "finish" in context.tools else "final_text")
+    return f"{context.say('tools', names=', '.join(context.tools))}\n{ending}"
 
 
 def _safety(context: PromptContext) -> str:
-    fences = context.boundary and (context.tools or context.taint)
-    note = context.say("marks", boundary=context.boundary) if fences else ""
+    has_marks = context.boundary and (context.tools or context.taint)
+    note = context.say("marks", boundary=context.boundary) if has_marks else ""
     policy = (
         context.say("policy", policy=context.policy) if context.policy and context.tools else ""
     )
@@ -125,6 +154,14 @@ def _safety(context: PromptContext) -> str:
 
 def _memory(context: PromptContext) -> str | None:
     parts = [context.say("memory", recalled=context.recalled)] if context.recalled else []
+    if context.left_out.memories and "memory_recall" in context.tools:
+        parts.append(
+            context.say(
+                "memories_left_out_denied" if context.left_out.is_denied else "memories_left_out",
+                count=context.left_out.memories,
+                tools=", ".join(context.left_out.tools),
+            )
+        )
     if "memory_store" in context.tools:
         parts.append(context.say("memory_tools"))
     return "\n".join(parts) or None
@@ -170,12 +207,17 @@ def _routine(context: PromptContext) -> str | None:
     if context.silent_token:
         lines.append(context.say("silence", token=context.silent_token))
     if context.previous_report:
-        report = context.marked(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
+        report = context.mark_if_tainted(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
         time = context.local(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous", when=time, report=report))
+    if context.left_out.previous_report:
+        time = context.local(context.previous_at) if context.previous_at else "?"
+        lines.append(context.say("previous_left_out", when=time))
     if context.approach:
         name = f"routine:{context.routine}:approach"
-        lines.append(context.say("approach", name=name, approach=context.marked(context.approach)))
+        lines.append(
+            context.say("approach", name=name, approach=context.mark_if_tainted(context.approach))
+        )
     return "\n".join(lines)
 
 

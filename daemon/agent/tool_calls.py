@@ -74,6 +74,11 @@ class CallSteps(Protocol):
         power.
         """
 
+    def first_answer(self, address: str) -> ToolResult | None:
+        """Return what the run got from an address that it reads at most once; None if it has not
+        read the address yet.
+        """
+
 
 class PolicyEngine(Protocol):
     """Decides whether a call may run."""
@@ -97,18 +102,18 @@ class ApprovalRequired(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalDecision:
-    """What became of a call that the policy wants a person to be asked about."""
+    """Whether a call may start: the policy's verdict, or what a person's answer makes of it."""
 
     verdict: Verdict
     """Allow or deny; ask as long as nobody has answered."""
     approval_request: ApprovalRequest | None = None
-    """What to ask, where that has not been asked by a twin of this turn."""
+    """What to ask a person; None if the same call of this turn asks that already."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
     remembered_rule: str = ""
-    """What allows it for good instead."""
+    """The remembered call by which this one is allowed for good; empty if none does."""
     note: str = ""
-    """What the model is told of it: instead of a result, or above it."""
+    """What the model reads above the result, or instead of it if the call is not run."""
     asking_rule: str = ""
     """The rule that wants a person to be asked, where the verdict is a person's, or follows from
     one.
@@ -149,8 +154,8 @@ class ConfirmingApprover:
             # the call changes something, and a person allowed it once
             allow = replace(verdict, effect=Effect.ALLOW)
             return ApprovalDecision(verdict=allow, approval=key, asking_rule=verdict.rule)
-        denied = replace(verdict, effect=Effect.DENY, reason="a person said no")
-        return ApprovalDecision(verdict=denied, asking_rule=verdict.rule)
+        denial = replace(verdict, effect=Effect.DENY, reason="a person said no")
+        return ApprovalDecision(verdict=denial, asking_rule=verdict.rule)
 
 
 class ResultInspector(Protocol):
@@ -182,29 +187,25 @@ class _Plan:
 
     key: str
     call: FunctionCall
-    verdict: Verdict | None = None
+    decision: ApprovalDecision | None = None
+    """The decision of the policy, and of a person where one must be asked; None for a call that
+    cannot be run whatever they decide.
+    """
     is_read_only: bool = True
-    """It changes nothing, so it may run beside its neighbours and needs no durable record first."""
+    """Whether the call changes nothing: it may run beside others then, before its step is safe."""
     repeatable: bool = True
-    """Running it again does no harm; a read-only call is always repeatable."""
+    """Whether running the call twice does no harm, as for every read-only call."""
     refusal: str = ""
-    """Why it will not run; empty if it will."""
+    """Why the call will not run; empty if it will."""
     started: bool = False
     taint: Taint = Taint.NONE
-    """What the run had read when this was judged."""
+    """The taint of the run when the call was judged."""
     waits: bool = False
-    """Until a person has answered."""
-    approval_request: ApprovalRequest | None = None
-    approval: str = ""
-    remembered_rule: str = ""
-    note: str = ""
-    """What stands above its result."""
-    asking_rule: str = ""
-    """The rule that wanted a person to be asked, where the verdict is a person's, or follows from
-    one.
-    """
+    """Whether the call waits for a person's answer."""
+    answer: ToolResult | None = None
+    """The result of an earlier call of the same address, if that is read only once in a run."""
     offered: Sequence[str] | None = None
-    """What tools there are instead, where there is none of this name."""
+    """The tools that there are, if none has the name of the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +226,14 @@ class ToolCallRunner:
     """
     tool_retries: int = 3
     tool_retry_delay: float = 1.0
+    keeps_safe_reads: bool = True
+    """Whether a tainted run may still read the addresses of rules with `safe`. A sub-agent may not:
+    each of them would read an address anew, and their number could tell something to its server.
+    """
 
     async def run(
         self,
-        pending: Sequence[PendingCall],
+        pending_calls: Sequence[PendingCall],
         iteration: int,
         steps: CallSteps,
         *,
@@ -245,19 +250,17 @@ class ToolCallRunner:
         then.
         """
         plans = [
-            await self._plan(
-                pending_call, steps.taint, allowed=allowance is None or index < allowance
-            )
-            for index, pending_call in enumerate(pending)
+            await self._plan(pending_call, steps, allowed=allowance is None or index < allowance)
+            for index, pending_call in enumerate(pending_calls)
         ]
-        plans = self._end_repeated_attempts(plans, denials)
+        plans = self._refuse_twins(self._end_repeated_attempts(plans, denials))
         waiting_plans = [plan for plan in plans if plan.waits]
         ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
-            if (
-                batch[0].taint is not steps.taint
-            ):  # an earlier call of this turn read strangers' words
-                decided = [await self._decide(plan, steps.taint) for plan in batch]
+            # an earlier call of this turn read strangers' words
+            if batch[0].taint is not steps.taint:
+                decided = [await self._decide(plan, steps) for plan in batch]
+                decided = self._refuse_twins(decided)
                 waiting_plans += [plan for plan in decided if plan.waits]
                 batch = [plan for plan in decided if not plan.waits]
             await self._run_all(batch, iteration, steps)
@@ -265,9 +268,9 @@ class ToolCallRunner:
                 ran_unrepeatable = True
         if waiting_plans:
             await steps.commit()
-            raise ApprovalRequired(
-                [plan.approval_request for plan in waiting_plans if plan.approval_request]
-            )
+            decisions = [plan.decision for plan in waiting_plans if plan.decision]
+            requests = [decision.approval_request for decision in decisions]
+            raise ApprovalRequired([request for request in requests if request])
         return ran_unrepeatable
 
     async def _run_all(
@@ -277,23 +280,30 @@ class ToolCallRunner:
         steps: CallSteps,
     ) -> None:
         for plan in batch:
-            if not plan.started:
-                step = call_step(
-                    plan.key,
-                    plan.call,
-                    iteration,
-                    plan.verdict,
-                    repeatable=plan.repeatable,
-                    taint=plan.taint,
-                    audit_fields=self.audit_fields()
-                    | ({"approval": plan.approval} if plan.approval else {})
-                    | ({"asked": plan.asking_rule} if plan.asking_rule else {}),
-                )
-                steps.add_step(step)
+            if plan.started:
+                continue
+            decision, audit_fields = plan.decision, dict(self.audit_fields())
+            if decision and decision.approval:
+                audit_fields["approval"] = decision.approval
+            if decision and decision.asking_rule:
+                audit_fields["asked"] = decision.asking_rule
+            step = call_step(
+                plan.key,
+                plan.call,
+                iteration,
+                decision.verdict if decision else None,
+                repeatable=plan.repeatable,
+                taint=plan.taint,
+                audit_fields=audit_fields,
+            )
+            steps.add_step(step)
         runnable_plans = [plan for plan in batch if not plan.refusal]
         if runnable_plans:
             await steps.commit(durable=any(not plan.is_read_only for plan in runnable_plans))
-        results = await self._run_in_parallel([self._run(plan) for plan in batch])
+        if len(batch) == 1:  # mostly: without a task of its own
+            results = [await self._run(batch[0])]
+        else:
+            results = await asyncio.gather(*[self._run(plan) for plan in batch])
         sandbox = str(self.audit_fields().get("sandbox", "")) if runnable_plans else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
             step = result_step(
@@ -303,18 +313,12 @@ class ToolCallRunner:
                 step.body["offered"] = list(plan.offered)
             steps.add_step(step)
 
-    @staticmethod
-    async def _run_in_parallel(
-        runs: Sequence[Awaitable[tuple[ToolResult, float]]],
-    ) -> list[tuple[ToolResult, float]]:
-        if len(runs) == 1:
-            return [await runs[0]]
-        return await asyncio.gather(*runs)
-
-    async def _plan(self, pending: PendingCall, taint: Taint, *, allowed: bool) -> _Plan:
-        call, language = pending.call, self.context.language
-        plan = _Plan(key=pending.key, call=call, started=pending.started, taint=taint)
-        if pending.started and not pending.repeatable:
+    async def _plan(self, pending_call: PendingCall, steps: CallSteps, *, allowed: bool) -> _Plan:
+        call, language = pending_call.call, self.context.language
+        plan = _Plan(
+            key=pending_call.key, call=call, started=pending_call.started, taint=steps.taint
+        )
+        if pending_call.started and not pending_call.repeatable:
             return replace(plan, refusal=say("interrupted", language))
         if not allowed:
             return replace(plan, refusal=say("over_limit", language))
@@ -329,90 +333,84 @@ class ToolCallRunner:
             names = ", ".join(offered_tools) or "-"
             refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
             return replace(plan, refusal=refusal, offered=offered_tools)
-        return await self._decide(plan, taint)
+        return await self._decide(plan, steps)
 
-    async def _decide(self, plan: _Plan, taint: Taint) -> _Plan:
+    async def _decide(self, plan: _Plan, steps: CallSteps) -> _Plan:
         """Return the plan with the verdict of the policy, and of a person who must be asked."""
+        taint = steps.taint
         definition = self.registry.get_function(plan.call.name)
-        if definition is None or (plan.verdict is None and plan.refusal):
+        if definition is None or (plan.decision is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, remembered_rule, note, asking_rule = plan.call, "", "", "", ""
+        call, language = plan.call, self.context.language
         verdict = self.policy.judge(
             call.name, call.arguments, routine=self.context.routine, tainted=bool(taint)
         )
-        if verdict.effect is Effect.ASK:
-            if plan.started:  # under a policy that allowed it
-                return replace(
-                    plan,
-                    taint=taint,
-                    verdict=verdict,
-                    refusal=say("interrupted", self.context.language),
-                )
+        if verdict.once and taint and not self.keeps_safe_reads:
+            reason = say("not_in_subagents", language)
+            verdict = replace(verdict, effect=Effect.DENY, reason=reason, once="")
+        decision = ApprovalDecision(verdict=verdict)
+        if verdict.effect is Effect.ASK and not plan.started:
             decision = await self.approver.decide(plan.key, call, verdict, taint)
-            verdict, approval, remembered_rule, note = (
-                decision.verdict,
-                decision.approval,
-                decision.remembered_rule,
-                decision.note,
-            )
-            asking_rule = decision.asking_rule
-            if verdict.effect is Effect.ASK:
-                return replace(
-                    plan,
-                    taint=taint,
-                    verdict=verdict,
-                    waits=True,
-                    approval_request=decision.approval_request,
-                )
+        plan, verdict = replace(plan, taint=taint, decision=decision), decision.verdict
+        if verdict.effect is Effect.ASK and plan.started:  # under a policy that allowed it
+            return replace(plan, refusal=say("interrupted", language))
+        if verdict.effect is Effect.ASK:
+            return replace(plan, waits=True)
         if not verdict.allows:
-            return replace(
-                plan,
-                taint=taint,
-                verdict=verdict,
-                refusal=note or self._denied(verdict),
-                asking_rule=asking_rule,
+            forms = verdict.alternative
+            denial = say(
+                "denied",
+                language,
+                rule=verdict.rule,
+                reason=verdict.reason,
+                allowed=say("allowed_forms", language, forms=forms) if forms else "",
             )
+            return replace(plan, refusal=decision.note or denial)
         is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
+        is_allowed_once = bool(decision.approval)  # by a person
         return replace(
             plan,
-            taint=taint,
-            verdict=verdict,
-            # what a person allowed was allowed once
-            is_read_only=is_read_only and not approval,
-            repeatable=(is_read_only or definition.idempotent) and not approval,
-            approval=approval,
-            remembered_rule=remembered_rule,
-            note=note,
-            asking_rule=asking_rule,
+            is_read_only=is_read_only and not is_allowed_once,
+            repeatable=(is_read_only or definition.idempotent) and not is_allowed_once,
+            answer=steps.first_answer(verdict.once) if verdict.once else None,
         )
+
+    def _refuse_twins(self, plans: Sequence[_Plan]) -> list[_Plan]:
+        """Let one of several calls run that read the same address at once, where a run reads it
+        once.
+        """
+        results, addresses = [], set[str]()
+        for plan in plans:
+            address = plan.decision.verdict.once if plan.decision and not plan.refusal else ""
+            if address in addresses:
+                plan = replace(plan, refusal=say("read_once", self.context.language))
+            if address and plan.answer is None:
+                addresses.add(address)
+            results.append(plan)
+        return results
 
     def _end_repeated_attempts(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
         """From the third denial of a run on, tell the model to stop trying."""
         results = []
         for plan in plans:
-            if plan.refusal and plan.verdict is not None and not plan.started:
+            if plan.refusal and plan.decision is not None and not plan.started:
                 denials += 1
                 if denials >= MAX_DENIALS:
-                    enough = say("enough", self.context.language, count=denials)
-                    plan = replace(plan, refusal=f"{plan.refusal} {enough}")
+                    advice = say("enough", self.context.language, count=denials)
+                    plan = replace(plan, refusal=f"{plan.refusal} {advice}")
             results.append(plan)
         return results
-
-    def _denied(self, verdict: Verdict) -> str:
-        language = self.context.language
-        alternatives = (
-            say("allowed_forms", language, forms=verdict.alternative) if verdict.alternative else ""
-        )
-        return say(
-            "denied", language, rule=verdict.rule, reason=verdict.reason, allowed=alternatives
-        )
 
     async def _run(self, plan: _Plan) -> tuple[ToolResult, float]:
         if plan.refusal:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
+        if plan.answer:
+            note = say("first_answer", self.context.language)
+            return replace(plan.answer, text=f"{note}\n{plan.answer.text}"), 0.0
         loop = asyncio.get_running_loop()
         start = loop.time()
-        approval = plan.approval or plan.remembered_rule
+        decision = plan.decision
+        approval = (decision.approval or decision.remembered_rule) if decision else ""
         context = replace(self.context, tainted=bool(plan.taint), approved=approval, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
@@ -432,8 +430,8 @@ class ToolCallRunner:
         ):
             result = replace(result, text=text, value=value, dry_run_effect=effect)
         result = await self.inspector.inspect(plan.key, plan.call, result)
-        if plan.note:
-            result = replace(result, text=f"{plan.note}\n{result.text}")
+        if decision and decision.note and not self.context.verbatim:
+            result = replace(result, text=f"{decision.note}\n{result.text}")
         return result, seconds
 
 

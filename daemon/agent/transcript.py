@@ -1,18 +1,18 @@
-"""A run's conversation, read from its steps.
+"""A run's conversation, read from its steps; the events and the summary made of them.
 
 Theory of operation: the journal's steps are the only truth. A live run and a run resumed after kill
 -9 both hold a Transcript, grown step by step with `add`; whatever is asked of it (the messages for
 the model, the calls still without a result, the counters that limits look at) follows from the
 steps alone. Nothing is taken back or shortened: several vendors verify that a conversation only
-grows, and all of them cache by its prefix. Only one that has outgrown its model begins afresh, from
-a summary that is a step like any other.
+grows, and all of them cache by its prefix. Only one that has outgrown its model is compacted: it
+goes on from a summary that is a step like any other.
 
 Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not
 messages of their own.
 
-What strangers may have written stands between marks that only this run knows (`fenced`); they are
-frozen with the prompt, so a resumed run sends the same bytes. The journal keeps the text without
-them, and says that it is tainted.
+What strangers may have written stands between marks that only this run knows (`mark_untrusted`);
+they are frozen with the prompt, so a resumed run sends the same bytes. The journal keeps the text
+without them, and says that it is tainted.
 
 A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers
 give the same id to several calls of a run, or none.
@@ -28,11 +28,13 @@ from daemon.models import (
     Fact,
     FunctionCall,
     Image,
+    Json,
     LLMMessage,
     LLMResponse,
     Step,
     StepKind,
     Taint,
+    ToolResult,
     Usage,
     max_taint,
 )
@@ -41,7 +43,7 @@ from daemon.providers.facts import unwrap
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from daemon.models import Json, ToolResult, Verdict
+    from daemon.models import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +53,9 @@ class PendingCall:
     key: str
     call: FunctionCall
     started: bool
-    """It was journalled as about to start: whether it took effect is unknown."""
+    """Whether the journal has a step of its start: then the call may have taken effect."""
     repeatable: bool
-    """The journal says that running it again does no harm."""
+    """Whether running the call twice does no harm, as the journal has it."""
 
 
 class Transcript:
@@ -62,7 +64,7 @@ class Transcript:
     def __init__(self, steps: Iterable[Step] = (), taint: Taint = Taint.NONE) -> None:
         """Take the steps so far; `taint` is what the run had before its first."""
         self.taint = taint
-        """What of strangers has been read by now; it never falls."""
+        """The worst taint of what has been read so far."""
         self.messages: list[LLMMessage] = []
         self.functions: list[Json] | None = None
         self.frozen: Json | None = None
@@ -70,20 +72,23 @@ class Transcript:
         self.iterations = 0
         self.usage = Usage()
         self.calls: dict[str, Json] = {}
-        """What became of each call that was judged, by key, in order."""
+        """The calls by key, in order, each with `name`, `arguments`, `id`, `verdict` and `ok` (None
+        without a result).
+        """
         self.provider: str | None = None
         """The provider of the last failover, if any."""
         self.last: LLMResponse | None = None
         self.nudges = 0
         self.notes: list[str] = []
-        """What a person should know of the answers."""
+        """What a person who looks at the run should know of the answers."""
         self.subagent_tokens = 0
         """Tokens that sub-agents have used."""
         self.received_messages: set[int] = set()
-        """The messages of people that came while it was under way, by their number in the journal.
-        """
+        """Numbers in the journal of the messages that people sent while the run was under way."""
         self.compactions = 0
-        """How often it began afresh because it had outgrown the model."""
+        """How often the conversation was compacted because it had outgrown the model."""
+        self.first_answers: dict[str, ToolResult] = {}
+        """What came of each address that the run reads at most once."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
         self._pending: dict[str, PendingCall] = {}
@@ -150,8 +155,9 @@ class Transcript:
     def _add_call(self, step: Step) -> None:
         if step.iteration == 0:
             return
-        pending = self._pending[str(step.call_id)]
-        key, call, repeatable = pending.key, pending.call, bool(step.body.get("repeatable"))
+        pending_call = self._pending[str(step.call_id)]
+        key, call = pending_call.key, pending_call.call
+        repeatable = bool(step.body.get("repeatable"))
         self._pending[key] = PendingCall(key=key, call=call, started=True, repeatable=repeatable)
         verdict = step.body.get("verdict")
         self.calls[key] = {
@@ -167,18 +173,22 @@ class Transcript:
             self.gathered[str(step.call_id)] = step.body
             return
         self.subagent_tokens += step.body.get("spent", 0)
-        pending = self._pending.pop(str(step.call_id))
+        pending_call = self._pending.pop(str(step.call_id))
         text = step.body["text"]
         if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
-            text = fenced(text, boundary)
-        self._results[pending.key] = LLMMessage(
+            text = mark_untrusted(text, boundary)
+        self._results[pending_call.key] = LLMMessage(
             role="tool",
             content=text,
-            name=pending.call.name,
-            tool_call_id=pending.call.id,
+            name=pending_call.call.name,
+            tool_call_id=pending_call.call.id,
             ok=step.body["ok"],
         )
-        self.calls[pending.key]["ok"] = step.body["ok"]
+        self.calls[pending_call.key]["ok"] = step.body["ok"]
+        if address := (self.calls[pending_call.key]["verdict"] or {}).get("once"):
+            taint = Taint(step.body.get("taint", Taint.NONE))
+            answer = ToolResult(ok=step.body["ok"], text=step.body["text"], taint=taint)
+            self.first_answers.setdefault(address, answer)
         # results stand in call order, whichever came first; they become messages when the turn is
         # complete
         if not self._pending:
@@ -210,14 +220,14 @@ class Transcript:
 
 
 def image_body(image: Image) -> Json:
-    """Return a picture as a step keeps it: a run that is resumed shows the very same, whatever
+    """Return an image as a step keeps it: a resumed run shows the same image, whatever
     became of the file.
     """
     return {"media_type": image.media_type, "data": base64.b64encode(image.data).decode()}
 
 
 def image_from(body: Json) -> Image:
-    """Return the picture that a step has kept."""
+    """Return the image that a step keeps."""
     return Image(media_type=body["media_type"], data=base64.b64decode(body["data"]))
 
 
@@ -242,7 +252,7 @@ def facts_from(body: Json) -> tuple[Fact, ...]:
     return tuple(unwrap(str(body["text"]))) if body.get("source") == "goal" else ()
 
 
-def fenced(text: str, boundary: str) -> str:
+def mark_untrusted(text: str, boundary: str) -> str:
     """Return text of strangers between marks that it can neither know nor close."""
     return f"<data {boundary}>\n{text.replace(boundary, '…')}\n</data {boundary}>"
 
@@ -340,6 +350,7 @@ def call_step(
                 "rule": verdict.rule,
                 "reason": verdict.reason,
                 "allowed": verdict.alternative,
+                "once": verdict.once,
             }
         )
     return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
@@ -375,3 +386,100 @@ def result_step(
 
 def _without_empty(fields: Json) -> Json:
     return {key: value for key, value in fields.items() if value not in (None, "")}
+
+
+def call_event(step: Step) -> Json | None:
+    """Return the event that a `call` or `result` step stands for; None for any other step.
+
+    `tool_started` has `tool` and `args`; `tool_finished` has `tool`, `ok`, `preview` and `seconds`.
+    Both have the `call` (its key in the journal) and the `iteration`.
+    """
+    body, call = step.body, {"call": step.call_id, "iteration": step.iteration}
+    match step.kind:
+        case StepKind.CALL:
+            arguments = body.get("arguments", {})
+            return {"type": "tool_started", "tool": body["tool"], "args": arguments, **call}
+        case StepKind.RESULT:
+            return {
+                "type": "tool_finished",
+                "tool": body["tool"],
+                "ok": body["ok"],
+                "preview": preview(body["ok"], body["text"]),
+                "seconds": body.get("seconds"),
+                **call,
+            }
+    return None
+
+
+def preview(ok: bool, text: str) -> str:
+    """Return the first line of a result, or the first three of an error."""
+    return "\n".join(text.strip().splitlines()[: 1 if ok else 3])
+
+
+# Bounds of the summary from which a compacted conversation goes on.
+MAX_GOAL_CHARACTERS = 12_000  # characters of the goal, facts included
+MAX_LATER_CHARACTERS = 8_000  # characters of all that followed
+# Characters of one message: the oldest gets the minimum, the newest the maximum.
+MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS = 200, 2_000
+
+_SUMMARY_TEXTS = {
+    "en": {
+        "head": (
+            "[The conversation had become too long. It begins afresh here; this is what is known of "  # noqa: E501
+            "it.]"
+        ),
+        "task": "The task:",
+        "done": "What was done so far, oldest first; do not do it again:",
+        "go": "Go on from here and finish the task.",
+        "cut": " […]",
+    },
+    "zh": {
+        "head": "[对话对模型来说已过长,现从此处重新开始;以下是已知内容。]",
+        "task": "任务:",
+        "done": "到目前为止已完成的事情,从旧到新;不要重复:",
+        "go": "请从这里继续并完成任务。",
+        "cut": " […]",
+    },
+}
+
+
+def summarise(transcript: Transcript, language: str) -> str:
+    """Return the message from which a compacted conversation goes on.
+
+    Made without asking a model. The goal stands as it was given. Of what followed, the model's own
+    words and the beginnings of results are kept, the newest in most detail: whoever goes on needs
+    to know what has been done and what came of it.
+    """
+    words = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
+    messages = [message for message in transcript.messages if message.role != "system"]
+    goal, later_messages = messages[0].content if messages else "", messages[1:]
+    lines: list[str] = []
+    room = MAX_LATER_CHARACTERS
+    for index, message in enumerate(reversed(later_messages)):
+        limit = max(MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS >> index)
+        line = _summary_line(message, limit, words["cut"])
+        if not line:
+            continue
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+    parts = [words["head"], words["task"], _cut(goal, MAX_GOAL_CHARACTERS, words["cut"])]
+    if lines:
+        parts += [words["done"], "\n".join(reversed(lines))]
+    return "\n\n".join([*parts, words["go"]])
+
+
+def _summary_line(message: LLMMessage, limit: int, mark: str) -> str:
+    calls = ", ".join(
+        f"{call.name}({_cut(str(call.arguments), MIN_MESSAGE_CHARACTERS, mark)})"
+        for call in message.tool_calls
+    )
+    text = _cut(" ".join(message.content.split()), limit, mark)
+    if message.role == "tool":
+        return f"- {message.name}{'' if message.ok else ' (failed)'}: {text}"
+    return f"- {message.role}: {' '.join(filter(None, (text, calls)))}" if text or calls else ""
+
+
+def _cut(text: str, limit: int, mark: str) -> str:
+    return text if len(text) <= limit else text[:limit] + mark

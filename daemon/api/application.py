@@ -1,13 +1,16 @@
-"""What the servers of agentd share: errors as problem+json, and no answers for web pages."""
+"""What the servers of agentd share: routes of one method, errors as problem+json, no answers for
+web pages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from daemon.api.problems import (
     InvalidRequest,
@@ -20,6 +23,7 @@ from daemon.api.problems import (
 from daemon.errors import DaemonError
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
@@ -39,9 +43,19 @@ def application_with(routes: Sequence[BaseRoute]) -> Starlette:
     return application
 
 
+def route_of(method: str, path: str, handler: Callable[[Request], Awaitable[Response]]) -> Route:
+    """Return a route that takes requests of this method only."""
+    route = Route(path, handler, methods=[method])
+    # Starlette lets each GET route answer HEAD as well, and has no parameter against that
+    # (tests/api/test_starlette_contract.py). Here HEAD would cost as much as GET.
+    route.methods = {method}
+    return route
+
+
 def refuse_browser(headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
-    """Return the refusal of a request that a web page makes, by way of a proxy it found; None for
-    any other.
+    """Return the refusal of a request that a browser sends for a web page; None for any other.
+
+    Such a request can reach the socket through a proxy.
     """
     for name, _ in headers:
         if name in (b"origin", b"referer") or name.startswith(b"sec-fetch-"):

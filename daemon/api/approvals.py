@@ -233,7 +233,7 @@ async def list_audit(
 
 async def prove_audit(api: ApiContext) -> ProofView:
     """Walk the audit's chain from its first row and say where it breaks, if it does."""
-    proof = await api.journal.audit.prove()
+    proof = await api.journal.audit.verify()
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 

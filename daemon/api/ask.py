@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from typing_extensions import TypedDict
 
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
+from daemon.api.runs import cancel_run
 from daemon.api.schemas import RunView, run_view
+from daemon.errors import Refused
 from daemon.models import new_id
 
 if TYPE_CHECKING:
@@ -38,6 +43,30 @@ async def ask(
     return await _view(api, message)
 
 
+class WithdrawnMessageView(TypedDict):
+    """What has become of a message that was withdrawn."""
+
+    run: str | None
+    """The run that has it; null if there is none, nor will be."""
+    new: bool
+    """Whether that run was begun for it, and is cancelled; else it goes on with the message."""
+
+
+async def withdraw(
+    api: ApiContext, *, event: str, session: str | None = None
+) -> WithdrawnMessageView:
+    """Withdraw a message that was put with this `event`, or is still on its way: no run begins for
+    it, and one that has begun is cancelled.
+    """
+    message = await api.conversations.withdraw(event, session=session)
+    if message is None:
+        return WithdrawnMessageView(run=None, new=False)
+    if message.new:
+        with suppress(Refused):  # the run has ended already
+            await cancel_run(api, id=message.run.id)
+    return WithdrawnMessageView(run=message.run.id, new=message.new)
+
+
 async def tell(
     api: ApiContext,
     *,
@@ -62,5 +91,6 @@ async def _view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
 
 ROUTES: tuple[RouteRow, ...] = (
     ("POST", "/v1/ask", ask),
+    ("POST", "/v1/ask/withdraw", withdraw),
     ("POST", "/v1/runs/{id}/tell", tell),
 )

@@ -2,7 +2,7 @@
 
 A handler is `async def show_run(api, *, id: str, limit: Limit = 50) -> View`. Its keyword arguments
 are the fields of two models: those that stand in the path, and the others, which a GET takes from
-its query and a POST from its JSON body.
+its query and others from their JSON body.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from typing import get_type_hints as resolve_hints
 from urllib.parse import unquote
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    create_model,
+)
 
 from daemon.api.bodies import parse_json, read_body
 from daemon.api.problems import InvalidRequest
@@ -32,6 +40,13 @@ if TYPE_CHECKING:
 
 RouteRow: TypeAlias = tuple[str, str, Callable[..., Any]]
 """Method, path and handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Marks the parameter of a handler that takes the text of a request's header, if it has one."""
+
+    name: str
 
 
 class Caller(str):
@@ -54,6 +69,7 @@ WholeNumber = BeforeValidator(_read_whole_number)
 Number = Annotated[int, WholeNumber]
 Limit = Annotated[int, Field(ge=1, le=1000), WholeNumber]
 Offset = Annotated[int, Field(ge=0, le=1_000_000_000), WholeNumber]
+Flag = Annotated[bool, Strict()]
 Seconds = Annotated[int, Field(ge=1, le=10_000_000_000), WholeNumber]
 
 
@@ -73,6 +89,8 @@ class Endpoint:
     """The type of what the handler returns."""
     caller: str | None
     """The parameter of the handler that takes the Caller, if it has one."""
+    headers: Mapping[str, str]
+    """The parameters that take headers, with the names of these."""
 
     async def read_arguments(self, request: Request) -> dict[str, Any]:
         """Return the keyword arguments for the handler; InvalidRequest says what is wrong."""
@@ -87,6 +105,8 @@ class Endpoint:
         if self.caller:
             peer = request.client.host if request.client else ""
             arguments[self.caller] = Caller(peer.replace(":", " "))
+        for parameter, header in self.headers.items():
+            arguments[parameter] = request.headers.get(header)
         return arguments
 
 
@@ -96,11 +116,17 @@ def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
     path_fields: dict[str, Any] = {}
     input_fields: dict[str, Any] = {}
     caller = None
+    headers: dict[str, str] = {}
     for name, parameter in inspect.signature(handler).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY:
             continue
         if hints[name] is Caller:
             caller = name
+            continue
+        if header := next(
+            (mark for mark in get_args(hints[name]) if isinstance(mark, Header)), None
+        ):
+            headers[name] = header.name
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         fields = path_fields if f"{{{name}}}" in path else input_fields
@@ -113,9 +139,10 @@ def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
         handler=handler,
         path_model=create_model(f"{title}_path", __config__=config, **path_fields),
         input_model=create_model(title, __config__=config, **input_fields),
-        input_source="body" if method == "POST" else "query",
+        input_source="query" if method == "GET" else "body",
         answer=hints["return"],
         caller=caller,
+        headers=headers,
     )
 
 
@@ -136,8 +163,8 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: str) ->
         )
     except ValidationError as invalid:
         errors = invalid.errors(include_url=False)
-        unknown = [error for error in errors if error["type"] == "extra_forbidden"]
-        detail = _describe_error(model, (unknown or errors)[0], source)
+        unknown_fields = [error for error in errors if error["type"] == "extra_forbidden"]
+        detail = _describe_error(model, (unknown_fields or errors)[0], source)
         raise InvalidRequest(detail, HTTPStatus.UNPROCESSABLE_ENTITY) from None
     return dict(fields)
 
@@ -151,8 +178,8 @@ def _describe_error(model: type[BaseModel], error: ErrorDetails, source: str) ->
         return f"unknown {source} field {name!r}; {hint}"
     if error["type"] == "missing":
         return f"{name!r} is missing"
-    found = json.dumps(error["input"], ensure_ascii=False)[:80]
-    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {found})"
+    value = json.dumps(error["input"], ensure_ascii=False)[:80]
+    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {value})"
 
 
 def _describe_expected(field: FieldInfo, error: ErrorDetails) -> str:
@@ -163,6 +190,8 @@ def _describe_expected(field: FieldInfo, error: ErrorDetails) -> str:
     kind = field.annotation
     if kind is int:
         return "a whole number"
+    if kind is bool:
+        return "true or false"
     if isinstance(kind, type) and issubclass(kind, StrEnum) and isinstance(error["input"], str):
         return f"one of {', '.join(kind)}"
     return "text"

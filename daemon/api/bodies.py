@@ -16,7 +16,9 @@ MAX_BODY_BYTES = 1_000_000  # a request of our own client has a few dozen
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the bytes of a request's body; InvalidRequest if there are too many."""
+    """Return the bytes of a request's body. Raises InvalidRequest if there are too many, or the
+    connection ends before.
+    """
     from starlette.requests import ClientDisconnect
 
     body = b""
@@ -28,13 +30,13 @@ async def read_body(request: Request) -> bytes:
                     f"the body is over {MAX_BODY_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
                 )
     except ClientDisconnect:
-        # nobody reads the answer, but it is no mistake of agentd that would be logged
+        # Nobody reads this answer; but without it the mistake would be logged as one of agentd's.
         raise InvalidRequest("the connection ended before the body was complete") from None
     return body
 
 
 def parse_json(body: bytes) -> Any:
-    """Return the value of a JSON body, an empty object for an empty one; InvalidRequest.
+    """Return the value of a JSON body, an empty object for an empty one. Raises InvalidRequest.
 
     NaN, infinities and numbers beyond a float are refused: they could not be written as JSON again.
     """

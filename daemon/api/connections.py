@@ -1,5 +1,5 @@
-"""How many connections a listener holds, whose they are, and which gives way when there are too
-many.
+"""The open connections of a listener: their limits, their peers, and which one is ended when there
+are too many.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from daemon.api.listener import peer
 
 log = structlog.get_logger()
 
-# More than this on one listener is no crowd of clients, but somebody who holds doors open.
-MOST_CONNECTIONS = 4096
-# What agentctl and a page or two need, where hardly any file may be opened.
-FEWEST_CONNECTIONS = 8
+# Ordinary clients need far fewer: whoever opens more only keeps them open.
+MAX_CONNECTIONS = 4096
+# Where few descriptors are allowed, enough for agentctl and a page or two.
+MIN_CONNECTIONS = 8
 # One IPv6 customer has at least a /64 of addresses, and may use a new one for each connection.
 IPV6_NETWORK = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """What one listener takes.
-
-    Times are in seconds; an answer under way, such as a stream, has no limit.
+    """The limits of one listener. Times are in seconds; an answer under way, such as a stream, has
+    no limit.
     """
 
     connections: int
@@ -53,21 +52,20 @@ def limits_for(descriptors: int) -> ConnectionLimits:
     There are three listeners at most: together they take half, the other half is for runs, tools
     and the database.
     """
-    connections = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors // 6))
+    connections = min(MAX_CONNECTIONS, max(MIN_CONNECTIONS, descriptors // 6))
     return ConnectionLimits(connections=connections, per_peer=connections * 3 // 4)
 
 
 def limits_of_this_process() -> ConnectionLimits:
     """Return the limits of one listener under the soft descriptor limit that holds now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return limits_for(MOST_CONNECTIONS * 6 if soft == resource.RLIM_INFINITY else soft)
+    return limits_for(MAX_CONNECTIONS * 6 if soft == resource.RLIM_INFINITY else soft)
 
 
 def peer_of(connection: socket.socket) -> tuple[str, int]:
-    """Return whose connection it is, and the pid or port there: a user on a Unix socket, an address
-    over TCP.
+    """Return the peer of a connection, `uid:1000` or an IP address, and its pid or port.
 
-    Of IPv6, the network. OSError where the other end is gone already.
+    For IPv6 the peer is the /64 network. Raises OSError if the other end is closed already.
     """
     if connection.family == socket.AF_UNIX:
         uid, pid = peer(connection)
@@ -86,15 +84,15 @@ class ClientConnection(Protocol):
 
     peer: str
 
-    def give_way(self) -> None: ...
+    def evict(self) -> None: ...
 
 
 class Connections:
     """The open connections of one listener.
 
-    A connection that waits for a request is cheap to lose: its client has said nothing, or not yet
-    begun again. So one that comes when all places are taken gets the place of the one that has
-    waited longest; it is refused if none waits.
+    A connection that waits for a request can be ended without harm: no request of it is under way.
+    So a new connection beyond the limit evicts the one that has waited longest, and is refused if
+    none waits.
     """
 
     def __init__(self, listener: str, limits: ConnectionLimits) -> None:
@@ -103,23 +101,23 @@ class Connections:
         self._count: dict[str, int] = {}
         """Open connections by peer."""
         self._waiting: dict[str, dict[ClientConnection, None]] = {}
-        """Those that wait for a request, by peer, the longest first."""
+        """Connections that wait for a request, by peer, those that wait longest first."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Count a new connection and return True, unless there is no place and none that gives
-        way.
+        """Count a new connection, evicting a waiting one if need be; return False if it has to be
+        refused.
         """
         count = self._count.get(connection.peer, 0)
         if count >= self.limits.per_peer:
-            waiting = self._waiting.get(connection.peer, {})
+            idle_connections = self._waiting.get(connection.peer, {})
         elif len(self._open) >= self.limits.connections:
-            waiting = max(self._waiting.values(), key=len, default={})
+            idle_connections = max(self._waiting.values(), key=len, default={})
         else:
-            waiting = None
-        if waiting is not None:
+            idle_connections = None
+        if idle_connections is not None:
             log.warning(
                 "listener.full",
                 counted=self.listener,
@@ -128,11 +126,11 @@ class Connections:
                 of_this_peer=count,
                 open=len(self._open),
             )
-            if not waiting:
+            if not idle_connections:
                 return False
-            longest = next(iter(waiting))
+            longest = next(iter(idle_connections))
             self.release(longest)
-            longest.give_way()
+            longest.evict()
         self._open.add(connection)
         self._count[connection.peer] = self._count.get(connection.peer, 0) + 1
         return True
@@ -151,9 +149,9 @@ class Connections:
         """Note that a connection waits for a request from now on, or no longer does."""
         if connection not in self._open:
             return
-        of_peer = self._waiting.setdefault(connection.peer, {})
-        of_peer.pop(connection, None)
+        waiting_of_peer = self._waiting.setdefault(connection.peer, {})
+        waiting_of_peer.pop(connection, None)
         if waiting:
-            of_peer[connection] = None
-        elif not of_peer:
+            waiting_of_peer[connection] = None
+        elif not waiting_of_peer:
             del self._waiting[connection.peer]

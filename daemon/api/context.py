@@ -1,10 +1,11 @@
-"""What the handlers of the API need of the daemon."""
+"""The parts of the daemon that the handlers of the API use."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.api.schemas import CheckView, ReloadView
+    from daemon.definitions.reading import CrossFieldCheck
+    from daemon.definitions.routines.routine import RoutineDefinition
     from daemon.delivery.outbox import Outbox
     from daemon.memory.erasure.erasure import Eraser
     from daemon.memory.memory import Memory
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LiveAccess:
-    """Who may speak to the control API, by uid, as the config in force says."""
+    """The uids that may use the control API, by the config in force."""
 
     def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
@@ -48,7 +51,7 @@ class LiveAccess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessFacts:
-    """What is known of the daemon's process from its start on."""
+    """What does not change while the daemon's process runs."""
 
     pid: int
     start: datetime
@@ -58,14 +61,26 @@ class ProcessFacts:
 
 
 class Administration(Protocol):
-    """What the application does for the API, as the packages that do it stand above this one."""
+    """Acts for which the API needs the application, which stands on a higher layer."""
 
     @property
     def fault(self) -> str | None:
-        """What was wrong at the last reload, in words; None if nothing was."""
+        """Why the last reload failed, in words; None if it succeeded."""
 
-    async def reload(self) -> ReloadView:
-        """Read config, policy and routines again; ConfigError, and nothing is changed."""
+    async def reload(self) -> None:
+        """Read config, policy and routines again. Raises ConfigError, and then changes nothing."""
+
+    async def reload_by_request(self) -> ReloadView:
+        """Reload, and return what changed, also what the daemon has just taken up by itself."""
+
+    async def reload_if_valid(self) -> None:
+        """Read them again where a daemon serves; what is wrong with one is logged."""
+
+    def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
+        """Return what a routine has to fit besides itself: the config and the tools in force."""
+
+    def recipe_files(self) -> Mapping[str, Path]:
+        """Return the files of the shipped recipes by name."""
 
     async def rename(self, old: str, new: str) -> list[str]:
         """Rename a routine; return the routines that still name the old name."""
@@ -100,3 +115,5 @@ class ApiContext:
     conversations: Conversations
     in_cluster: bool
     """Whether several processes share the database."""
+    source_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the file of a routine is compared and replaced."""

@@ -1,4 +1,9 @@
-"""uvicorn in the event loop of the daemon, on a socket that the daemon opened."""
+"""uvicorn in the event loop of the daemon, on a socket that the daemon opened.
+
+uvicorn documents no way to time the head and body of a request, to leave signals alone, or to wait
+for an event instead of waking ten times a second, so this file overrides methods of its server and
+protocol. tests/api/test_uvicorn_contract.py names each of them, and what is expected of it.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +27,27 @@ from daemon.api.connections import ConnectionLimits, Connections, limits_of_this
 from daemon.api.listener import ListenerSocket
 from daemon.api.problems import MEDIA_TYPE
 
-# Seconds an answer under way may take once we stop; streams end by themselves before that.
-LAST_WORDS = 3
-# asyncio accepts so many connections before the first of them is counted. Where no descriptor is
-# left, it logs each attempt and comes back for each a second later: with hundreds, that takes a
-# core and fills the log.
+# Seconds that an answer under way may take after `stop`; streams end by themselves before that.
+SHUTDOWN_TIMEOUT = 3
+# Connections that asyncio accepts at a time, before the first of them is counted. Where no
+# descriptor is left, it logs each attempt and repeats it a second later: with hundreds, that takes
+# a core and fills the log.
 ACCEPTED_AT_ONCE = 1
-# How many may wait in the kernel meanwhile (it takes no more than net.core.somaxconn).
-WAITING_TO_BE_ACCEPTED = 4096
+# Connections that wait in the kernel to be accepted, at most net.core.somaxconn.
+KERNEL_BACKLOG = 4096
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP that knows who speaks, gives each request its time, and answers nonsense in the API's
-    own form.
+    """HTTP/1.1 that knows its peer, limits the time of each stage of a request, and answers
+    malformed requests as problem+json.
 
     uvicorn limits the time of an idle connection only until its next byte, and that of a head or
-    body not at all. So after whatever may have moved a request on, `_set_deadline` looks how far it
-    has come, and times that stage.
+    body not at all. So `_set_deadline` is called after whatever may have advanced a request, and
+    times the stage that it has reached.
     """
 
-    def __init__(self, *arguments: Any, connections: Connections, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, connections: Connections, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.peer = ""
         self._connections, self._limits = connections, connections.limits
         self._stage: Literal["", "head", "body", "answer", "idle", "closing"] = ""
@@ -76,8 +81,8 @@ class PeerProtocol(H11Protocol):
         self._connections.release(self)
         super().connection_lost(exc)
 
-    def give_way(self) -> None:
-        """End the connection, which waits for a request, for one that comes."""
+    def evict(self) -> None:
+        """End the connection, which waits for a request, in favour of a new one."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
@@ -137,15 +142,14 @@ class PeerProtocol(H11Protocol):
         for event in (response, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:
-            self.cycle.disconnected = (
-                True  # so that the application does not answer, too, until `connection_lost`
-            )
+            # so that the application does not answer as well before `connection_lost`
+            self.cycle.disconnected = True
         self.transport.close()
         self._set_deadline()
 
 
 class Listener:
-    """An application on its socket, from the moment it is made until it is stopped."""
+    """A server of one ASGI application on one socket, until it is stopped."""
 
     def __init__(
         self,
@@ -155,7 +159,7 @@ class Listener:
         *,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """`headers`: what every answer carries."""
+        """`headers` are added to every answer."""
         self._listener = listener
         self.connections = Connections(str(listener.path), limits or limits_of_this_process())
         self._uvicorn = EmbeddedUvicorn(
@@ -169,7 +173,7 @@ class Listener:
                 date_header=False,
                 server_header=False,
                 headers=list(headers.items()),
-                timeout_graceful_shutdown=LAST_WORDS,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
                 timeout_keep_alive=ceil(self.connections.limits.idle),
                 backlog=ACCEPTED_AT_ONCE,
             )
@@ -180,14 +184,14 @@ class Listener:
         return self._listener.path
 
     async def serve(self) -> None:
-        """Answer requests until `stop`; then the socket's file goes, if it is ours."""
+        """Answer requests until `stop`, then remove the socket's file, if this process made it."""
         try:
             await self._uvicorn.serve(sockets=[self._listener.socket])
         finally:
             self._listener.close()
 
     async def ready(self) -> None:
-        """Return once clients get through."""
+        """Return once the server accepts connections."""
         await self._uvicorn.listening.wait()
 
     def stop(self) -> None:
@@ -197,7 +201,7 @@ class Listener:
 
 
 class EmbeddedUvicorn(uvicorn.Server):
-    """A uvicorn that takes no signals and does not wake ten times a second."""
+    """A uvicorn server that handles no signals and wakes only for connections and `stop`."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -210,8 +214,8 @@ class EmbeddedUvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            # asyncio has told the kernel the number that it accepts at once
-            listener.listen(WAITING_TO_BE_ACCEPTED)
+            # asyncio has given the kernel ACCEPTED_AT_ONCE as backlog
+            listener.listen(KERNEL_BACKLOG)
         await self.on_tick(0)  # once: it sets the headers of every answer
         self.listening.set()
 

@@ -1,6 +1,4 @@
-"""What happens in runs, over Server-Sent Events; of one run each event once, from its first to its
-last.
-"""
+"""Events of runs as server-sent events; those of one run each once, from the first to the last."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.schemas import encoded
+from daemon.api.schemas import encode_json
 from daemon.models import Json, Status
-from daemon.runs.events import begin_of, end_of, of_step, waiting_of
+from daemon.runs.events import begin_of, end_of, of_step, retry_of, waiting_of
 
 if TYPE_CHECKING:
     from daemon.runs.events import EventBus
@@ -34,7 +32,7 @@ async def watch(
     """
     live = events.follow(run_id)
     try:
-        last_step = after
+        last_step, retry_at = after, None
         has_begun = after >= 0
         while True:
             # what the bus drops from here on is read again; what it dropped before is read now
@@ -56,11 +54,16 @@ async def watch(
                 return
             if run.status is Status.WAITING:
                 yield waiting_of(run)
+            if run.not_before != retry_at and (event := retry_of(run)):
+                retry_at = run.not_before
+                yield event
             async for event in live:
                 if live.missed or not has_begun:
                     break  # the journal knows what the bus has dropped, and when the run began
-                if event["type"] in ("run_ended", "run_waiting"):
+                if event["type"] in ("run_ended", "run_waiting", "run_retry_scheduled"):
                     break  # its row says how
+                if event["type"] == "run_started":
+                    continue  # its row has told so
                 number = event.get("id")
                 if number is None:
                     yield {"routine": run.routine, **event}
@@ -77,7 +80,7 @@ async def frames(events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
     """Return the events as SSE frames; the id is the one that `after` takes."""
     async for event in events:
         number = b"id: %d\n" % event["id"] if "id" in event else b""
-        yield number + b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encoded(event))
+        yield number + b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encode_json(event))
 
 
 ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/events", follow_all),)

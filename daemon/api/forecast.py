@@ -44,6 +44,11 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         days=[_need(day.isoformat(), need) for day, need in outlook.days.items()],
         routines=[_need(name, need) for name, need in outlook.routines.items()],
         unknown=list(outlook.unknown),
+        without_model=[
+            name
+            for name, runs in history.items()
+            if runs and not any(run.tokens for run in runs) and _asks_model(api, name)
+        ],
         collisions=[{"at": iso(at), "routines": list(names)} for at, names in outlook.collisions],
         collided=outlook.collided,
         nights=[
@@ -57,6 +62,13 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         breaches=_breaches(api, outlook.days),
         total=_need("total", outlook.total),
     )
+
+
+def _asks_model(api: ApiContext, name: str) -> bool:
+    """Return whether the runs of a routine would ask a model now."""
+    config, run = api.settings.config, api.engine.routines[name].run
+    provider = run.provider or config.provider
+    return run.asks_model and config.provider_config(provider).kind != "offline"
 
 
 def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:

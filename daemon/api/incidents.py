@@ -48,7 +48,7 @@ async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: 
         *(f"approval for {name}" for name in api.engine.routines),
         "database",
     ]
-    return incident_view(await api.journal.incidents.acknowledge(id, known=subjects))
+    return incident_view(await api.journal.incidents.acknowledge(id, existing_subjects=subjects))
 
 
 ROUTES: tuple[RouteRow, ...] = (

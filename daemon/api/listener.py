@@ -1,5 +1,5 @@
-"""The file of a socket: made for those who may speak, never taken from a living daemon, removed
-only if ours.
+"""Listening Unix sockets: created for the users who may connect, never taken from a running daemon,
+removed only by the process that created them.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from daemon.errors import ConfigError, Fault, SocketBusy
 
 log = structlog.get_logger()
 
-LONGEST_PATH = 107  # bytes of sun_path without its final NUL (unix(7)); macOS has 103
+MAX_PATH_BYTES = 107  # sun_path without its final NUL (unix(7)); macOS has 103
 FIRST_INHERITED = 3  # sd_listen_fds(3)
-# By the name that systemd's units give a socket, how people are told of it.
-CALLED = {"control": "control socket", "hooks": "webhook socket"}
+# What people read for the names that systemd's units give the sockets.
+SOCKET_TITLES = {"control": "control socket", "hooks": "webhook socket"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListenerSocket:
-    """A listening socket, and the file it stands for if we made that ourselves."""
+    """A listening socket, and its file if this process created that."""
 
     socket: socket.socket
     path: Path
-    ours: tuple[int, int] | None
-    """Device and inode of the file we bound; None for an inherited socket."""
+    file_id: tuple[int, int] | None
+    """Device and inode of the file that this process created; None for an inherited socket."""
 
     def close(self) -> None:
-        """Stop listening, and remove the file if it is still the one we made."""
+        """Stop listening, and remove the file if it is still the one that this process created."""
         self.socket.close()
-        if self.ours is None:
+        if self.file_id is None:
             return
         with suppress(OSError):
             status = self.path.lstat()
-            if (status.st_dev, status.st_ino) == self.ours:
+            if (status.st_dev, status.st_ino) == self.file_id:
                 self.path.unlink()
 
 
-def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket | None:
-    """Return the socket of this name that systemd opened for us, if it did; the first one is
-    `control` by any name.
+def take_inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket | None:
+    """Return the socket of this name that systemd opened for this process; None if there is none.
+
+    The first socket is `control`, whatever its name.
     """
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return None
@@ -74,33 +75,34 @@ def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket |
     return ListenerSocket(
         socket=listener,
         path=Path(address if isinstance(address, str) else os.fsdecode(address)),
-        ours=None,
+        file_id=None,
     )
 
 
 def open_listener(
     path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None
 ) -> ListenerSocket:
-    """Return the socket that systemd holds open for us, else bind one: for this user alone, or for
-    a group too.
+    """Return the socket that systemd opened for this process, else create one at `path`: for this
+    user alone, or for `group` as well.
 
-    ConfigError where that cannot be, SocketBusy where a daemon answers already.
+    Raises ConfigError if it cannot be created, SocketBusy if a daemon listens there already.
     """
-    if listener := inherited(env, name):
+    if listener := take_inherited(env, name):
         return listener
-    listener = _bind(path, CALLED[name], 0o660 if name == "hooks" else 0o600)
+    listener = _bind(path, SOCKET_TITLES[name], 0o660 if name == "hooks" else 0o600)
     if group is not None:
         try:
-            share(path, group, env)
+            _give_to_group(path, group, env)
         except BaseException:
             listener.close()
             raise
     return listener
 
 
-def share(path: Path, group: int, env: Mapping[str, str]) -> None:
-    """Let a group speak to a socket, and through the folder to it; ConfigError where that cannot
-    be.
+def _give_to_group(path: Path, group: int, env: Mapping[str, str]) -> None:
+    """Let a group connect to a socket, and pass through its folder.
+
+    Raises ConfigError if permissions cannot be changed so.
     """
     folder = path.parent
     status = folder.stat()
@@ -109,7 +111,7 @@ def share(path: Path, group: int, env: Mapping[str, str]) -> None:
         path.chmod(0o660)
         if status.st_mode & 0o001 or (status.st_mode & 0o010 and status.st_gid == group):
             return
-        if status.st_mode & 0o010:  # another group goes in and out there: that of the other socket
+        if status.st_mode & 0o010:  # another group passes there: that of the other socket
             folder.chmod(stat.S_IMODE(status.st_mode) | 0o001)
             return
         if os.fspath(folder) == env.get("XDG_RUNTIME_DIR"):
@@ -130,26 +132,27 @@ def share(path: Path, group: int, env: Mapping[str, str]) -> None:
         ) from error
 
 
-def _bind(path: Path, called: str, mode: int) -> ListenerSocket:
-    if len(os.fsencode(path)) > LONGEST_PATH:
+def _bind(path: Path, title: str, mode: int) -> ListenerSocket:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         length = f"{len(os.fsencode(path))} bytes"
-        hint = f"a socket's path may have {LONGEST_PATH}; name a shorter one"
-        raise ConfigError(_fault(path, f"the path of the {called} is too long", hint, found=length))
+        hint = f"a socket's path may have {MAX_PATH_BYTES}; name a shorter one"
+        raise ConfigError(_fault(path, f"the path of the {title} is too long", hint, found=length))
     _make_folder(path.parent)
-    _clear_away(path, called)
+    _remove_stale_socket(path, title)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~mode)  # the file is closed to others from its first moment on
+    # before the file exists, so that it is closed to others from its first moment on
+    previous_umask = os.umask(0o777 & ~mode)
     try:
         listener.bind(os.fspath(path))
     except OSError as error:
         listener.close()
         raise ConfigError(
-            _fault(path, f"the {called} cannot be made there: {error.strerror}")
+            _fault(path, f"the {title} cannot be made there: {error.strerror}")
         ) from error
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
     status = path.lstat()
-    return ListenerSocket(socket=listener, path=path, ours=(status.st_dev, status.st_ino))
+    return ListenerSocket(socket=listener, path=path, file_id=(status.st_dev, status.st_ino))
 
 
 def _make_folder(folder: Path) -> None:
@@ -177,27 +180,27 @@ def _make_folder(folder: Path) -> None:
         )
 
 
-def _clear_away(path: Path, called: str) -> None:
-    """Remove the socket file of a daemon that is gone; refuse whatever else stands there."""
+def _remove_stale_socket(path: Path, title: str) -> None:
+    """Remove the socket file of a daemon that is gone.
+
+    Raises SocketBusy if a daemon listens there, ConfigError if something else is in the way.
+    """
     try:
         status = path.lstat()
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        problem = f"something that is not a socket is in the way of the {called}; it is left alone"
+        problem = f"something that is not a socket is in the way of the {title}; it is left alone"
         raise ConfigError(_fault(path, problem, "move it, or name another path"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        failed = probe.connect_ex(os.fspath(path))
-        if failed in (
-            0,
-            errno.EAGAIN,
-        ):  # EAGAIN: somebody listens but does not get round to accepting
-            raise SocketBusy(str(path), peer(probe)[1] if not failed else None)
-    if failed != errno.ECONNREFUSED:
-        raise ConfigError(
-            _fault(path, f"the socket there cannot be asked who listens: {os.strerror(failed)}")
-        )
+        error_number = probe.connect_ex(os.fspath(path))
+        # EAGAIN: a process listens, and has not accepted its last connections yet
+        if error_number in (0, errno.EAGAIN):
+            raise SocketBusy(str(path), peer(probe)[1] if not error_number else None)
+    if error_number != errno.ECONNREFUSED:
+        reason = os.strerror(error_number)
+        raise ConfigError(_fault(path, f"the socket there cannot be asked who listens: {reason}"))
     if status.st_uid != os.geteuid():
         problem = f"a dead socket of another user (uid {status.st_uid}) is in the way"
         raise ConfigError(_fault(path, problem, "remove it, or name another path"))

@@ -16,7 +16,7 @@ from daemon.definitions.values import parse_duration
 from daemon.errors import NotFound
 from daemon.memory import index, transfer
 from daemon.memory.erasure.erasure import ErasurePlan, ErasureRequest
-from daemon.memory.texts import anchor_of
+from daemon.memory.rows import anchor_of
 from daemon.models import Anchor, Json, MemoryChunk
 from daemon.store.rows import from_microseconds
 
@@ -131,14 +131,16 @@ async def search_memory(
     for hit in await memory.search(queries, limit):
         anchor = anchor_of(hit.text)
         around = await memory.expand(anchor, window) if window else None
-        why = {reason: round(part, 4) for reason, part in hit.reasons.items() if part}
+        reasons = {reason: round(part, 4) for reason, part in hit.reasons.items() if part}
         text = hit.text
-        view = _text_view(text.text, text.key, text.who, text.source, bool(text.tainted), anchor)
+        view = _text_view(
+            text.text, text.key, text.speaker, text.source, bool(text.tainted), anchor
+        )
         hits.append(
             HitView(
                 **view,
                 relevance=round(hit.relevance, 4),
-                why=why,
+                why=reasons,
                 before=[_chunk_view(chunk) for chunk in around.before] if around else [],
                 after=[_chunk_view(chunk) for chunk in around.after] if around else [],
             )
@@ -151,8 +153,10 @@ async def list_items(
 ) -> Page[ItemView]:
     """List what is kept under keys, changed last first."""
     items = await api.memory.items(category, cursor + limit + 1)
-    following = str(cursor + limit) if len(items) > cursor + limit else None
-    return Page(items=[_item_view(item) for item in items[cursor : cursor + limit]], next=following)
+    next_cursor = str(cursor + limit) if len(items) > cursor + limit else None
+    return Page(
+        items=[_item_view(item) for item in items[cursor : cursor + limit]], next=next_cursor
+    )
 
 
 async def memory_stats(api: ApiContext) -> Json:
@@ -207,11 +211,11 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
     memory, work = api.memory, transfer.parse_lines(lines.split("\n"), first)
-    taken = await memory.memory_store.write(
+    result = await memory.memory_store.write(
         lambda connection: transfer.import_rows(connection, work)
     )
     memory.notify_watchers()
-    return TakenView(items=taken.items, runs=taken.runs, known=taken.unchanged)
+    return TakenView(items=result.items, runs=result.runs, known=result.unchanged)
 
 
 async def forget_memory(
@@ -254,7 +258,7 @@ def _parse_end(text: str, api: ApiContext) -> datetime:
 
 
 def _text_view(
-    text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor
+    text: str, key: str | None, speaker: str, routine: str, tainted: bool, anchor: Anchor
 ) -> TextView:
     anchor_view = AnchorView(
         run=anchor.run_id,
@@ -264,7 +268,7 @@ def _text_view(
         at=iso(anchor.timestamp),
     )
     return TextView(
-        text=text, key=key, who=who, routine=routine, tainted=tainted, anchor=anchor_view
+        text=text, key=key, who=speaker, routine=routine, tainted=tainted, anchor=anchor_view
     )
 
 

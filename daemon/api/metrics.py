@@ -1,4 +1,4 @@
-"""The route `/metrics`: what a monitoring system asks for."""
+"""The route `/metrics`, for monitoring systems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from daemon.api.application import refuse_browser
+from daemon.api.application import refuse_browser, route_of
 from daemon.api.context import ApiContext
 from daemon.api.routine_states import names_of, state_of
 from daemon.telemetry.metrics import JournalMetrics
@@ -19,19 +19,19 @@ MEDIA_TYPE = "text/plain; version=0.0.4"
 
 
 async def metrics_text(api: ApiContext) -> str:
-    """Return everything that is measured, as Prometheus text."""
-    measured = await api.journal.history.measure()
+    """Return all metrics as Prometheus text."""
+    history = await api.journal.history.get_metrics()
     journal_metrics = JournalMetrics(
         version=api.version,
         started=api.process.start.timestamp(),
-        runs=measured.runs,
-        outbox=measured.outbox,
-        incidents=measured.incidents,
+        runs=history.runs,
+        outbox=history.outbox,
+        incidents=history.incidents,
         routines=Counter(state_of(api, name) for name in names_of(api)),
-        successes=measured.successes,
-        tokens=measured.tokens,
-        cost=measured.cost,
-        size=measured.size,
+        successes=history.successes,
+        tokens=history.tokens,
+        cost=history.cost,
+        size=history.size,
     )
     return api.metrics.text(journal_metrics)
 
@@ -44,6 +44,4 @@ def metrics_route(api: ApiContext) -> Route:
             return refusal
         return PlainTextResponse(await metrics_text(api), media_type=MEDIA_TYPE)
 
-    route = Route("/metrics", answer, methods=["GET"])
-    route.methods = {"GET"}
-    return route
+    return route_of("GET", "/metrics", answer)

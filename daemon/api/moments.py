@@ -9,7 +9,7 @@ from daemon.api.problems import InvalidRequest
 
 
 def parse_moment(key: str, text: str) -> datetime:
-    """Return the instant that an ISO 8601 text with a zone names, in UTC; InvalidRequest names
+    """Return the moment of an ISO 8601 text with a zone, in UTC. Raises InvalidRequest, which names
     `key`.
     """
     try:
@@ -17,8 +17,8 @@ def parse_moment(key: str, text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        expected = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
+        expectation = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
         raise InvalidRequest(
-            f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
+            f"{key!r}: {expectation} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
         )
     return moment.astimezone(UTC)

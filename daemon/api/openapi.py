@@ -1,4 +1,4 @@
-"""The OpenAPI document, read off the table of routes: their paths, inputs, answers and
+"""The OpenAPI document, made from the table of routes: their paths, inputs, answers and
 docstrings.
 """
 
@@ -20,8 +20,7 @@ _REF = "#/components/schemas/{model}"
 
 def document(routes: Iterable[RouteRow], version: str) -> Json:
     """Return the description of these routes as an OpenAPI 3.1 document."""
-    # pydantic's JSON Schema machinery costs some 20 ms to import; nobody pays for it who does not
-    # ask
+    # imported here: pydantic's code for JSON Schemas takes some 20 ms to import
     from pydantic import TypeAdapter
 
     endpoints = [endpoint(*row) for row in routes]
@@ -32,7 +31,7 @@ def document(routes: Iterable[RouteRow], version: str) -> Json:
     answers["problem"] = TypeAdapter(ProblemView)
     inputs: list[tuple[object, Literal["serialization"], TypeAdapter[Any]]]
     inputs = [(key, "serialization", adapter) for key, adapter in answers.items()]
-    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+    schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template=_REF)
     refs = {key: schema for (key, _), schema in schemas.items()}
     paths: Json = {}
     for route in endpoints:
@@ -56,12 +55,12 @@ def document(routes: Iterable[RouteRow], version: str) -> Json:
             {"url": "http://agentd", "description": "the Unix socket; the host name is ignored"}
         ],
         "paths": paths,
-        "components": {"schemas": shared.get("$defs", {})},
+        "components": {"schemas": definitions.get("$defs", {})},
     }
 
 
 def streams(route: Endpoint) -> bool:
-    """Say whether a route answers with a stream of events."""
+    """Return whether a route answers with a stream of events."""
     return get_origin(route.answer) is AsyncIterator
 
 
@@ -83,6 +82,10 @@ def _operation(route: Endpoint, content: Json, problem: Json) -> Json:
             },
         },
     }
+    operation["parameters"] += [
+        {"name": header, "in": "header", "required": False, "schema": {"type": "string"}}
+        for header in route.headers.values()
+    ]
     if route.input_source == "query":
         operation["parameters"] += _parameters(route.input_model, "query")
     elif route.input_model.model_fields:

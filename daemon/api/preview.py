@@ -22,6 +22,15 @@ class PartView(TypedDict):
     text: str
 
 
+class LeftOutView(TypedDict):
+    """What the prompt does not show of earlier runs, since strangers may have written it."""
+
+    memories: int
+    previous_report: bool
+    tools: list[str]
+    """The tools that a run which has read such words uses only after a person was asked."""
+
+
 class PreviewView(TypedDict):
     """What is sent with the first question of a run."""
 
@@ -32,14 +41,20 @@ class PreviewView(TypedDict):
     functions: list[PartView]
     task: PartView
     tokens: int
+    left_out: LeftOutView | None
+    """null where nothing is left out."""
 
 
 async def preview(api: ApiContext, *, name: str) -> PreviewView:
     """Show what a run of a routine would be told now; nothing is run, gathered or asked."""
-    check_exists(api, name)
+    await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
         raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
+    if not routine.run.asks_model:
+        raise Refused(
+            f"{name} asks no model, it is a script; agentctl rehearse {name} shows what it would do"
+        )
     preview = await api.runs.preview(routine)
     sections = [_part(title, text) for title, text in preview.sections.items()]
     functions = [
@@ -55,6 +70,13 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
         functions=functions,
         task=task,
         tokens=sum(part["tokens"] for part in (*sections, *functions, task)),
+        left_out=LeftOutView(
+            memories=left_out.memories,
+            previous_report=left_out.previous_report,
+            tools=list(left_out.tools),
+        )
+        if (left_out := preview.left_out)
+        else None,
     )
 
 

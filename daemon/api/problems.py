@@ -1,5 +1,5 @@
-"""Every error as application/problem+json (RFC 9457): what it is for machines, what to do for
-people.
+"""Answer every error as application/problem+json (RFC 9457): a code for programs, and what to do
+for people.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from daemon.api.schemas import FaultView, ProblemView, encoded, fault_views
-from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy, StoreFull
+from daemon.api.schemas import FaultView, ProblemView, encode_json, fault_views
+from daemon.errors import (
+    ConfigError,
+    DaemonError,
+    FileChanged,
+    NotFound,
+    Refused,
+    RunUnderWay,
+    StateBusy,
+    StoreFull,
+    SwitchedOff,
+)
 
 if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
@@ -19,10 +29,11 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 
-# Which answer an error gets: the first row that fits. Everything else of ours is somebody's fault
-# but not the client's.
+# The status and code of each error: the first row that fits.
 ANSWERS: tuple[tuple[type[DaemonError], HTTPStatus, str], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND, "not_found"),
+    (FileChanged, HTTPStatus.PRECONDITION_FAILED, "changed"),
+    (SwitchedOff, HTTPStatus.FORBIDDEN, "switched_off"),
     (Refused, HTTPStatus.CONFLICT, "refused"),
     (StateBusy, HTTPStatus.CONFLICT, "busy"),
     (ConfigError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid"),
@@ -30,8 +41,8 @@ ANSWERS: tuple[tuple[type[DaemonError], HTTPStatus, str], ...] = (
     (DaemonError, HTTPStatus.INTERNAL_SERVER_ERROR, "failed"),
 )
 
-# Python 3.13 has other words for these (of RFC 9110); what a client compares stays the same with
-# every Python.
+# Python 3.13 has the phrases of RFC 9110 for these; clients may compare them, so they stay the same
+# on every Python.
 _TITLES = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Request Entity Too Large",
     HTTPStatus.REQUEST_URI_TOO_LONG: "Request-URI Too Long",
@@ -40,9 +51,7 @@ _TITLES = {
 
 
 class InvalidRequest(Exception):
-    """The request itself cannot be used; the API's own complaint, before any room of the daemon is
-    asked.
-    """
+    """A request cannot be used, whatever the state of the daemon."""
 
     def __init__(self, detail: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         self.status = status
@@ -55,15 +64,20 @@ def problem(
     code: str,
     *,
     faults: Sequence[FaultView] = (),
+    run: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return an answer that says what went wrong."""
+    """Return an answer with a problem."""
     body = ProblemView(
         title=_TITLES.get(status, status.phrase), status=status.value, detail=detail, code=code
     )
     if faults:
         body["faults"] = list(faults)
-    return Response(encoded(body), status_code=status.value, media_type=MEDIA_TYPE, headers=headers)
+    if run:
+        body["run"] = run
+    return Response(
+        encode_json(body), status_code=status.value, media_type=MEDIA_TYPE, headers=headers
+    )
 
 
 def of_daemon_error(_request: Request, error: Exception) -> Response:
@@ -74,6 +88,7 @@ def of_daemon_error(_request: Request, error: Exception) -> Response:
         str(error),
         code,
         faults=fault_views(error) if isinstance(error, ConfigError) else (),
+        run=error.run if isinstance(error, RunUnderWay) else None,
     )
 
 
@@ -90,9 +105,9 @@ def of_http_error(request: Request, error: HTTPException) -> Response:
         detail = f"there is no {request.url.path[:100]} here; /v1/openapi.json lists what there is"
         return problem(status, detail, "no_route")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "")
-        detail = f"{request.url.path} takes {allowed}, not {request.method}"
-        return problem(status, detail, "method", headers={"Allow": allowed})
+        methods = (error.headers or {}).get("Allow", "")
+        detail = f"{request.url.path} takes {methods}, not {request.method}"
+        return problem(status, detail, "method", headers={"Allow": methods})
     return problem(status, error.detail, "http")
 
 

@@ -1,7 +1,4 @@
-"""What may be reached over TCP, if `[listen]` says so: metrics and signed webhooks.
-
-Never control.
-"""
+"""The TCP port of `[listen]`: metrics and signed webhooks, never the control API."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class PublicServer(Listener):
 
 
 def _listen(address: str) -> ListenerSocket:
-    """Listen at host:port; ConfigError where that cannot be."""
+    """Return a socket that listens at host:port. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -56,4 +53,4 @@ def _listen(address: str) -> ListenerSocket:
             problem=error.strerror or str(error),
         )
         raise ConfigError(fault) from error
-    return ListenerSocket(socket=listener, path=Path(address), ours=None)
+    return ListenerSocket(socket=listener, path=Path(address), file_id=None)

@@ -40,7 +40,7 @@ class RehearsalView(TypedDict):
 
 async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
     """Try a routine: the real model, tools that only look; all else is told, not done."""
-    check_exists(api, name)
+    await check_exists(api, name)
     return run_brief(await api.runs.rehearsals.begin(name, event or new_id()), None)
 
 

@@ -9,7 +9,7 @@ from daemon.api.schemas import ReloadView
 
 async def reload(api: ApiContext) -> ReloadView:
     """Read config, policy and routines again; a fault changes nothing and is the answer."""
-    return await api.administration.reload()
+    return await api.administration.reload_by_request()
 
 
 ROUTES: tuple[RouteRow, ...] = (("POST", "/v1/reload", reload),)

@@ -1,7 +1,7 @@
 """The control API as a table of routes; each module has those of one feature.
 
-Every POST is an act of the operator and is remembered as such: gates ask how long ago the last one
-was.
+Every POST and PUT is an act of the operator and is remembered as such: gates ask how long ago the
+last one was.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from daemon.api import (
     rehearse,
     reload,
     replay,
+    routine_sources,
     routines,
     runs,
     schedule,
@@ -42,6 +43,7 @@ async def show_openapi(api: ApiContext) -> dict[str, Any]:
 ROUTES: tuple[RouteRow, ...] = (
     *status.ROUTES,
     *routines.ROUTES,
+    *routine_sources.ROUTES,
     *schedule.ROUTES,
     *runs.ROUTES,
     *events.ROUTES,

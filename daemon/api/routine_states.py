@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 
 from daemon.api.context import ApiContext
 from daemon.api.schemas import PausedView, iso_or_none
-from daemon.errors import NotFound
+from daemon.errors import ConfigError, NotFound
 from daemon.store.journal import RoutineState
 
 FIRES_SHOWN = 3
@@ -21,8 +22,16 @@ def names_of(api: ApiContext) -> list[str]:
     return sorted({*api.engine.routines, *api.engine.faults})
 
 
-def check_exists(api: ApiContext, name: str) -> None:
-    """Raise NotFound, with a name that is near, if there is no routine of this name."""
+async def check_exists(api: ApiContext, name: str) -> None:
+    """Raise NotFound, with a name that is near, if there is no routine of this name.
+
+    The files are read again first, as the routine may have been written a moment ago. The error
+    says what is wrong with the files where they cannot be used.
+    """
+    if name in names_of(api):
+        return
+    with suppress(ConfigError):  # `administration.fault` tells it
+        await api.administration.reload()
     names = names_of(api)
     if name in names:
         return
@@ -34,6 +43,8 @@ def check_exists(api: ApiContext, name: str) -> None:
     else:
         hint = "`agentctl list` shows what there is"
     message = f"there is no routine {name!r}; {hint}"
+    if fault := api.administration.fault:
+        message += f"\nNot all that the files say is in force:\n{fault}"
     raise NotFound(message)
 
 
@@ -47,7 +58,7 @@ def state_of(api: ApiContext, name: str) -> str:
     if api.engine.describe_host_mismatch(routine):
         return "elsewhere"
     state = api.engine.states.get(name)
-    if state and state.pausing(api.clock.now()):
+    if state and state.is_paused(api.clock.now()):
         return "paused"
     return "held" if name in api.engine.unrehearsed_routines else "on"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
 
-from daemon.api.binding import Limit, RouteRow, Seconds
+from daemon.api.binding import Flag, Limit, RouteRow, Seconds
 from daemon.api.context import ApiContext
 from daemon.api.moments import parse_moment
 from daemon.api.paging import page_of_keys
@@ -33,6 +33,8 @@ from daemon.api.schemas import (
     run_brief,
 )
 from daemon.models import Run, Status
+from daemon.runs.approvals.expected import describe_approvals
+from daemon.scheduler.triggers import input_by_hand
 
 # routines on one page by default: a person's are a handful, a cluster's come in a few pages
 DEFAULT_PAGE = 500
@@ -53,7 +55,7 @@ async def list_routines(
 
 async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
-    check_exists(api, name)
+    await check_exists(api, name)
     last_run = await api.journal.runs.get_last(name, statuses=list(Status))
     words = await delivery_words(api, [last_run] if last_run else [])
     routine = api.engine.routines.get(name)
@@ -64,17 +66,35 @@ async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     )
 
 
-async def start_run(api: ApiContext, *, name: str, event: str | None = None) -> RunView:
+async def start_run(
+    api: ApiContext,
+    *,
+    name: str,
+    event: str | None = None,
+    input: str | None = None,  # noqa: A002  the name that runs show it by
+    tainted: Flag = False,
+) -> RunView:
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked
     for again.
+
+    The model reads `input` beside its task; with `tainted` as what strangers may have written.
     """
-    check_exists(api, name)
-    return await view_of_run(api, await api.engine.trigger(name, event=event))
+    await check_exists(api, name)
+    run_input = None
+    if input is not None:
+        text = api.runs.services.secrets.redact(input)
+        run_input = input_by_hand(text, is_tainted=tainted)
+    elif tainted:
+        raise InvalidRequest(
+            "'tainted' says who may have written the 'input'; send one",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+        )
+    return await view_of_run(api, await api.engine.trigger(name, event=event, run_input=run_input))
 
 
 async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedView:
     """Give a routine another name, its file and its history too."""
-    check_exists(api, name)
+    await check_exists(api, name)
     dependents = await api.administration.rename(name, to)
     return RenamedView(routine=await show_routine(api, name=to), named_by=dependents)
 
@@ -97,7 +117,7 @@ async def pause_routine(
     """Let no slot of a routine start until a moment, for so many seconds from now, or until it is
     resumed.
     """
-    check_exists(api, name)
+    await check_exists(api, name)
     if until is not None and seconds is not None:
         raise InvalidRequest(
             "'until' and 'seconds' are two ends of one pause; send one",
@@ -115,7 +135,7 @@ async def pause_routine(
 
 async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Let a paused routine go on from its next slot."""
-    check_exists(api, name)
+    await check_exists(api, name)
     await api.engine.resume(name)
     return await show_routine(api, name=name)
 
@@ -123,10 +143,10 @@ async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
 async def resume_all(api: ApiContext) -> ResumedView:
     """Let every paused routine go on, as after a restore."""
     await api.journal.routines.end_hold()
-    paused = [name for name, state in api.engine.states.items() if state.paused]
-    for name in paused:
+    names = [name for name, state in api.engine.states.items() if state.paused]
+    for name in names:
         await api.engine.resume(name)
-    return ResumedView(resumed=paused)
+    return ResumedView(resumed=names)
 
 
 def _routine_view(
@@ -136,19 +156,22 @@ def _routine_view(
     fault = api.engine.faults.get(name)
     fires = fires_of(api, name, 1)
     state = state_of(api, name)
-    paused = paused_view(api.engine.states[name]) if state == "paused" else None
+    now = api.clock.now().astimezone(api.settings.zone)
+    approvals = describe_approvals(routine, api.settings.policy, now) if routine else ""
+    pause = paused_view(api.engine.states[name]) if state == "paused" else None
     return RoutineView(
         name=name,
         description=routine.description if routine else "",
         state=state,
-        paused_until=paused["until"] if paused else None,
-        paused_why=paused["why"] if paused else None,
+        paused_until=pause["until"] if pause else None,
+        paused_why=pause["why"] if pause else None,
         words=api.engine.describe_schedule(routine) if routine else "",
         by_hand=routine is not None and not routine.trigger.is_automatic,
         next=iso(fires[0]) if fires else None,
         last=run_brief(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,
         made_by=routine.origin.routine if routine and routine.origin else None,
+        asks=approvals or None,
         faults=fault_views(fault) if fault else [],
     )
 

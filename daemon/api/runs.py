@@ -33,7 +33,7 @@ async def list_runs(
 ) -> Page[RunBrief]:
     """List runs, newest first."""
     if routine is not None and not await api.journal.runs.find(routine, limit=1):
-        check_exists(api, routine)
+        await check_exists(api, routine)
     runs = await api.journal.runs.find(routine, status=status, limit=limit + 1, before=cursor)
     page = runs[:limit]
     words = await delivery_words(api, page)

@@ -40,7 +40,7 @@ async def next_of_routine(
     cursor: str | None = None,
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
-    check_exists(api, name)
+    await check_exists(api, name)
     return await next_starts(api, [name], count, days, cursor)
 
 
@@ -63,10 +63,12 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     """
     from daemon.scheduler.explain import SlotQuery, default_slot, explain  # not by the start
 
-    check_exists(api, name)
+    await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
-        raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
+        first_fault, *more_faults = api.engine.faults[name].faults
+        more = f"; and {len(more_faults)} more: agentctl show {name}" if more_faults else ""
+        raise Refused(f"{name} cannot be used: {first_fault}{more}")
     schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock.now()
     journal = api.journal
     if at is not None:
@@ -84,7 +86,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     run = await journal.runs.get(run_id) if run_id else None
     reasons = await reasons_for_waiting(api, [run]) if run else {}
     later = await journal.slots.find_within(name, until, now, limit=20)
-    after = [row for row in later if row.event is None]
+    later_rows = [row for row in later if row.event is None]
     explanation = explain(
         SlotQuery(
             routine=routine,
@@ -94,11 +96,11 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             until=until,
             now=now,
             rows=rows,
-            following=after[0] if after else None,
+            following=later_rows[0] if later_rows else None,
             run=run,
             waits_for=reasons.get(run_id or "", ""),
             elsewhere=api.engine.describe_host_mismatch(routine),
-            held=name in api.engine.unrehearsed_routines,
+            needs_rehearsal=name in api.engine.unrehearsed_routines,
         )
     )
     return WhyView(
@@ -122,7 +124,7 @@ async def list_slots(
 ) -> Page[SlotView]:
     """List what became of each scheduled moment, newest first; of those from `since` on."""
     if routine is not None and not await api.journal.runs.find(routine, limit=1):
-        check_exists(api, routine)
+        await check_exists(api, routine)
     first = parse_moment("since", since) if since is not None else None
     end = cursor + limit
     slots = await api.journal.slots.find(routine, since=first, now=api.clock.now(), limit=end + 1)
@@ -158,8 +160,8 @@ async def next_starts(
     name.
     """
     until = api.clock.now() + timedelta(days=days) if days else None
-    after, _, last_name = (cursor or "").partition(" ")
-    since = (parse_moment("cursor", after), last_name) if cursor else None
+    last_start, _, last_name = (cursor or "").partition(" ")
+    since = (parse_moment("cursor", last_start), last_name) if cursor else None
     starts, has_more = await _soonest_starts(api, names, count, since=since, until=until)
     next_cursor = f"{starts[-1][0].isoformat()} {starts[-1][1]}" if has_more else None
     items = [FireView(routine=name, at=iso(at)) for at, name in starts]

@@ -70,6 +70,7 @@ class ProblemView(TypedDict, total=False):
     detail: str
     code: str
     faults: list[FaultView]
+    run: str
 
 
 class UsageView(TypedDict):
@@ -155,7 +156,7 @@ class RunView(RunBrief):
 
 
 class StepView(TypedDict):
-    """One journalled fact of a run."""
+    """One step of a run, as the journal has it."""
 
     seq: int
     kind: str
@@ -187,6 +188,8 @@ class RoutineView(TypedDict):
     path: str | None
     made_by: str | None
     """The routine whose run made it, where it was no person."""
+    asks: str | None
+    """What a person will be asked about in its runs, and how that is changed."""
     faults: list[FaultView]
 
 
@@ -195,6 +198,25 @@ class RoutineDetail(RoutineView):
 
     fires: list[str]
     definition: dict[str, Any]
+
+
+class RoutineSource(TypedDict):
+    """The file of a routine."""
+
+    path: str
+    text: str
+    """The TOML as it was written."""
+    digest: str
+    """The SHA-256 of the file's bytes, which a change sends back as `If-Match`."""
+    read_only: str | None
+    """Why a change is refused; null where it is not."""
+
+
+class RecipeView(TypedDict):
+    """A shipped text for a new routine."""
+
+    name: str
+    text: str
 
 
 class FireView(TypedDict):
@@ -288,6 +310,10 @@ class ReloadView(TypedDict):
     added: list[str]
     changed: list[str]
     removed: list[str]
+    files: list[str]
+    """What else was taken up: config and policy by the names of their files, keys, addresses, tools
+    of one's own.
+    """
     faults: list[FaultView]
 
 
@@ -352,6 +378,10 @@ class ForecastView(TypedDict):
     routines: list[NeedView]
     unknown: list[str]
     """Routines that never ran; they are not in the sums."""
+    without_model: list[str]
+    """Routines that ask a model by now, and have only run without one; the sums hold no tokens of
+    them.
+    """
     collisions: list[dict[str, Any]]
     """The first minutes in which several routines start."""
     collided: int
@@ -388,6 +418,8 @@ class StatusView(ProcessView):
     """The daemon at a glance."""
 
     version: str
+    edit: bool
+    """Whether the files of routines may be written here: [ui] edit."""
     routines: RoutineCounts
     counts: dict[str, Any]
     next: list[FireView]
@@ -403,7 +435,7 @@ class StatusView(ProcessView):
     """Who executes runs, where several processes share the database."""
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Return JSON; what no UTF-8 can carry, such as half of a file name in another encoding, is
     replaced.
     """
@@ -469,14 +501,14 @@ def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
     """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one
     that did.
     """
-    found = set(statuses)
+    statuses_found = set(statuses)
     worst_first = (
         DeliveryStatus.FAILED,
         DeliveryStatus.PENDING,
         DeliveryStatus.DELIVERED,
         DeliveryStatus.SUPPRESSED,
     )
-    return next((status.value for status in worst_first if status in found), None)
+    return next((status.value for status in worst_first if status in statuses_found), None)
 
 
 def usage_view(usage: Usage) -> UsageView:
@@ -517,7 +549,7 @@ def run_view(
     run: Run,
     deliveries: Sequence[Delivery],
     position: int | None,
-    given: Any = None,
+    event_input: Any = None,
     *,
     usd: float | None = None,
 ) -> RunView:
@@ -529,7 +561,7 @@ def run_view(
         active=round(run.active, 3),
         cancel=run.cancel,
         goal=run.goal,
-        input=given,
+        input=event_input,
         report=run.report,
         provider=run.provider,
         model=run.model,
@@ -549,11 +581,11 @@ def step_view(step: Step) -> StepView:
         iteration=step.iteration,
         call=step.call_id,
         at=iso_or_none(step.at),
-        body=_shown(step.body),
+        body=_view_body(step.body),
     )
 
 
-def _shown(body: dict[str, Any]) -> dict[str, Any]:
+def _view_body(body: dict[str, Any]) -> dict[str, Any]:
     """Return a step's body without facts and their boundary, which its text holds, and with the
     size of each picture for its bytes.
     """
@@ -561,14 +593,14 @@ def _shown(body: dict[str, Any]) -> dict[str, Any]:
         body = {name: body[name] for name in body if name not in ("facts", "boundary")}
     if "images" not in body:
         return body
-    shown = [
+    images = [
         {
-            "media_type": each["media_type"],
-            "bytes": len(each["data"]) * 3 // 4 - each["data"][-2:].count("="),
+            "media_type": image["media_type"],
+            "bytes": len(image["data"]) * 3 // 4 - image["data"][-2:].count("="),
         }
-        for each in body["images"]
+        for image in body["images"]
     ]
-    return {**body, "images": shown}
+    return {**body, "images": images}
 
 
 def slot_view(slot: SlotRow) -> SlotView:

@@ -47,7 +47,7 @@ async def list_seen(
     """List what a routine with [dedupe] has reported, the latest first."""
     seen_items, total = await api.journal.seen_items.find(name, limit=limit, offset=cursor)
     if not total:
-        check_exists(api, name)
+        await check_exists(api, name)
     items = [
         SeenView(
             key=item.key,

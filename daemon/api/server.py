@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from daemon.api.application import application_with, refuse_browser
+from daemon.api.application import application_with, refuse_browser, route_of
 from daemon.api.binding import RouteRow, endpoint
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext, LiveAccess
@@ -22,30 +22,31 @@ from daemon.api.listener import ListenerSocket
 from daemon.api.openapi import streams
 from daemon.api.problems import problem
 from daemon.api.routes import ROUTES
-from daemon.api.schemas import encoded
+from daemon.api.schemas import encode_json
+from daemon.scheduler.skip_reasons import OPERATOR_SEEN
 
 
 class _AccessGuard:
-    """Let in operators and readers by their uid, and no web pages."""
+    """Refuses requests of users who are neither operators nor readers, and of web pages."""
 
     def __init__(self, app: ASGIApp, access: LiveAccess) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "raw_path" in scope:
-            # unquoted name by name in `Endpoint.read_arguments`: a name that holds a slash is a
-            # name that nothing has, not a path
+            # Names in the path are unquoted one by one in `Endpoint.read_arguments`: a quoted slash
+            # is a part of a name, and does not begin another part of the path.
             scope["path"] = scope["raw_path"].decode("latin-1")
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         caller = (scope.get("client") or ("an unknown user",))[0]
-        allowed = sorted(self._access.operators)
-        operators = {f"uid:{uid}" for uid in allowed}
+        operator_ids = sorted(self._access.operators)
+        operators = {f"uid:{uid}" for uid in operator_ids}
         readers = {f"uid:{uid}" for uid in self._access.readers}
         if caller not in operators | readers:
-            names = ", ".join(f"uid:{uid}" for uid in allowed)
+            names = ", ".join(f"uid:{uid}" for uid in operator_ids)
             return problem(
                 HTTPStatus.FORBIDDEN,
                 f"this daemon works for {names} and not for {caller}",
@@ -60,15 +61,15 @@ class _AccessGuard:
 
 
 class _LazyRoute(BaseRoute):
-    """A route that is made when the first path is asked for that may be its own.
+    """A route that is made with the first request whose path may be its own.
 
-    The models of sixty handlers are read from their signatures, and their paths are compiled: that
-    would take milliseconds at each start, for routes of which most are never asked for.
+    To read the models of sixty handlers from their signatures, and to compile their paths, would
+    take milliseconds at each start, for routes of which most are never requested.
     """
 
     def __init__(self, path: str, make: Callable[[], Route]) -> None:
         self._prefix, variable, _ = path.partition("{")
-        self._is_fixed, self._make = not variable, make
+        self._has_variable, self._make = bool(variable), make
 
     @cached_property
     def _route(self) -> Route:
@@ -76,7 +77,7 @@ class _LazyRoute(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path: str = scope["path"]
-        if path == self._prefix if self._is_fixed else path.startswith(self._prefix):
+        if path == self._prefix or (self._has_variable and path.startswith(self._prefix)):
             return self._route.matches(scope)
         return Match.NONE, {}
 
@@ -100,12 +101,12 @@ def application(api: ApiContext) -> Starlette:
 
 def _route(row: RouteRow, api: ApiContext) -> Route:
     target = endpoint(*row)
-    is_act, is_stream = target.method == "POST", streams(target)
+    is_stream = streams(target)
 
     async def answer(request: Request) -> Response:
         arguments = await target.read_arguments(request)
-        if is_act:
-            await api.journal.facts.remember("operator_seen", api.clock.now().isoformat())
+        if target.method != "GET":  # an act of the operator: the gate key `idle` asks for it
+            await api.journal.key_values.put(OPERATOR_SEEN, api.clock.now().isoformat())
         result = await target.handler(api, **arguments)
         if is_stream:
             return StreamingResponse(
@@ -113,11 +114,9 @@ def _route(row: RouteRow, api: ApiContext) -> Route:
                 media_type="text/event-stream",
                 headers={"cache-control": "no-store"},
             )
-        return Response(encoded(result), media_type="application/json")
+        return Response(encode_json(result), media_type="application/json")
 
-    route = Route(target.path, answer, methods=[target.method])
-    route.methods = {target.method}  # not HEAD: there is nothing here that a HEAD would spare
-    return route
+    return route_of(target.method, target.path, answer)
 
 
 class ApiServer(Listener):

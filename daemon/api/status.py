@@ -1,4 +1,6 @@
-"""The status of the daemon: where it lives, what it counts, what runs and what is next."""
+"""The routes of the daemon's status: its files, counts of routines, runs under way and next
+starts.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ async def show_status(api: ApiContext) -> StatusView:
         log=str(process.log_file),
         fault=api.administration.fault,
         version=api.version,
+        edit=settings.config.ui.edit,
         routines=RoutineCounts(
             on=counts["on"],
             paused=counts["paused"],

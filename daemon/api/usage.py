@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
-from daemon.store.records import SpendingTotal, Spent
+from daemon.store.records import ModelCall, SpendingTotal
 from daemon.system.clock import midnight
 
 NANO = 1_000_000_000  # amounts are kept in billionths of a dollar
@@ -132,7 +132,7 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: 
     return Page(items=[_call_view(call) for call in calls], next=None)
 
 
-def _call_view(call: Spent) -> CalledView:
+def _call_view(call: ModelCall) -> CalledView:
     return CalledView(
         at=iso(call.at),
         provider=call.provider,

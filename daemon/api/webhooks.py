@@ -1,9 +1,9 @@
-"""Webhooks, on a socket of their own: whoever reaches it can start the routines that say `webhook =
-true`, and no more.
+"""Webhooks, on a socket of their own: a user who can connect to it can start the routines with
+`webhook = true`, and do nothing else.
 
-A body is the run's input. Where the config names a secret, every request must be signed as Standard
-Webhooks (https://www.standardwebhooks.com) wants it. The sender's id of a message is the event:
-sent twice, it is one run.
+A body is the run's input. Where the config names a secret, every request must be signed by the
+rules of Standard Webhooks (https://www.standardwebhooks.com). The sender's id of a message is the
+event: a message that is sent twice starts one run.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ log = structlog.get_logger()
 
 PATH = "/v1/hooks/{name}"
 MAX_ID_LENGTH = 256
-# Levels of lists and tables in a body: what is deeper is meant to hurt whoever walks through it.
+# Levels of lists and objects in a body: deeper ones exhaust the stack of programs that read them.
 MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hooks:
-    """What the webhook socket touches."""
+    """The parts of the daemon that the webhook socket uses."""
 
     version: str
     start: Callable[..., Awaitable[Run]]
-    """`start(routine, event=…, body=…)`; NotFound, Refused."""
+    """`start(routine, event=…, body=…)`. Raises NotFound, Refused."""
     settings: LiveSettings
     secrets: Secrets
-    """They are taken out of a body before it is kept."""
+    """Redacted in a body before it is written."""
 
 
 def application(hooks: Hooks) -> Starlette:
-    """Return the one route as an ASGI application."""
+    """Return the ASGI application with the route of webhooks."""
 
-    async def take(request: Request) -> Response:
+    async def receive(request: Request) -> Response:
         raw, name = await read_body(request), request.path_params["name"]
         try:
             message = _message_id(request.headers, raw, hooks.settings.webhook_secret)
@@ -85,17 +85,18 @@ def application(hooks: Hooks) -> Starlette:
         answer = {"run": run.id, "routine": run.routine, "status": run.status.value}
         return Response(json.dumps(answer), HTTPStatus.ACCEPTED, media_type="application/json")
 
-    return application_with([Route(PATH, take, methods=["POST"])])
+    return application_with([Route(PATH, receive, methods=["POST"])])
 
 
 def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:
-    """Return the sender's id of a message, a new one if there is none; WebhookVerificationError if
-    the signature does not hold.
+    """Return the sender's id of a message, a new one if it has none.
+
+    Raises WebhookVerificationError if its signature is not valid.
     """
     if secret is not None:
         try:
             Webhook(secret).verify(raw, dict(headers), json_parse=False)
-        except ValueError:  # headers that are not even of the form
+        except ValueError:  # headers that cannot be parsed
             raise WebhookVerificationError(
                 "malformed headers, or a body that is not UTF-8"
             ) from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
@@ -15,6 +16,8 @@ from daemon.memory.erasure.erasure import Eraser
 
 if TYPE_CHECKING:
     from daemon.app.parts import App
+    from daemon.definitions.reading import CrossFieldCheck
+    from daemon.definitions.routines.routine import RoutineDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,22 @@ class AppAdministration:
     def fault(self) -> str | None:
         return self.app.reloader.fault
 
-    async def reload(self) -> ReloadView:
-        return await self.app.reloader.reload()
+    async def reload(self) -> None:
+        await self.app.reloader.reload()
+
+    async def reload_by_request(self) -> ReloadView:
+        return await self.app.reloader.reload_by_request()
+
+    async def reload_if_valid(self) -> None:
+        await self.app.reloader.reload_if_valid()
+
+    def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
+        return self.app.reloader.routine_rules()
+
+    def recipe_files(self) -> Mapping[str, Path]:
+        from daemon.app.commands.recipes import find_recipes
+
+        return find_recipes()
 
     async def rename(self, old: str, new: str) -> list[str]:
         from daemon.app.commands.rename import rename
@@ -50,6 +67,7 @@ class AppAdministration:
             installation.state,
             installation.socket,
             installation.env,
+            own_tools=self.app.tools.own.names(),
         )
 
 
@@ -79,7 +97,7 @@ def api_context(app: App) -> ApiContext:
                 f"the log, which names runs and faults: {installation.log_file.parent}",
                 "what was sent to models and what tools did",
             ],
-            on_erasure=store.journal.runs.forget_cached_successes,
+            on_erasure=store.journal.runs.drop_cached_successes,
         ),
         events=runs.events,
         metrics=app.metrics,

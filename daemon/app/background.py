@@ -11,24 +11,28 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from daemon.app.definition_watcher import watch_zone
 from daemon.app.memory import retention_of
-from daemon.errors import DaemonError, StoreFull
+from daemon.errors import DaemonError, StateLost, StoreFull
 from daemon.system.notify import Notifier
+from daemon.system.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import App, DeliveryServices, Store
     from daemon.definitions.config.config import Config
+    from daemon.policy.policy import LivePolicy, Observation
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.run_queue import LocalRunQueue
-    from daemon.store.retention import Keep
+    from daemon.store.retention import RetentionLimits
     from daemon.system.clock import Clock
 
 log = structlog.get_logger()
@@ -41,6 +45,10 @@ RETRY_SECONDS = 10.0
 PAUSE_AFTER_READY = 0.1
 # Seconds after the start: a daemon that is stopped again at once needs no doctor.
 EXAMINATION_DELAY = 10.0
+# Seconds between two looks at the state folder.
+STATE_CHECK_SECONDS = 30.0
+# Between two looks for trials of the policy that have ended: a reload may bring others.
+TRIAL_CHECK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +70,9 @@ class BackgroundTasks:
         for task in tasks:
             self._tasks.append(self._group.create_task(task.run(), name=task.name))
 
-    def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+    async def stop(self) -> None:
+        """Cancel the tasks and wait for their ends."""
+        await cancel_and_wait(self._tasks)
 
 
 def tasks_before_routines(app: App) -> list[BackgroundTask]:
@@ -95,6 +103,9 @@ def tasks_after_ready(app: App, reload_now: Callable[[], None]) -> list[Backgrou
         )
     if app.role == "worker":
         return tasks
+    tasks.append(
+        BackgroundTask(name="state folder", run=partial(watch_state, app.installation.state))
+    )
     zone_watch = partial(watch_zone, reload_now, env=app.installation.env)
     tasks.append(BackgroundTask(name="time zone", run=zone_watch))
     if not app.cluster:
@@ -102,12 +113,15 @@ def tasks_after_ready(app: App, reload_now: Callable[[], None]) -> list[Backgrou
             app.installation, app.settings, app.clock, app.store, app.delivery, app.runs.queue
         )
     if app.settings.config.memory.mirror:
-        from daemon.memory.markdown_mirror import Mirror
+        from daemon.memory.markdown_mirror import FOLDER, NAME, Mirror
 
+        folder, old_file = app.installation.state / FOLDER, app.installation.workspace / NAME
+        if old_file.exists():
+            log.warning("memory.mirror_moved", old=str(old_file), new=str(folder / NAME))
         mirror = Mirror(
             app.store.memory,
-            app.installation.workspace,
-            app.store.journal.facts,
+            folder,
+            app.store.journal.key_values,
             clock=app.clock.now,
             directory_watcher=app.scheduling.directory_watcher,
         )
@@ -136,25 +150,28 @@ def maintenance_tasks(
         store.database,
         store.journal,
         clock=clock.now,
-        keep=lambda: _keep_of(settings.config),
+        limits=lambda: _retention_limits(settings.config),
         workspace=installation.workspace,
-        idle=lambda: not queue.running,
+        is_idle=lambda: not queue.running,
     )
     digest = Digest(store.journal, delivery.outbox, clock=clock, settings=settings)
     return [
         BackgroundTask(name="memory maintenance", run=memory.run),
         BackgroundTask(name="journal maintenance", run=journal.run),
         BackgroundTask(name="digest", run=digest.run),
+        BackgroundTask(name="trials of the policy", run=partial(watch_trials, settings, clock)),
     ]
 
 
-def _keep_of(config: Config) -> Keep:
+def _retention_limits(config: Config) -> RetentionLimits:
     """Return how long the journal keeps runs, steps and reports, and its largest size."""
-    from daemon.store.retention import Keep
+    from daemon.store.retention import RetentionLimits
 
     keep = config.keep
     max_bytes = keep.max_mb and keep.max_mb * 1_000_000
-    return Keep(runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes)
+    return RetentionLimits(
+        runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes
+    )
 
 
 async def start_tasks_after_ready(
@@ -197,6 +214,49 @@ async def run_with_retries(task: BackgroundTask) -> None:
             return
 
 
+async def watch_state(folder: Path, *, check_every: float = STATE_CHECK_SECONDS) -> None:
+    """Raise StateLost once the lock or the database of a state folder is gone or another file.
+
+    A second daemon could start in its place, and what this one writes would be lost.
+    """
+    first_files = _files_of_state(folder)
+    while True:
+        await asyncio.sleep(check_every)
+        if _files_of_state(folder) != first_files:
+            log.error("state.lost", state=str(folder))
+            raise StateLost(str(folder))
+
+
+async def watch_trials(
+    settings: LivePolicy, clock: Clock, *, check_every: float = TRIAL_CHECK_SECONDS
+) -> None:
+    """Log the end of each trial of a routine (`mode = "observe"`) once, until cancelled."""
+    logged: set[Observation] = set()
+    while True:
+        now = clock.now()
+        for name in settings.policy.routines:
+            trial = settings.policy.observation_of(name)
+            if trial is not None and trial.is_over(now) and trial not in logged:
+                logged.add(trial)
+                log.warning(
+                    "policy.observe_ended",
+                    routine=name,
+                    until=f"{trial.until:%Y-%m-%dT%H:%M:%S%z}",
+                    fix=f"agentctl policy suggest {name}",
+                )
+        await asyncio.sleep(check_every)
+
+
+def _files_of_state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return device and inode of the files by which a state folder is known, where they are."""
+    files = {}
+    for name in ("agentd.lock", "agentd.db"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = (folder / name).stat()
+            files[name] = status.st_dev, status.st_ino
+    return files
+
+
 async def _load_for_runs(app: App) -> None:
     """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
     await asyncio.to_thread(import_for_runs)
@@ -205,7 +265,7 @@ async def _load_for_runs(app: App) -> None:
 
 def import_for_runs() -> None:
     """Import what only runs need."""
-    import daemon.memory.context
+    import daemon.memory.recall
     import daemon.runs.context
     import daemon.runs.rehearsal.rehearsals
     import daemon.runs.run  # noqa: F401
@@ -231,9 +291,13 @@ async def _examine_installation(app: App) -> None:
     """
     await asyncio.sleep(EXAMINATION_DELAY)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "daemon.app.main", "doctor", "--json"),
-        *("--config", os.fspath(app.settings.config.file)),
-        *("--state", os.fspath(app.installation.state)),
+        sys.executable,
+        "-m",
+        "daemon.app.main",
+        "doctor",
+        "--json",
+        f"--config={os.fspath(app.settings.config.file)}",
+        f"--state={os.fspath(app.installation.state)}",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -1,24 +1,28 @@
-"""What a person reads when the daemon has started."""
+"""The text for the terminal once the daemon has started."""
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.sandbox.user import in_the_way
-from daemon.system.clock import dated
+from daemon.definitions.paths import user_home
+from daemon.sandbox.user import find_blocked_folder
+from daemon.system.clock import format_date_time
 
 if TYPE_CHECKING:
     from daemon.app.parts import App
 
-# routines; beyond that they are counted, as a banner of a thousand lines is read by nobody
+# Routines that are listed; nobody would read a banner of a thousand lines.
 MAX_ROUTINES = 30
 MAX_NAME_COLUMNS = 40  # one long name must not push all the others to the right
 NO_MODEL = " (no model is asked: reports are the gathered facts, laid out)"
 
 
 def banner(app: App) -> str:
-    """Return which config won, which routines run when, and what to type next."""
+    """Return the paths in use, the routines with their next runs, and what to type next."""
     installation, config, engine = app.installation, app.settings.config, app.scheduling.engine
     lines = [
         f"agentd {__version__} is up",
@@ -51,6 +55,77 @@ def banner(app: App) -> str:
     return "\n".join(lines)
 
 
+def banner_for_terminal(app: App, agentctl: str) -> str:
+    """Return the banner in the width of the terminal; its commands begin with `agentctl`, its paths
+    with `~` where they are below the home folder.
+    """
+    installation, config, engine = app.installation, app.settings.config, app.scheduling.engine
+    rows = [
+        ("config", display_path(config.file)),
+        ("state", display_path(installation.state)),
+        ("reports", display_path(installation.workspace)),
+        ("provider", f"{config.provider}{NO_MODEL if config.provider == 'offline' else ''}"),
+    ]
+    if webhooks := app.scheduling.webhooks.path:
+        rows.append(("webhooks", display_path(webhooks)))
+    if root := " ".join(line.split(maxsplit=1)[-1] for line in _root_lines(app)):
+        rows.append(("root", root.replace("root      ", "")))
+    lines = [f"agentd {__version__} is up; Ctrl-C stops it"]
+    lines += [wrap(text, f"  {name:<10}") for name, text in rows]
+    names = sorted(engine.routines)[:MAX_ROUTINES]
+    if names:
+        lines += ["", f"Routines, and when they run next ({app.settings.zone.key}):"]
+        width = min(MAX_NAME_COLUMNS, max(map(len, names)))
+        lines += [wrap(_next_runs(app, name), f"  {name:<{width}}  ") for name in names]
+    if len(engine.routines) > MAX_ROUTINES:
+        lines.append(f"  and {len(engine.routines) - MAX_ROUTINES} more: {agentctl} list")
+    for name, error in sorted(engine.faults.items())[:MAX_ROUTINES]:
+        lines.append(f"  {name}  invalid; the others run:")
+        lines += [wrap(str(fault), "    ") for fault in error.faults]
+    if len(engine.faults) > MAX_ROUTINES:
+        more = len(engine.faults) - MAX_ROUTINES
+        lines.append(f"  and {more} more that are invalid: {agentctl} list")
+    if not (engine.routines or engine.faults):
+        folder = display_path(config.routines_path)
+        lines += [
+            "",
+            wrap(f"There are no routines in {folder} yet. This writes one:"),
+            f'  {agentctl} new NAME "weekdays at 9am"',
+        ]
+    commands = [
+        (f"{agentctl} run {names[0]}", "run it now, and read its report") if names else
+        (f"{agentctl} status", "how the daemon is"),
+        (f"{agentctl} list", "every routine, and how it went"),
+        (f"{agentctl} logs -f", "everything that is logged"),
+    ]  # fmt: skip
+    width = max(len(command) for command, _ in commands)
+    lines += ["", "In another terminal:"]
+    lines += [f"  {command:<{width}}  {purpose}" for command, purpose in commands]
+    return "\n".join(lines) + "\n"
+
+
+def display_path(path: Path | str) -> str:
+    """Return a path as a shell takes it, with `~` for the home folder."""
+    home, path = user_home(), Path(path)
+    if path.is_relative_to(home):
+        return f"~/{path.relative_to(home)}"
+    return str(path)
+
+
+def wrap(text: str, prefix: str = "") -> str:
+    """Return text behind a prefix, wrapped at words in the width of the terminal."""
+    columns = max(40, get_terminal_size().columns)
+    lines = textwrap.wrap(
+        text,
+        columns - 1,
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
+
+
 def _root_lines(app: App) -> list[str]:
     """Return which user tools run as when the daemon is root, and which folder stops that user."""
     user = app.tools.sandbox_detection.user
@@ -58,7 +133,7 @@ def _root_lines(app: App) -> list[str]:
         return []
     owner = f"user {user.uid}, who owns the workspace"
     lines = [f"  root      this daemon is root's: programs of tools run as {owner}"]
-    if folder := in_the_way(app.installation.workspace, user):
+    if folder := find_blocked_folder(app.installation.workspace, user):
         lines.append(
             f"            and who cannot get through {folder} to it: "
             f"chmod o+x {folder}, or move the workspace"
@@ -71,5 +146,5 @@ def _next_runs(app: App, name: str) -> str:
     words = engine.describe_schedule(engine.routines[name])
     if name in engine.states and engine.states[name].paused:
         return f"{words}; paused"
-    starts = [dated(start.astimezone(zone), now) for start in engine.next_fires(name, 3)]
+    starts = [format_date_time(start.astimezone(zone), now) for start in engine.next_fires(name, 3)]
     return f"{words}: {', '.join(starts)}" if starts else words

@@ -1,5 +1,5 @@
-"""What a process does because it shares its database with others: what it can run, and how it takes
-up what they report.
+"""The daemon as a member of a cluster: what it can run, what it does as the leader, and how it
+reacts to changes by other processes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from daemon.scheduler.routine_times import matches_host
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import DeliveryServices, Store, Tools
-    from daemon.app.run_supervisor import RunSupervisor
     from daemon.delivery.outbox import Outbox
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
-    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.scheduler.run_queue import LocalRunQueue, RunSupervisor
     from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 
 
 def wake_waits(queue: LocalRunQueue, outbox: Outbox, approvals: Approvals) -> None:
-    """Look again at what waits for an instant: the clock was set, and some of these moved."""
+    """Let everything that waits for an instant read it again: the clock was set, and some were
+    moved.
+    """
     queue.rebuild_order()
     outbox.wake()
     approvals.wake()
@@ -41,7 +42,7 @@ def wake_waits(queue: LocalRunQueue, outbox: Outbox, approvals: Approvals) -> No
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterMember:
-    """What this process can run, does as the leader, and takes up from other processes."""
+    """The interface ClusterHost, implemented by the parts of the daemon."""
 
     installation: Installation
     clock: Clock
@@ -76,22 +77,22 @@ class ClusterMember:
         ]
 
     def handle_moved_waits(self) -> None:
-        """Take up that the instants that deliveries or approvals wait for were moved."""
+        """React to moved instants, which deliveries or approvals wait for."""
         wake_waits(self.queue, self.delivery.outbox, self.approvals)
 
     def handle_run_change(self, run: Run) -> None:
-        """Take up that a run of another process waits for a person, or has ended."""
+        """React to a run of another process that waits for a person or has ended."""
         if run.status is Status.WAITING:
             self.approvals.wake()
         elif run.status.has_ended:
             self.delivery.outbox.wake()
-            # it may have left texts behind that are to be embedded
+            # it may have archived texts that need embeddings
             self.store.memory.notify_watchers()
             self.store.journal.runs.when_ended(run)
             self.tasks.create_task(self._follow_up(run), name=f"end of run {run.id}")
 
     def handle_pause_change(self) -> None:
-        """Take up that a person may have paused or resumed a routine, or allowed a call for good,
+        """React to a person who may have paused or resumed a routine, or allowed a call for good,
         on another machine.
         """
         self.tasks.create_task(self._read_pauses(), name="pauses and approvals of other machines")

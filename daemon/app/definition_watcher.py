@@ -1,4 +1,4 @@
-"""When definitions are read again: on SIGHUP, and once a changed file has been left alone."""
+"""Reading definitions again: on SIGHUP, and once files that changed have been left alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from daemon.system.watch import DirectoryWatcher, Subscription
 
 log = structlog.get_logger()
 
-QUIET = (
-    1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
-)
+# Seconds for which files must be left alone before they are read: editors write one in several
+# steps.
+SETTLE_SECONDS = 1.0
+
+# Of files that definitions are made of.
+SUFFIXES = (".toml", ".md", ".py")
 
 
 async def watch_zone(
@@ -28,11 +31,10 @@ async def watch_zone(
     root: Path = Path("/"),
     check_every: float = 60.0,
 ) -> None:
-    """Call `callback` when the zone of this host has changed: whoever travels does not restart
-    daemons.
+    """Call `callback` when the time zone of this host has changed, as on a laptop that travels.
 
-    The zone is compared every so many seconds. To watch /etc would be woken by each program that
-    starts, as it opens files there.
+    The zone is compared every `check_every` seconds. A watch of /etc would wake the daemon with
+    each program that starts, as programs open files there.
     """
     zone = host_zone(env, root)
     while True:
@@ -86,7 +88,7 @@ class DefinitionWatcher:
     def _schedule(self, _changed: frozenset[Path]) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(QUIET, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin)
 
     def _begin(self) -> None:
         self._reload_again = True
@@ -96,11 +98,11 @@ class DefinitionWatcher:
     async def _run(self) -> None:
         while self._reload_again:
             is_forced, self._reload_again, self._is_forced = self._is_forced, False, False
-            before = self._files
+            old_files = self._files
             folders = await self.note_files()
             if self._subscription:
                 self._subscription.watch(folders)
-            if self._files == before and not is_forced:
+            if self._files == old_files and not is_forced:
                 continue
             try:
                 await self._reload()
@@ -114,9 +116,9 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
     """Return the version of each file in `folders` by its path, and the folders that links among
     them lead to.
 
-    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not
-    what this process writes all the time: a journal beside the config, and a file that takes its
-    output.
+    What counts is TOML, Markdown, Python (tools) and what only its owner may read, as files with
+    keys must be; not what this process writes all the time: a journal beside the config, and a file
+    that takes its output.
     """
     versions: dict[str, tuple[int, ...]] = {}
     outputs = set()
@@ -135,7 +137,7 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
                     is_secret = (
                         not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
                     )
-                    if entry.is_file() and (is_secret or entry.name.endswith((".toml", ".md"))):
+                    if entry.is_file() and (is_secret or entry.name.endswith(SUFFIXES)):
                         versions[entry.path] = (
                             status.st_dev,
                             status.st_ino,

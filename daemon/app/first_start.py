@@ -1,8 +1,8 @@
-"""Models that could be asked while none is: announced, at a terminal asked about once, and never
-used silently.
+"""What a start says of models while the config asks none, and the offer to set one up.
 
-The daemon does not wait for an answer: it has begun to work when the question is put. A yes changes
-two things in the config, whose text is otherwise left as it is, and says so; a no is remembered.
+At the first start at a terminal a person is asked, before the daemon runs and logs anything,
+whether `agentd setup` shall set up a model. Otherwise an API key in the environment and an Ollama
+on this machine are announced; none is used without a yes.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import tempfile
-import tomllib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import tomli_w
+from daemon.app.setup.questions import EndOfInput, Interrupted, read_line, say
+from daemon.app.setup.vendors import VENDORS, find_keys
 
-from daemon.models import Json
+if TYPE_CHECKING:
+    from daemon.definitions.config.config import Config
 
-# Where vendors' own programs look for a key, and the table of the shipped config that would use it.
-KEYS = {"ANTHROPIC_API_KEY": ("claude", "claude"), "OPENAI_API_KEY": ("gpt", "openai")}
-KEYS["MINIMAX_API_KEY"] = ("minimax", "minimax")
 OLLAMA = ("127.0.0.1", 11434)
-ANSWER_SECONDS = 0.5  # what is on this machine answers at once
-MAX_MODELS_NAMED = 8  # of those that Ollama has
+ANSWER_SECONDS = 0.5  # an Ollama on this machine answers at once
+# Seconds that the offer waits: whoever starts a daemon in a terminal that nobody looks at gets it.
+OFFER_SECONDS = 60.0
+INTERRUPTED = 130  # as after any Ctrl-C
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,35 +37,18 @@ class DetectedModel:
     """A provider of models that could be asked while none is."""
 
     name: str
-    """Of its table in the config."""
-    kind: str
+    """The name by which `agentctl setup --provider` takes the provider."""
     finding: str
     """What was detected, in words."""
-    settings: Mapping[str, str]
-    """The keys of its table, but for kind and model."""
     models: Sequence[str] = ()
-    """The names of its models, where they are known."""
+    """The names of the provider's models, where they are known."""
 
     @property
     def announcement(self) -> str:
         """How to use the provider, in a line."""
-        variable = self.settings.get("api_key_env")
-        key = f' with api_key_env = "{variable}"' if variable else ""
         return (
-            f"{self.finding}. To ask that model: uncomment [providers.{self.name}] in "
-            f'config.toml{key}, and set provider = "{self.name}"'
-        )
-
-    @property
-    def question(self) -> str:
-        """The question to a person at the terminal."""
-        if self.models:
-            bill, choice = "", f"Which of {', '.join(self.models[:MAX_MODELS_NAMED])}?"
-        else:
-            bill = " Its vendor bills each run."
-            choice = "Which model, as the vendor writes it?"
-        return (
-            f"{self.finding}. Shall it write the reports?{bill}\n{choice} A name, or Enter for no:"
+            f"{self.finding} but is not used. To have it write the reports: "
+            f"agentctl setup --provider {self.name}"
         )
 
 
@@ -82,32 +66,23 @@ async def detect_models(
     if provider != "offline":
         return []
     detected = [
-        DetectedModel(
-            name=name,
-            kind=kind,
-            finding=f"${variable} is set but not used",
-            settings={"api_key_env": variable},
-        )
-        for variable, (name, kind) in KEYS.items()
-        if env.get(variable)
+        DetectedModel(name=vendor.name, finding=f"${vendor.key_variable} is set")
+        for vendor in find_keys(env)
     ]
     models = await _list_ollama_models(*ollama, timeout)
     if models is not None:
+        name = VENDORS["ollama"].name
         detected.append(
-            DetectedModel(
-                name="local",
-                kind="open_source",
-                finding="Ollama answers on this machine but is not used",
-                settings={"base_url": f"http://{ollama[0]}:{ollama[1]}/v1"},
-                models=models,
-            )
+            DetectedModel(name=name, finding="Ollama answers on this machine", models=models)
         )
     return detected
 
 
 async def _list_ollama_models(host: str, port: int, timeout: float) -> list[str] | None:
-    """Return the models of an Ollama; None if nothing listens there."""
-    answer = None
+    """Return the models of an Ollama; none if its answer is not understood, None if nothing listens
+    there.
+    """
+    answer: bytes | None = None  # until a connection is open
     with suppress(OSError, TimeoutError, ValueError, LookupError, TypeError):
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(host, port)
@@ -133,122 +108,53 @@ def can_answer(fd: int = 0) -> bool:
         return False
 
 
-class ProviderSuggestion:
-    """Ask at the terminal about detected providers, one after the other, until one is accepted."""
-
-    def __init__(
-        self,
-        detected: Sequence[DetectedModel],
-        config: Path,
-        *,
-        write: Callable[[str], None],
-        remember: Callable[[str, str], Awaitable[None]],
-        tasks: asyncio.TaskGroup,
-        fd: int = 0,
-        can_answer: Callable[[int], bool] = can_answer,
-    ) -> None:
-        """`config` is the file that an accepted provider is written into, `fd` is where the answers
-        are read from. `remember` keeps an answer under a key.
-        """
-        self._questions, self._config, self._write = list(detected), config, write
-        self._remember, self._tasks = remember, tasks
-        self._fd, self._can_answer = fd, can_answer
-
-    def ask(self) -> None:
-        """Put the next question, if there is one, and read the answer whenever it comes."""
-        asyncio.get_running_loop().remove_reader(self._fd)
-        if self._questions and self._can_answer(self._fd):
-            self._write(f"\n{self._questions[0].question}")
-            asyncio.get_running_loop().add_reader(self._fd, self._read_answer)
-
-    def _read_answer(self) -> None:
-        if not self._can_answer(self._fd):
-            # the daemon was sent into the background: the line is for another program
-            asyncio.get_running_loop().remove_reader(self._fd)
-            return
-        line = os.read(self._fd, 4096).decode(errors="replace")
-        detected = self._questions.pop(0)
-        if not line:  # Ctrl-D, or the terminal is gone
-            self._questions.clear()
-        answer = line.strip()
-        if answer.lower() in ("", "n", "no"):
-            self._tasks.create_task(self._keep_answer(detected, "no"), name="model declined")
-        else:
-            self._questions.clear()
-            self._accept(detected, "" if answer.lower() in ("y", "yes") else answer)
-        self.ask()
-
-    def _accept(self, detected: DetectedModel, model: str) -> None:
-        """Write the provider into the config, with its first model if none was named."""
-        model = model or (detected.models[0] if detected.models else "")
-        if not model:
-            self._write(f"It needs a model's name. {detected.announcement}")
-            return
-        name = detected.name
-        try:
-            enable(self._config, detected, model)
-        except (OSError, ValueError) as error:
-            self._write(f"{self._config} was not changed: {error}. {detected.announcement}")
-            return
-        self._write(f'{self._config} now has [providers.{name}] and provider = "{name}"')
-        self._tasks.create_task(self._keep_answer(detected, "yes"), name="model accepted")
-
-    async def _keep_answer(self, detected: DetectedModel, answer: str) -> None:
-        await self._remember(answer_key(detected), answer)
+def is_first_start(config: Config, state: Path) -> bool:
+    """Return whether nothing is configured yet, and no daemon has run on the state folder."""
+    store = config.store
+    has_database = bool(store.url or store.url_file or store.url_env)
+    return (
+        config.provider == "offline"
+        and not config.providers
+        and not has_database
+        and not (state / "agentd.db").exists()
+    )
 
 
-def answer_key(detected: DetectedModel) -> str:
-    """Return the key under which a person's answer is remembered."""
-    return f"asked:{detected.name}"
+def offer_setup(config: Path, state: Path, env: Mapping[str, str]) -> bool:
+    """Ask the person at the terminal whether to set up a model, and do so; return whether the start
+    goes on.
 
-
-def enable(config: Path, detected: DetectedModel, model: str) -> None:
-    """Write a config that asks this model.
-
-    Raises ValueError or OSError, and changes nothing, if the config cannot be changed.
+    It ends where the person says so by Ctrl-C, here or in one of the questions of setup.
     """
-    file = config.resolve()
-    status = file.stat()
-    if status.st_uid != os.geteuid():
-        raise ValueError("it belongs to another user")
-    text = with_provider(file.read_text("utf-8"), detected, model)
-    draft, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    detected = asyncio.run(detect_models("offline", env))
+    say("No model is set up yet: reports are the gathered facts, laid out.")
+    if detected:
+        say(f"Found: {', '.join(model.finding for model in detected)}.")
+    question = "Set up a model now? It takes a minute. y, or Enter to start without one: "
     try:
-        with os.fdopen(draft, "w", encoding="utf-8") as opened:
-            os.fchmod(draft, status.st_mode & 0o777)
-            opened.write(text)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def with_provider(text: str, detected: DetectedModel, model: str) -> str:
-    """Return a config's text that asks this model; ValueError where that cannot be done by adding a
-    few lines.
-    """
-    config, line = tomllib.loads(text), f'provider = "{detected.name}"'
-    if detected.name in config.get("providers", {}):
-        raise ValueError(f"it has a [providers.{detected.name}] already")
-    first_table = re.search(r"^\s*\[", text, re.MULTILINE)
-    head, tables = text, ""
-    if first_table:
-        head, tables = text[: first_table.start()], text[first_table.start() :]
-    head, count = re.subn(
-        r"^provider[ \t]*=[ \t]*[\"'][^\"'\n]*[\"']", line, head, count=1, flags=re.MULTILINE
-    )
-    if not count:
-        head = f"{head.rstrip()}\n{line}\n\n".lstrip()
-    table: dict[str, Any] = {"kind": detected.kind, "model": model, **detected.settings}
-    new_text = (
-        f"{head}{tables.rstrip()}\n\n# Agreed to at the "
-        f"terminal.\n{tomli_w.dumps({'providers': {detected.name: table}})}"
-    )
-    new_config: Json = {
-        **config,
-        "provider": detected.name,
-        "providers": {**config.get("providers", {}), detected.name: table},
-    }
-    if tomllib.loads(new_text) != new_config:  # TOML written in a way that the lines above miss
-        raise ValueError("its lines are not where they usually are")
-    return new_text
+        answer = read_line(question, timeout=OFFER_SECONDS)
+    except EndOfInput:
+        answer = ""
+    except Interrupted:
+        say("\nnot started")
+        return False
+    if answer is None:
+        say(f"\n(no answer in {OFFER_SECONDS:g} s)")
+    if answer is None or answer.lower() not in ("y", "yes"):
+        say("Starting without a model; `agentctl setup` sets one up at any time.")
+        return True
+    # A process of its own: what setup imports would stay in the daemon's memory. A Ctrl-C is for
+    # that process, which tells by its exit code.
+    earlier_handler = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        command = [sys.executable, "-m", "daemon.app.main", "setup"]
+        command += ["--config", str(config), "--state", str(state)]
+        code = subprocess.run(command, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, earlier_handler)
+    if code == INTERRUPTED:
+        say("not started")
+        return False
+    if code:
+        say("Starting without a model; `agentctl setup` tries again.")
+    return True

@@ -1,8 +1,9 @@
-"""Where a daemon lives: its folders, its log, its socket and its database."""
+"""The installation of a daemon: its folders, its log, its socket and its database."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from daemon.definitions.config.config import Config
 from daemon.errors import ConfigError, Fault
 from daemon.models import new_id
-from daemon.sandbox.user import settle, tenant
+from daemon.sandbox.user import find_program_user, hand_over_workspace
 from daemon.store.opening import open_database
 from daemon.system.notify import Notifier
 from daemon.telemetry.log import configure
@@ -20,11 +21,12 @@ from daemon.telemetry.redaction import Secrets
 if TYPE_CHECKING:
     from daemon.store.database import Database
     from daemon.store.lock import StateLock
+    from daemon.telemetry.console import EventConsole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installation:
-    """Where a daemon lives, and how it was started."""
+    """The paths of a daemon, and how it was started."""
 
     config: Config
     """The config at the start; `LiveSettings` has the one in force."""
@@ -35,6 +37,8 @@ class Installation:
     """Whether the log is also written to stderr."""
     env: Mapping[str, str]
     secrets: Secrets
+    event_console: EventConsole | None = None
+    """What writes short lines to stderr, if the config wants them."""
 
     @property
     def workspace(self) -> Path:
@@ -43,7 +47,10 @@ class Installation:
 
 
 def open_log(installation: Installation, config: Config) -> None:
-    """Write the log as `config` says from now on."""
+    """Write the log as `config` says, from now on."""
+    wants_short_lines = installation.console and (
+        config.log.format == "short" or (config.log.format == "auto" and sys.stderr.isatty())
+    )
     configure(
         level=config.log.level,
         console=installation.console,
@@ -52,11 +59,12 @@ def open_log(installation: Installation, config: Config) -> None:
         max_bytes=config.log.max_mb * 1_000_000,
         keep=config.log.keep,
         env=installation.env,
+        event_console=installation.event_console if wants_short_lines else None,
     )
 
 
 def make_workspace(installation: Installation) -> None:
-    """Make the folder agents work in; ConfigError where that cannot be."""
+    """Make the folder agents work in; raise ConfigError if that fails."""
     workspace = installation.workspace
     try:
         workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,8 +76,8 @@ def make_workspace(installation: Installation) -> None:
             problem=f"cannot be the folder agents work in: {error.strerror}",
         )
         raise ConfigError(fault) from error
-    if user := tenant(workspace):
-        settle(workspace, user)
+    if user := find_program_user(workspace):
+        hand_over_workspace(workspace, user)
 
 
 def store_url(installation: Installation) -> str:
@@ -103,4 +111,4 @@ def lease_owner(lock: StateLock, database: Database) -> str:
     On a shared database it begins with the id of the state folder.
     """
     process = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
-    return f"{lock.home(new_id())}:{process}" if database.shared else process
+    return f"{lock.folder_id(new_id())}:{process}" if database.shared else process

@@ -5,6 +5,7 @@ run one routine and end.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -26,11 +27,12 @@ from daemon.app.background import (
 from daemon.app.definition_watcher import DefinitionWatcher
 from daemon.app.parts import App
 from daemon.app.self_description import memory_seeds
-from daemon.definitions.routines.folder import Loaded
+from daemon.definitions.routines.folder import LoadedRoutines
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, new_id
 from daemon.scheduler.routine_times import schedule_of
 from daemon.scheduler.slots import may_resume
+from daemon.scheduler.triggers import input_by_hand
 from daemon.system.notify import Notifier
 from daemon.system.timer import clock_watcher
 from daemon.tools.builtin.subagent import SUBAGENT
@@ -46,7 +48,8 @@ POLL_SECONDS = 1.0
 
 
 async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the definitions again.
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the definitions again, or stops a daemon whose
+    terminal was closed.
 
     `announce` is called when the daemon is ready.
     """
@@ -66,12 +69,21 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             app.tasks.create_task(queue.stop(0), name="stop without grace")
         stop.set()
 
+    was_at_terminal = os.isatty(0)
+
+    def handle_hang_up() -> None:
+        if was_at_terminal and not os.isatty(0):
+            log.info("daemon.terminal_closed")
+            request_stop()
+        else:
+            watcher.reload_now()
+
     async with app.tasks:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
         # before anything here starts a run or writes to one: both read what an earlier process left
         earlier_runs = await app.store.journal.runs.recover(app.store.owner)
-        await app.runs.conversations.open()
+        await app.runs.conversations.load_messages()
         background = BackgroundTasks(app.tasks)
         if app.cluster:
             await app.cluster.prepare()
@@ -85,12 +97,12 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         # not before the routines are read: a request that came earlier waits in the socket's queue,
         # instead of being told that there are none
         serving = app.tasks.create_task(server.serve(), name="control socket")
-        waiting = [
+        waiting_runs = [
             run
             for run in await app.store.journal.runs.find_active()
             if run.status is Status.WAITING
         ]
-        queue.hold_parked(waiting)
+        queue.hold_parked(waiting_runs)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
@@ -99,7 +111,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await server.ready()
         public = await _open_public_port(app, api)
         watcher.start(definition_folders)
-        loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
+        loop.add_signal_handler(signal.SIGHUP, handle_hang_up)
         notifier.send("READY=1", f"STATUS={len(engine.routines)} routines")
         start_tasks = partial(start_tasks_after_ready, app, background, watcher.reload_now)
         background.start([BackgroundTask(name="start of the tasks after READY", run=start_tasks)])
@@ -117,7 +129,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await _drain(app)
         server.stop()
         await serving
-        background.stop()
+        await background.stop()
         if app.cluster:
             await app.cluster.leave()
 
@@ -151,17 +163,22 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         log.info("daemon.stopping", runs=len(app.runs.queue.running))
         watcher.close()
         await _drain(app)
-        background.stop()
+        await background.stop()
         await cluster.leave()
 
 
-async def once(app: App, name: str) -> Run:
+async def once(app: App, name: str, text: str | None = None, *, is_tainted: bool = False) -> Run:
     """Run one routine here and now, to its delivered end; NotFound if there is none of that name.
 
+    `text` is the input of the run, which strangers may have written if it `is_tainted`.
     A run of the routine that an earlier process left goes first; runs of other routines wait for a
     daemon.
     """
     memory, journal, queue = app.store.memory, app.store.journal, app.runs.queue
+    run_input = None
+    if text is not None:
+        text = app.installation.secrets.redact(text)
+        run_input = input_by_hand(text, is_tainted=is_tainted)
     if memory.embedding_index:
         await memory.embedding_index.load(memory.memory_store)
     await app.scheduling.engine.load(await app.reloader.load_routines())
@@ -178,14 +195,16 @@ async def once(app: App, name: str) -> Run:
     watcher.start(lambda: moves.append(asyncio.create_task(move_waits(), name="clock was set")))
     try:
         earlier_runs = await journal.runs.recover(app.store.owner)
-        await app.runs.conversations.open()
+        await app.runs.conversations.load_messages()
         earlier_runs = [
             run for run in await _runs_to_resume(app, earlier_runs) if run.routine == name
         ]
         await queue.submit_all(earlier_runs)
         for run in earlier_runs:
             await _wait_for_end(run, events, app)
-        run = await app.scheduling.engine.trigger(name, event=new_id(), trigger="once")
+        run = await app.scheduling.engine.trigger(
+            name, event=new_id(), trigger="once", run_input=run_input
+        )
         await _wait_for_end(run, events, app)
         await app.delivery.outbox.flush()
     finally:
@@ -199,7 +218,7 @@ def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
     """Return what reads the definitions again when they change, and tells systemd so."""
 
     async def reload() -> None:
-        notifier.reloading()
+        notifier.announce_reload()
         try:
             await app.reloader.reload()
         finally:
@@ -208,7 +227,7 @@ def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
     return DefinitionWatcher(reload, app.reloader.folders, app.scheduling.directory_watcher)
 
 
-async def _load_routines(app: App) -> Loaded:
+async def _load_routines(app: App) -> LoadedRoutines:
     """Read the routines, log what is wrong with them, and hand them to the engine."""
     loaded = await app.reloader.load_routines()
     app.reloader.log_faults(loaded.faults.values())

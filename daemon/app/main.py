@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
 from daemon.definitions.paths import (
@@ -21,15 +21,27 @@ from daemon.definitions.paths import (
     find_socket,
     find_state,
     socket_in,
+    user_config_folder,
     user_home,
 )
-from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
+from daemon.errors import (
+    ConfigError,
+    DaemonError,
+    DatabaseAway,
+    NotFound,
+    Refused,
+    StateBusy,
+    StateLost,
+)
 
 if TYPE_CHECKING:
+    from daemon.app.commands.policy_files import PolicyFiles
     from daemon.app.installation import Installation
     from daemon.app.parts import App
     from daemon.cli.parser import Parser
     from daemon.definitions.config.config import Config
+    from daemon.telemetry.console import EventConsole
+    from daemon.telemetry.redaction import Secrets
 
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state, or the database is away; later it may be otherwise
@@ -37,6 +49,7 @@ EX_TEMPFAIL = 75  # another daemon has the state, or the database is away; later
 EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
     (ConfigError, EX_CONFIG),
     (StateBusy, EX_TEMPFAIL),
+    (StateLost, EX_TEMPFAIL),
     (DatabaseAway, EX_TEMPFAIL),
     (NotFound, 4),
     (Refused, 5),
@@ -44,21 +57,23 @@ EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `agentd` and return its exit code."""
+def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> int:
+    """Run `agentd` and return its exit code. `program` is what usage and examples call it: agentctl
+    becomes agentd for verbs that work without a daemon.
+    """
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    options = _parse_options(sys.argv[1:] if arguments is None else arguments)
+    options = _parse_options(sys.argv[1:] if arguments is None else arguments, program)
     try:
         return int(options.verb(options))
     except DaemonError as error:
-        return _fail(error)
+        return _print_error(error)
     except ExceptionGroup as group:  # a task group wraps what it could not do
         errors, bugs = group.split(DaemonError)
         if errors is None or bugs is not None:
             raise
-        return _fail(_first_of(errors))
+        return _print_error(_first_error(errors))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("daemon"):
             raise
@@ -74,31 +89,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+# --- the command line
+
+
 class CommandLine(argparse.Namespace):
     """The options and arguments of the command line."""
 
 
-def _parse_options(arguments: Sequence[str]) -> CommandLine:
+def _parse_options(arguments: Sequence[str], program: str) -> CommandLine:
     """Read the command line; a mistake in it is reported, and the process ends."""
     arguments, verb_arguments = _split_verb_arguments(arguments)
-    return build_parser().parse_args(arguments, CommandLine(verb_arguments=verb_arguments))
+    options = CommandLine(verb_arguments=verb_arguments, program=program)
+    return build_parser(program).parse_args(arguments, options)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of `agentd` and its verbs."""
+def _split_verb_arguments(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the arguments for the parser of `agentd`, and those behind a verb with a parser of its
+    own.
+
+    argparse would take the options of such a verb for those of `agentd`: its REMAINDER begins at
+    the first argument without a dash.
+    """
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in ("--config", "--state") else 1
+    if index < len(arguments) and arguments[index] in ("policy", "logs", "new"):
+        return arguments[: index + 1], arguments[index + 1 :]
+    return arguments, ()
+
+
+class VerbParsers:
+    """The parsers of the verbs: the help of each begins with what the list of verbs says of it."""
+
+    def __init__(self, verbs: argparse._SubParsersAction[Parser]) -> None:
+        self._verbs = verbs
+
+    def add_parser(self, name: str, **settings: Any) -> Parser:
+        return self._verbs.add_parser(name, **{"description": settings["help"], **settings})
+
+
+def build_parser(program: str = "agentd") -> argparse.ArgumentParser:
+    """Return the parser of `agentd` and its verbs, whose usage begins with `program`."""
     from daemon.cli.parser import Parser
 
     parser = Parser(
-        prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon."
+        prog=program, description="Run LLM agents on a schedule. Without a verb: start the daemon."
     )
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
     add_location_options(parser)
     parser.set_defaults(verb=serve)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    verbs = VerbParsers(parser.add_subparsers(title="verbs", metavar="VERB"))
     once_parser = verbs.add_parser(
         "once", help="run one routine in the foreground and print its report"
     )
     once_parser.add_argument("routine")
+    once_parser.add_argument(
+        "--input",
+        metavar="TEXT|@FILE|-",
+        help="what the model reads beside its task; - reads a pipe",
+    )
+    once_parser.add_argument(
+        "--tainted", action="store_true", help="strangers may have written the input"
+    )
     add_location_options(once_parser, of_verb=True)
     once_parser.set_defaults(verb=once)
     worker_parser = verbs.add_parser(
@@ -109,19 +161,9 @@ def build_parser() -> argparse.ArgumentParser:
     init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
     init_parser.add_argument("directory", nargs="?", type=Path, help="default: ~/.config/agentd")
     init_parser.set_defaults(verb=init)
-    new_parser = verbs.add_parser("new", help="write a routine from a schedule in plain words")
-    new_parser.add_argument("name", help="the routine's name, and its file's")
-    new_parser.add_argument(
-        "schedule", help='when it runs: "weekdays at 9am", "every 2 hours", "30 8 * * 1-5"'
+    new_parser = verbs.add_parser(
+        "new", help="write a routine from a schedule in plain words or a recipe", add_help=False
     )
-    new_parser.add_argument(
-        "--prompt", metavar="TEXT", help="what it does; without it, the file waits for you"
-    )
-    new_parser.add_argument(
-        "--stdout", action="store_true", help="print the file and write nothing"
-    )
-    new_parser.add_argument("--json", action="store_true")
-    add_location_options(new_parser, of_verb=True)
     new_parser.set_defaults(verb=new)
     validate_parser = verbs.add_parser(
         "validate", help="check config, policy and routines; print every fault"
@@ -130,16 +172,23 @@ def build_parser() -> argparse.ArgumentParser:
         "directory", nargs="?", type=Path, help="a folder with a config.toml"
     )
     validate_parser.add_argument("--json", action="store_true")
+    validate_parser.add_argument(
+        "--elsewhere",
+        action="store_true",
+        help="a daemon is to run on another machine: keys need not be here",
+    )
     add_location_options(validate_parser, of_verb=True)
     validate_parser.set_defaults(verb=validate)
     doctor_parser = verbs.add_parser("doctor", help="look for what is wrong with this installation")
     doctor_parser.add_argument("--json", action="store_true")
     add_location_options(doctor_parser, of_verb=True)
     doctor_parser.set_defaults(verb=doctor)
+    _add_setup_verbs(verbs)
     policy_parser = verbs.add_parser(
         "policy", help="check, explain, test, backtest or suggest a policy", add_help=False
     )
     policy_parser.set_defaults(verb=policy)
+    _add_observe_verb(verbs)
     _add_replay_verbs(verbs)
     _add_transfer_verbs(verbs)
     logs_parser = verbs.add_parser(
@@ -149,7 +198,82 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_replay_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _add_setup_verbs(verbs: VerbParsers) -> None:
+    setup_parser = verbs.add_parser(
+        "setup", help="set up a model, a target of reports and a first routine"
+    )
+    setup_parser.add_argument(
+        "--provider", metavar="NAME", help="claude, gpt, ollama, …, or a name of your own"
+    )
+    setup_parser.add_argument("--model", metavar="NAME", help="as the vendor writes it")
+    setup_parser.add_argument(
+        "--base-url", metavar="URL", help="where its server answers, such as http://host:8080/v1"
+    )
+    key = setup_parser.add_mutually_exclusive_group()
+    key.add_argument("--key-file", type=Path, metavar="FILE", help="holds the key")
+    key.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    setup_parser.add_argument(
+        "--target",
+        choices=("relay", "gmail", "smtp", "ntfy", "telegram", "webhook"),
+        help="have reports reach you there",
+    )
+    setup_parser.add_argument(
+        "--to", metavar="ADDRESS", help="a mail address, a topic, a chat's number, or a URL"
+    )
+    setup_parser.add_argument(
+        "--target-name", metavar="NAME", help="of the target; default: mail, phone, chat or ops"
+    )
+    setup_parser.add_argument("--smtp", metavar="HOST[:PORT]", help="the mail server")
+    setup_parser.add_argument("--user", metavar="NAME", help="the account at the mail server")
+    secret = setup_parser.add_mutually_exclusive_group()
+    secret.add_argument(
+        "--secret-file", type=Path, metavar="FILE", help="holds its password, or a bot's token"
+    )
+    secret.add_argument("--secret-stdin", action="store_true", help="read that from standard input")
+    setup_parser.add_argument(
+        "--no-test", action="store_true", help="write the target without a test message"
+    )
+    setup_parser.add_argument("--routine", metavar="NAME", help="write a first routine")
+    setup_parser.add_argument("--when", metavar="SCHEDULE", help='such as "weekdays at 9am"')
+    setup_parser.add_argument("--prompt", metavar="TEXT", help="what the routine does")
+    setup_parser.add_argument(
+        "--replace", action="store_true", help="overwrite a provider or target of the same name"
+    )
+    setup_parser.add_argument(
+        "--yes", action="store_true", help="ask nothing: take what is found first"
+    )
+    add_location_options(setup_parser, of_verb=True)
+    setup_parser.set_defaults(verb=setup)
+    target_parser = verbs.add_parser("target", help="send a test message to a target of reports")
+    target_parser.add_argument("action", choices=["test"], metavar="test")
+    target_parser.add_argument("name", metavar="NAME", help="a target of config.toml, or file, log")
+    target_parser.add_argument("--json", action="store_true")
+    add_location_options(target_parser, of_verb=True)
+    target_parser.set_defaults(verb=target)
+
+
+def _add_observe_verb(verbs: VerbParsers) -> None:
+    parser = verbs.add_parser(
+        "observe", help="let a routine run on trial: nobody is asked, what is denied is recorded"
+    )
+    parser.add_argument("routine", metavar="ROUTINE", help="a routine's name")
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        metavar="TIME",
+        default="7d",
+        help="how long, like 7d or 12h; default 7d",
+    )
+    parser.add_argument("--stop", action="store_true", help="end the trial now")
+    parser.add_argument(
+        "--yes", action="store_true", help="write it into policy.toml without asking"
+    )
+    parser.add_argument("--json", action="store_true")
+    add_location_options(parser, of_verb=True)
+    parser.set_defaults(verb=observe)
+
+
+def _add_replay_verbs(verbs: VerbParsers) -> None:
     replay_parser = verbs.add_parser(
         "replay", help="play a run again, or a frozen one; 1 if it comes out otherwise"
     )
@@ -177,22 +301,7 @@ def _add_replay_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
         add_location_options(parser, of_verb=True)
 
 
-def _split_verb_arguments(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the arguments for the parser of `agentd`, and those behind a verb with a parser of its
-    own.
-
-    argparse would take the options of such a verb for those of `agentd`: its REMAINDER begins at
-    the first argument without a dash.
-    """
-    index = 0
-    while index < len(arguments) and arguments[index].startswith("-"):
-        index += 2 if arguments[index] in ("--config", "--state") else 1
-    if index < len(arguments) and arguments[index] in ("policy", "logs"):
-        return arguments[: index + 1], arguments[index + 1 :]
-    return arguments, ()
-
-
-def _add_transfer_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
+def _add_transfer_verbs(verbs: VerbParsers) -> None:
     backup_parser = verbs.add_parser(
         "backup", help="copy all that is known into one file; a daemon may go on"
     )
@@ -216,6 +325,35 @@ def _add_transfer_verbs(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     import_parser.add_argument("file", type=Path)
     import_parser.set_defaults(verb=import_)
+    crontab_parser = verbs.add_parser(
+        "import-crontab", help="turn the lines of a crontab into routines without a model"
+    )
+    crontab_parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a crontab, or - for standard input; default: what crontab -l prints",
+    )
+    crontab_parser.add_argument(
+        "--system",
+        action="store_true",
+        help="a user stands before each command, as in /etc/crontab",
+    )
+    crontab_parser.add_argument(
+        "--to",
+        dest="targets",
+        metavar="TARGET,…",
+        type=_split_names,
+        action="extend",
+        default=[],
+        help="where the output of lines without MAILTO goes; default: file",
+    )
+    crontab_parser.add_argument(
+        "--write", action="store_true", help="write the routines; else they are shown"
+    )
+    crontab_parser.add_argument("--json", action="store_true")
+    crontab_parser.set_defaults(verb=import_crontab)
+    add_location_options(crontab_parser, of_verb=True)
     service_parser = verbs.add_parser(
         "service", help="install or remove a systemd unit for this installation"
     )
@@ -253,6 +391,23 @@ def add_location_options(parser: argparse.ArgumentParser, *, of_verb: bool = Fal
     )
 
 
+# --- where the files of an installation are
+
+
+def _state_folder(options: CommandLine) -> Path:
+    """Return the state folder."""
+    option: Path | None = options.state
+    return (option or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
+
+
+def _socket_path(options: CommandLine) -> Path:
+    """Return the path of the control socket."""
+    state, uid = _state_folder(options), os.getuid()
+    if options.state:
+        return socket_in(state, uid=uid)
+    return find_socket(state, os.environ, uid=uid)
+
+
 def _current_folder() -> Path:
     """Return the current folder, or the root if it was deleted meanwhile."""
     try:
@@ -278,40 +433,17 @@ def _load_config(options: CommandLine, overlay: Path | None = None) -> Config:
     return load_config(file, overlay)
 
 
-def _installation(options: CommandLine, *, console: bool) -> Installation:
-    """Return where the daemon lives. Nothing is created yet."""
-    from daemon.app.installation import Installation
-    from daemon.telemetry.redaction import Secrets
-
-    if sys.platform == "linux":
-        from daemon.sandbox.confine import keep_memory_private
-
-        keep_memory_private()  # keys will be in it
-    state = _state(options)
-    config = _load_config(options, state / OVERLAY)
-    return Installation(
-        config=config,
-        state=state,
-        socket=_socket(options),
-        log_file=state / "logs" / "agentd.jsonl",
-        console=console,
-        env=dict(os.environ),
-        secrets=Secrets(),
-    )
+def _load_config_if_any(options: CommandLine) -> Config | None:
+    """Load the config that wins; None where there is none and none was named."""
+    if (
+        options.config is None
+        and find_config(None, os.environ, _current_folder(), user_home()) is None
+    ):
+        return None
+    return _load_config(options)
 
 
-def _raise_descriptor_limit() -> None:
-    """Let this process open as many files as the hard limit allows.
-
-    The soft limit of 1024 that most systems set is for programs that call select(2); those that
-    tools start get a limit of their own (`daemon.sandbox`).
-    """
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS takes no "unlimited" here, and has a soft limit that does
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+# --- verbs that start the daemon, a worker or a run
 
 
 def serve(options: CommandLine) -> int:
@@ -319,45 +451,66 @@ def serve(options: CommandLine) -> int:
     import asyncio
 
     from daemon.app import lifecycle
-    from daemon.app.banner import banner
+    from daemon.app.banner import banner, banner_for_terminal
+    from daemon.app.first_report import print_first_report
     from daemon.app.wiring import open_app
+    from daemon.cli.call import agentctl_command
 
+    if not _offer_setup(options):
+        return 130
     _raise_descriptor_limit()
+
+    installation = _make_installation(options, console=True)
+    lines = installation.event_console
+    assert lines is not None  # noqa: S101  it comes with the console
+    tasks: list[asyncio.Task[None]] = []  # ends with the events, when the daemon closes
 
     async def announce(app: App) -> None:
         try:
-            _print(banner(app))
-            await _suggest_models(app)
+            if sys.stdout.isatty():
+                _print(banner_for_terminal(app, agentctl_command()))
+                events = app.runs.events.follow()
+                first_report = print_first_report(app, events, _print)
+                tasks.append(asyncio.create_task(first_report, name="first report"))
+            else:
+                _print(banner(app))
+            lines.begin()
+            await _announce_models(app)
         except OSError:  # the output is closed or its disk is full, which is no reason not to run
             _silence_stdout()
 
     async def run() -> None:
-        async with open_app(_installation(options, console=True)) as app:
-            await lifecycle.serve(app, announce)
+        try:
+            async with open_app(installation) as app:
+                await lifecycle.serve(app, announce)
+        finally:
+            lines.close()
 
     asyncio.run(run())
     return 0
 
 
-async def _suggest_models(app: App) -> None:
-    """Name the models that could be asked while none is; at the terminal, ask about each once."""
-    from daemon.app.first_start import ProviderSuggestion, answer_key, can_answer, detect_models
+async def _announce_models(app: App) -> None:
+    """Name the models that could be asked while none is."""
+    from daemon.app.first_start import detect_models
 
-    journal = app.store.journal
-    models = await detect_models(app.settings.config.provider, app.installation.env)
-    questions = []
-    for model in models:
-        if can_answer() and not await journal.facts.recall(answer_key(model)):
-            questions.append(model)
-        else:
-            _print(model.announcement)
-    ProviderSuggestion(
-        questions,
-        app.settings.config.file,
-        write=_print,
-        remember=journal.facts.remember,
-        tasks=app.tasks,
-    ).ask()
+    for model in await detect_models(app.settings.config.provider, app.installation.env):
+        _print(model.announcement)
+
+
+def _offer_setup(options: CommandLine) -> bool:
+    """Offer to set up a model at the first start at a terminal; return whether the start goes
+    on.
+    """
+    from daemon.app.first_start import can_answer, is_first_start, offer_setup
+
+    if not can_answer():
+        return True
+    state = _state_folder(options)
+    config = _load_config(options, state / OVERLAY)
+    if not is_first_start(config, state):
+        return True
+    return offer_setup(config.file.absolute(), state, os.environ)
 
 
 def worker(options: CommandLine) -> int:
@@ -369,7 +522,7 @@ def worker(options: CommandLine) -> int:
     from daemon.errors import Fault
 
     _raise_descriptor_limit()
-    installation = _installation(options, console=True)
+    installation = _make_installation(options, console=True)
     if installation.config.executor.kind == "local":
         raise ConfigError(
             Fault(
@@ -387,10 +540,16 @@ def worker(options: CommandLine) -> int:
             f"{app.store.database.place}\n"
             f"log: {installation.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
         )
+        if installation.event_console:
+            installation.event_console.begin()
 
     async def run() -> None:
-        async with open_app(installation, role="worker") as app:
-            await lifecycle.work(app, announce)
+        try:
+            async with open_app(installation, role="worker") as app:
+                await lifecycle.work(app, announce)
+        finally:
+            if installation.event_console:
+                installation.event_console.close()
 
     asyncio.run(run())
     return 0
@@ -405,47 +564,121 @@ def once(options: CommandLine) -> int:
     from daemon.app.wiring import open_app
 
     import_for_runs()
-    from daemon.cli.call import exit_code_of
+    from daemon.cli.call import USAGE, exit_code_of
     from daemon.cli.client import Client, Unreachable
     from daemon.cli.main import main as agentctl
+    from daemon.cli.run_input import read_input
+
+    if options.tainted and options.input is None:
+        sys.stderr.write("agentd: --tainted says who may have written the --input; name one\n")
+        return USAGE
 
     async def run_here() -> int:
-        installation = _installation(options, console=sys.stderr.isatty())
+        installation = _make_installation(options, console=sys.stderr.isatty())
+        if installation.event_console:
+            installation.event_console.begin()
         async with open_app(installation, role="once") as app:
-            run = await lifecycle.once(app, options.routine)
+            text: str | None = None
+            # not before the state is ours: else agentctl reads the pipe
+            if options.input is not None:
+                try:
+                    text = await asyncio.to_thread(read_input, options.input)
+                except ValueError as error:
+                    sys.stderr.write(f"agentd: {error}\n")
+                    return USAGE
+            run = await lifecycle.once(app, options.routine, text, is_tainted=options.tainted)
             if run.report:
                 _print(run.report)
             if run.detail:
                 sys.stderr.write(f"{run.status}: {run.detail}\n")
             # a failed delivery stays in the outbox until a daemon or the next `once` tries again:
             # to a script that is a failure
-            failed = [
+            failed_deliveries = [
                 delivery
                 for delivery in await app.store.journal.outbox.find_of_runs([run.id])
                 if delivery.error and not delivery.receipt
             ]
-            for delivery in failed:
+            for delivery in failed_deliveries:
                 sys.stderr.write(f"not delivered to {delivery.target}: {delivery.error}\n")
-            return exit_code_of(run.status, ["failed" for _ in failed])
+            return exit_code_of(run.status, ["failed" for _ in failed_deliveries])
 
     try:
         return asyncio.run(run_here())
     except StateBusy as busy:
-        socket = _socket(options)
+        socket = _socket_path(options)
         try:
             Client(os.fspath(socket)).connect().close()
         except Unreachable:
             raise busy from None  # it is no daemon that holds the state, but another `agentd once`
-        return agentctl(["--socket", str(socket), "run", options.routine])
+        input_arguments = [] if options.input is None else [f"--input={options.input}"]
+        if options.tainted:
+            input_arguments.append("--tainted")
+        return agentctl(["--socket", str(socket), "run", options.routine, *input_arguments])
+
+
+def _make_installation(options: CommandLine, *, console: bool) -> Installation:
+    """Return the paths and settings of the installation. Nothing is created yet."""
+    from daemon.app.installation import Installation
+    from daemon.telemetry.redaction import Secrets
+
+    if sys.platform == "linux":
+        from daemon.sandbox.confine import keep_memory_private
+
+        keep_memory_private()  # keys will be in it
+    state, secrets = _state_folder(options), Secrets()
+    config = _load_config(options, state / OVERLAY)
+    return Installation(
+        config=config,
+        state=state,
+        socket=_socket_path(options),
+        log_file=state / "logs" / "agentd.jsonl",
+        console=console,
+        env=dict(os.environ),
+        secrets=secrets,
+        event_console=_event_console(secrets, config.workspace_path(state)) if console else None,
+    )
+
+
+def _event_console(secrets: Secrets, workspace: Path) -> EventConsole:
+    """Return what writes short lines about events to stderr."""
+    from daemon.cli.call import agentctl_command
+    from daemon.telemetry.console import EventConsole
+    from daemon.telemetry.log import wants_colour
+
+    return EventConsole(
+        sys.stderr,
+        secrets,
+        colour=wants_colour(sys.stderr),
+        workspace=workspace,
+        agentctl=agentctl_command(),
+    )
+
+
+def _raise_descriptor_limit() -> None:
+    """Let this process open as many files as the hard limit allows.
+
+    The soft limit of 1024 that most systems set is for programs that call select(2); those that
+    tools start get a limit of their own (`daemon.sandbox`).
+    """
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS takes no "unlimited" here, and has a soft limit that does
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# --- verbs that set an installation up and check it
 
 
 def init(options: CommandLine) -> int:
     """Write the shipped files for somebody who installed a wheel."""
+    from daemon.app.commands.init import describe
     from daemon.app.commands.init import init as write_shipped_files
 
-    folder = options.directory or user_home() / ".config" / "agentd"
+    folder = options.directory or user_config_folder(os.environ, user_home())
     paths = write_shipped_files(folder)
-    lines = [f"wrote {path}" for path in paths] or [
+    lines = [f"wrote {path}: {describe(path)}" for path in paths] or [
         f"everything is in {folder} already; nothing was changed"
     ]
     _print("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
@@ -456,13 +689,27 @@ def new(options: CommandLine) -> int:
     """Write a routine, or print it."""
     from datetime import UTC, datetime
 
-    from daemon.app.commands.new import compose, describe, write
+    from daemon.app.commands.new import NewRoutineOptions, compose, describe, write
+    from daemon.app.commands.new_arguments import build_new_parser
 
+    parser = build_new_parser(f"{options.program} new")
+    add_location_options(parser, of_verb=True)
+    # words of a schedule may stand before and behind options
+    options = parser.parse_intermixed_args(options.verb_arguments, options)
+    if not options.schedule and options.recipe is None:
+        parser.error("say when it runs, as in: new NAME every day at 7; or name a --recipe")
     routine = compose(
         _load_config(options),
-        options.name,
-        options.schedule,
-        prompt=options.prompt,
+        NewRoutineOptions(
+            name=options.name,
+            schedule=" ".join(options.schedule),
+            recipe=options.recipe,
+            prompt=options.prompt,
+            targets=options.targets,
+            looks=options.looks,
+        ),
+        state=_state_folder(options),
+        socket=_socket_path(options),
         now=datetime.now(UTC),
     )
     if options.stdout:
@@ -479,7 +726,9 @@ def validate(options: CommandLine) -> int:
 
     config = options.directory / "config.toml" if options.directory else None
     file = config or find_config(options.config, os.environ, _current_folder(), user_home())
-    return check_all(file, json=options.json)
+    return check_all(
+        file, json=options.json, state=_state_folder(options), elsewhere=options.elsewhere
+    )
 
 
 def doctor(options: CommandLine) -> int:
@@ -489,139 +738,65 @@ def doctor(options: CommandLine) -> int:
     return examine(options)
 
 
+def setup(options: CommandLine) -> int:
+    """Set up a model, a target of reports and a first routine."""
+    from daemon.app.setup.command import main as set_up
+
+    home = user_home()
+    file = find_config(options.config, os.environ, _current_folder(), home)
+    return set_up(
+        options,
+        file=(file or user_config_folder(os.environ, home) / "config.toml").absolute(),
+        state=_state_folder(options),
+        socket=_socket_path(options),
+    )
+
+
+def target(options: CommandLine) -> int:
+    """Send a test message to a target; 1 if it was not taken."""
+    from daemon.app.commands.target import print_target_test
+
+    return print_target_test(
+        _load_config(options),
+        options.name,
+        state=_state_folder(options),
+        env=os.environ,
+        as_json=options.json,
+    )
+
+
 def policy(options: CommandLine) -> int:
     """Check and explain the policy, and compare it with another one."""
     from daemon.app.commands.policy_arguments import add_policy_verbs
-    from daemon.app.commands.policy_files import PolicyFiles
     from daemon.cli.parser import Parser
 
     parser = Parser(
-        prog="agentd policy",
-        description="For the person who writes the policy; nothing is changed.",
+        prog=f"{options.program} policy",
+        description="For the person who writes the policy; nothing is changed, but by suggest "
+        "--confirm.",
     )
     for verb_parser in add_policy_verbs(parser):
         add_location_options(verb_parser, of_verb=True)
     options = parser.parse_args(options.verb_arguments, options)
-    files = PolicyFiles(
-        config=_load_config(options), state=_state(options), as_json=getattr(options, "json", False)
+    return int(options.on_policy(_policy_files(options), options))
+
+
+def observe(options: CommandLine) -> int:
+    """Begin or end the trial of a routine."""
+    from daemon.app.commands.observe import observe as observe_routine
+
+    return observe_routine(_policy_files(options), options)
+
+
+def _policy_files(options: CommandLine) -> PolicyFiles:
+    from daemon.app.commands.policy_files import PolicyFiles
+
+    return PolicyFiles(
+        config=_load_config(options),
+        state=_state_folder(options),
+        socket=_socket_path(options),
+        as_json=getattr(options, "json", False),
     )
-    return int(options.on_policy(files, options))
-
-
-def _state(options: CommandLine) -> Path:
-    """Return the state folder."""
-    option: Path | None = options.state
-    return (option or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
-
-
-def _socket(options: CommandLine) -> Path:
-    """Return the path of the control socket."""
-    state, uid = _state(options), os.getuid()
-    if options.state:
-        return socket_in(state, uid=uid)
-    return find_socket(state, os.environ, uid=uid)
-
-
-def _load_config_if_any(options: CommandLine) -> Config | None:
-    """Load the config that wins; None where there is none and none was named."""
-    if (
-        options.config is None
-        and find_config(None, os.environ, _current_folder(), user_home()) is None
-    ):
-        return None
-    return _load_config(options)
-
-
-def replay(options: CommandLine) -> int:
-    """Play a run again; 1 if it comes out otherwise."""
-    from daemon.app.commands.replay import replay as replay_run
-
-    load = partial(_load_config_if_any, options)
-    return replay_run(options, state=_state(options), load_config=load)
-
-
-def freeze(options: CommandLine) -> int:
-    """Write a run into a folder."""
-    from daemon.app.commands.replay import freeze as freeze_run
-
-    load = partial(_load_config_if_any, options)
-    return freeze_run(options, state=_state(options), load_config=load)
-
-
-def backup(options: CommandLine) -> int:
-    """Copy the database and the definitions into one file."""
-    from daemon.app.commands.backup import backup as write_backup
-    from daemon.cli.progress_bar import progress_bar
-
-    config = _load_config_if_any(options)
-    if config and config.store_url(os.environ):
-        raise Refused(
-            (  # noqa: UP034
-                "the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does "
-                "meanwhile"
-            )
-        )
-    size = write_backup(
-        _state(options), options.file.absolute(), config, progress=progress_bar("copying")
-    )
-    _print(
-        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
-    )
-    return 0
-
-
-def restore(options: CommandLine) -> int:
-    """Put a backup back."""
-    from daemon.app.commands.backup import restore as restore_backup
-    from daemon.cli.progress_bar import progress_bar
-
-    state = _state(options)
-    lines = restore_backup(
-        options.file.absolute(),
-        state,
-        definitions=options.definitions,
-        progress=progress_bar("restoring"),
-    )
-    last = "start agentd; everything stands still until you say: agentctl resume --all"
-    _print("\n".join([*lines, last]))
-    return 0
-
-
-def export(options: CommandLine) -> int:
-    """Write routines with their history."""
-    from daemon.app.commands.transfer import export as write_export
-    from daemon.cli.progress_bar import progress_bar
-
-    config = _load_config(options)
-    runs = write_export(
-        _state(options),
-        options.file.absolute(),
-        config,
-        options.routines,
-        progress=progress_bar("exporting"),
-    )
-    _print(
-        (  # noqa: UP034
-            f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
-            f"{options.file.name}"
-        )
-    )
-    return 0
-
-
-def import_(options: CommandLine) -> int:
-    """Import routines with their history from another machine's export."""
-    from daemon.app.commands.transfer import import_file
-    from daemon.cli.progress_bar import progress_bar
-
-    lines = import_file(
-        options.file.absolute(),
-        _state(options),
-        _load_config(options),
-        progress=progress_bar("importing"),
-    )
-    _print("\n".join(lines))
-    return 0
 
 
 def service(options: CommandLine) -> int:
@@ -657,6 +832,132 @@ def logs(options: CommandLine) -> int:
     return show([*options.verb_arguments, *state])
 
 
+# --- verbs that read and write the database
+
+
+def replay(options: CommandLine) -> int:
+    """Play a run again; 1 if it comes out otherwise."""
+    from daemon.app.commands.replay import replay as replay_run
+
+    load = partial(_load_config_if_any, options)
+    return replay_run(options, state=_state_folder(options), load_config=load)
+
+
+def freeze(options: CommandLine) -> int:
+    """Write a run into a folder."""
+    from daemon.app.commands.replay import freeze as freeze_run
+
+    load = partial(_load_config_if_any, options)
+    return freeze_run(options, state=_state_folder(options), load_config=load)
+
+
+def backup(options: CommandLine) -> int:
+    """Copy the database and the definitions into one file."""
+    from daemon.app.commands.backup import backup as write_backup
+    from daemon.cli.progress_bar import progress_bar
+
+    config = _load_config_if_any(options)
+    if config and config.store_url(os.environ):
+        raise Refused(
+            "the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does "
+            "meanwhile"
+        )
+    size = write_backup(
+        _state_folder(options), options.file.absolute(), config, progress=progress_bar("copying")
+    )
+    _print(
+        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
+    )
+    return 0
+
+
+def restore(options: CommandLine) -> int:
+    """Put a backup back."""
+    from daemon.app.commands.backup import restore as restore_backup
+    from daemon.cli.progress_bar import progress_bar
+
+    state = _state_folder(options)
+    lines = restore_backup(
+        options.file.absolute(),
+        state,
+        definitions=options.definitions,
+        progress=progress_bar("restoring"),
+    )
+    last = "start agentd; everything stands still until you say: agentctl resume --all"
+    _print("\n".join([*lines, last]))
+    return 0
+
+
+def export(options: CommandLine) -> int:
+    """Write routines with their history."""
+    from daemon.app.commands.transfer import export as write_export
+    from daemon.cli.progress_bar import progress_bar
+
+    config = _load_config(options)
+    runs = write_export(
+        _state_folder(options),
+        options.file.absolute(),
+        config,
+        options.routines,
+        progress=progress_bar("exporting"),
+    )
+    _print(
+        f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
+        f"{options.file.name}"
+    )
+    return 0
+
+
+def import_(options: CommandLine) -> int:
+    """Import routines with their history from another machine's export."""
+    from daemon.app.commands.transfer import import_file
+    from daemon.cli.progress_bar import progress_bar
+
+    lines = import_file(
+        options.file.absolute(),
+        _state_folder(options),
+        _load_config(options),
+        progress=progress_bar("importing"),
+    )
+    _print("\n".join(lines))
+    return 0
+
+
+def import_crontab(options: CommandLine) -> int:
+    """Show the routines that a crontab becomes, or write them; 1 if a line cannot be taken over."""
+    from daemon.app.commands.import_crontab import (
+        compose_import,
+        describe,
+        read_source,
+        write,
+    )
+
+    source = read_source(
+        options.file, has_users=options.system, stdin=lambda: sys.stdin.buffer.read()
+    )
+    files = _policy_files(options)
+    result = compose_import(
+        source,
+        files.config,
+        state=files.state,
+        targets=options.targets,
+        read_policy=files.reader(),
+        env=os.environ,
+    )
+    if options.write:
+        write(result, files.config)
+    _print(describe(result, files.config, as_json=options.json))
+    return 1 if result.refused else 0
+
+
+def _split_names(text: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+# --- what is printed
+
+
 def _print(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
     sys.stdout.flush()
@@ -668,14 +969,14 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(error: DaemonError) -> int:
+def _print_error(error: DaemonError) -> int:
     sys.stderr.write(f"agentd: {error}\n")
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
-def _first_of(group: ExceptionGroup[DaemonError]) -> DaemonError:
+def _first_error(group: ExceptionGroup[DaemonError]) -> DaemonError:
     first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, ExceptionGroup) else first
+    return _first_error(first) if isinstance(first, ExceptionGroup) else first
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.app.installation import Installation
     from daemon.app.reload import Reloader
-    from daemon.app.run_supervisor import RunSupervisor
     from daemon.app.skills import SkillFolder
     from daemon.app.webhooks import Webhooks
     from daemon.delivery.incidents.full_disk import FullDiskIncident
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.scheduler.agent_routines import AgentRoutines
     from daemon.scheduler.cluster.cluster import Cluster
     from daemon.scheduler.engine import RoutineEngine
-    from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.scheduler.run_queue import LocalRunQueue, RunSupervisor
     from daemon.store.database import Database
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
@@ -37,7 +36,9 @@ if TYPE_CHECKING:
     from daemon.tools.registry import FunctionRegistry
 
 Role = Literal["daemon", "worker", "once"]
-"""How a process lives: `once` runs one routine, and neither hands runs on nor takes others'."""
+"""What a process is for; `once` runs one routine, and neither queues runs for others nor takes
+theirs.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +103,7 @@ class Scheduling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class App:
-    """The daemon, built; lifecycle.py says how it lives."""
+    """The parts of a daemon; lifecycle.py starts and stops them."""
 
     installation: Installation
     clock: Clock

@@ -1,9 +1,11 @@
-"""Reloading: config, policy and routines are read again, and put in force if they can be used."""
+"""Reloading: config, policy and routines are read again, and take effect if they have no faults."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +16,25 @@ from daemon.app.installation import Installation, open_log
 from daemon.app.settings import alerting_of, open_tracer, overlay_fault, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
-from daemon.definitions.routines.folder import AGENT_FOLDER, Changes, Loaded, load_folder
+from daemon.definitions.routines.folder import (
+    AGENT_FOLDER,
+    LoadedRoutines,
+    RoutineChanges,
+    diff,
+    load_folder,
+)
+from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault
+from daemon.policy.output_files import folders_in_use
 from daemon.scheduler.routine_rules import routine_rules
+from daemon.tools import user_tools
 
 if TYPE_CHECKING:
     from daemon.app.webhooks import Webhooks
     from daemon.definitions.config.config import Config
-    from daemon.runs.settings import LiveSettings
+    from daemon.definitions.reading import CrossFieldCheck
+    from daemon.definitions.routines.routine import Routine, RoutineDefinition
+    from daemon.runs.settings import LiveSettings, Settings
     from daemon.scheduler.cluster.cluster import Cluster
     from daemon.scheduler.engine import RoutineEngine
     from daemon.scheduler.run_queue import LocalRunQueue
@@ -31,9 +44,24 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Seconds for which `agentctl reload` also reports what the daemon has reloaded by itself.
+_REPORT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _UnrequestedReloads:
+    """What the daemon has reloaded by itself, as files had changed, since the last request."""
+
+    since: float
+    """When the first of these reloads was, in seconds of `time.monotonic`."""
+    routines: dict[str, Routine]
+    """The routines as they were before the first one."""
+    files: dict[str, None]
+    """What else has changed, in order."""
+
 
 class Reloader:
-    """Read the definitions again, and put them in force."""
+    """Reads the definitions again, and lets them take effect."""
 
     def __init__(
         self,
@@ -41,6 +69,7 @@ class Reloader:
         installation: Installation,
         settings: LiveSettings,
         own_tools: FunctionRegistry,
+        sources: dict[str, str],
         registry: FunctionRegistry,
         journal: Journal,
         clock: Clock,
@@ -50,36 +79,66 @@ class Reloader:
         cluster: Cluster | None,
     ) -> None:
         self._installation, self._settings = installation, settings
-        self._own_tools, self._registry = own_tools, registry
+        self._own_tools, self._sources, self._registry = own_tools, sources, registry
+        self._tool_versions = user_tools.versions(settings.config)
         self._journal, self._clock = journal, clock
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
         self._lock = asyncio.Lock()
         self._logged_faults: frozenset[Fault] = frozenset()
+        self._unrequested: _UnrequestedReloads | None = None
+        """None after a request."""
         self.fault = overlay_fault(settings.config)
-        """What was wrong at the last attempt, in words; None if nothing was."""
+        """What was wrong at the last reload, in words; None if nothing was."""
 
     def folders(self) -> list[Path]:
         """Return the folders whose files are definitions."""
         config = self._settings.config
         routines_of_agents = self._installation.state / AGENT_FOLDER
         folders = [config.folder, config.routines_path, config.policy_path.parent]
+        if config.tools.files:
+            folders.append(config.folder / "tools")
         if routines_of_agents.is_dir():
             folders.append(routines_of_agents)
         return list(dict.fromkeys(folders))
 
-    async def load_routines(self, config: Config | None = None) -> Loaded:
-        """Read the routines that `config`, by default the one in force, names.
+    async def load_routines(
+        self, config: Config | None = None, own_tools: FunctionRegistry | None = None
+    ) -> LoadedRoutines:
+        """Read the routines that `config` names, for a daemon with `own_tools`; by default with
+        the config and the tools in force.
 
         A routine that names an unknown provider or tool is as invalid as one that is misspelt.
         """
         config = config or self._settings.config
-        return await asyncio.to_thread(
+        loaded = await asyncio.to_thread(
             load_folder,
             config.routines_path,
             agent_folder=self._installation.state / AGENT_FOLDER,
-            rules=routine_rules(config, self._registry.names()),
+            rules=self.routine_rules(config, own_tools),
         )
+        # before any of them can run or watch; those of before go on until they are replaced
+        routines = [*self._engine.routines.values(), *loaded.routines.values()]
+        self._note_folders_in_use(config, routines)
+        return loaded
+
+    def routine_rules(
+        self, config: Config | None = None, own_tools: FunctionRegistry | None = None
+    ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+        """Return the rules for routines of a daemon with this config and `own_tools`; by default
+        those in force.
+        """
+        tools = set(self._registry.names())
+        registries = [self._registry]
+        if own_tools is not None:
+            tools = (tools - set(self._own_tools.names())) | set(own_tools.names())
+            registries.insert(0, own_tools)
+        return routine_rules(config or self._settings.config, tools, registries=registries)
+
+    def _note_folders_in_use(self, config: Config, routines: Iterable[Routine]) -> None:
+        """Tell the policy which folders of the workspace these routines watch or deliver to."""
+        workspace = self._installation.workspace
+        self._settings.set_folders_in_use(folders_in_use(config, routines, workspace))
 
     def log_faults(self, errors: Iterable[ConfigError]) -> None:
         """Log what is wrong with routines, each fault once for as long as it is there."""
@@ -89,14 +148,46 @@ class Reloader:
                 log.warning("routine.invalid", fault=str(fault))
         self._logged_faults = frozenset(faults)
 
-    async def reload(self) -> ReloadView:
-        """Read config, policy and routines again; ConfigError if one of the three cannot be read:
-        nothing changes.
+    async def reload(self) -> None:
+        """Read config, policy and routines again.
 
-        A routine that cannot be used is listed as invalid while the others change.
+        Raises ConfigError, and changes nothing, if config, policy or the folder of routines cannot
+        be read. A single routine with faults is listed as invalid while the others change.
         """
-        async with self._lock:  # a command and a changed file may ask for it at the same time
-            return await self._reload()
+        async with self._lock:  # a command and a changed file may both ask for it
+            routines = dict(self._engine.routines)
+            changes, changed_files, _ = await self._reload()
+            unrequested = self._get_recent_unrequested()
+            if unrequested is not None:
+                unrequested.files.update(dict.fromkeys(changed_files))
+            elif changes or changed_files:
+                self._unrequested = _UnrequestedReloads(
+                    time.monotonic(), routines, dict.fromkeys(changed_files)
+                )
+
+    async def reload_by_request(self) -> ReloadView:
+        """Reload as `reload` does, and return what changed.
+
+        What the daemon has just reloaded by itself is named as well: it reads a file two seconds
+        after a person has written it, and that person asks what became of the file.
+        """
+        async with self._lock:
+            changes, changed_files, faults = await self._reload()
+            unrequested = self._get_recent_unrequested()
+            if unrequested is not None:
+                # In a thread: to compare ten thousand takes 0.1 s.
+                changes = await asyncio.to_thread(
+                    diff, unrequested.routines, dict(self._engine.routines)
+                )
+                changed_files = list(dict.fromkeys([*unrequested.files, *changed_files]))
+            self._unrequested = None
+        return {
+            "added": list(changes.added),
+            "changed": list(changes.changed),
+            "removed": list(changes.removed),
+            "files": changed_files,
+            "faults": [view for error in faults for view in fault_views(error)],
+        }
 
     async def reload_if_serving(self) -> None:
         """Reload where a daemon serves; `agentd once` leaves that to the next daemon."""
@@ -107,25 +198,47 @@ class Reloader:
         """Reload where a daemon serves; what is wrong with a definition is logged."""
         try:
             await self.reload_if_serving()
-        except ConfigError:  # it is in another file, and what changed counts once that is mended
+        except ConfigError:  # another file is faulty; the change counts once that file is mended
             log.warning("definitions.kept", fault=self.fault)
 
-    async def _reload(self) -> ReloadView:
+    def _get_recent_unrequested(self) -> _UnrequestedReloads | None:
+        """Return the reloads that nobody asked for; None if there are none or they are too old."""
+        unrequested = self._unrequested
+        if unrequested is None or time.monotonic() - unrequested.since > _REPORT_SECONDS:
+            return None
+        return unrequested
+
+    async def _reload(self) -> tuple[RoutineChanges, list[str], list[ConfigError]]:
+        """Read everything again; return how the routines changed, which other files did, and what
+        is wrong with single routines.
+        """
         settings, old = self._settings, self._settings.current
         try:
             config = await asyncio.to_thread(
                 load_config, old.config.file, self._installation.state / OVERLAY
             )
             _refuse_another_workspace(config, old.config)
+            own_tools, sources = self._own_tools, self._sources
+            tool_versions = user_tools.versions(config)
+            if tool_versions != self._tool_versions:
+                sources = {}
+                own_tools = await asyncio.to_thread(user_tools.load, config, sources=sources)
             new = await asyncio.to_thread(
-                read_settings, self._installation, config, self._own_tools, earlier=old
+                read_settings, self._installation, config, own_tools, earlier=old
             )
-            loaded = await self.load_routines(config)
+            loaded = await self.load_routines(config, own_tools)
             tracer = settings.tracer
             if config.otel.endpoint != old.config.otel.endpoint:
                 tracer = open_tracer(
                     self._installation, config, settings, self._journal, self._clock
                 )
+            changed_files = _changed_files(old, new)
+            if own_tools is not self._own_tools:
+                changed_files += user_tools.changed_files(self._tool_versions, tool_versions)
+                self._replace_own_tools(config, own_tools)
+                self._sources.clear()
+                self._sources.update(sources)
+                self._tool_versions = tool_versions
         except ConfigError as error:
             self.fault = str(error)
             raise
@@ -140,7 +253,8 @@ class Reloader:
             if earlier_tracer:
                 await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
-        changes = await self._take_up(loaded)
+        changes = await self._apply_routines(loaded)
+        self._note_folders_in_use(config, self._engine.routines.values())
         if changes or config != old.config:
             log.info(
                 "definitions.reloaded",
@@ -148,18 +262,33 @@ class Reloader:
                 changed=changes.changed,
                 removed=changes.removed,
             )
-        self.log_faults(loaded.faults.values())
-        return {
-            "added": list(changes.added),
-            "changed": list(changes.changed),
-            "removed": list(changes.removed),
-            "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
-        }
+        faults = list(loaded.faults.values())
+        self.log_faults(faults)
+        return changes, changed_files, faults
 
-    async def _take_up(self, loaded: Loaded) -> Changes:
-        """Hand the routines to the engine, to the cluster and to the webhooks."""
+    def _replace_own_tools(self, config: Config, own_tools: FunctionRegistry) -> None:
+        """Put other tools of `[tools]` in force; ConfigError for a name that another tool has."""
+        try:
+            self._registry.replace(self._own_tools, own_tools)
+        except ValueError as error:
+            raise ConfigError(
+                Fault(
+                    file=display(config.file),
+                    key="tools",
+                    found="",
+                    problem=str(error),
+                    hint="rename yours",
+                )
+            ) from None
+        self._own_tools.replace(self._own_tools, own_tools)
+        log.info("tools.reloaded", tools=own_tools.names())
+
+    async def _apply_routines(self, loaded: LoadedRoutines) -> RoutineChanges:
+        """Give the routines to the engine and the cluster, and open the webhook socket if one needs
+        it.
+        """
         engine = self._engine
-        changes = Changes()
+        changes = RoutineChanges()
         if engine.started:
             changes = await engine.reload(loaded, zone=self._settings.zone.key)
         else:  # a worker
@@ -173,6 +302,29 @@ class Reloader:
             self.fault = str(error)
             log.warning("hooks.closed", fault=str(error))
         return changes
+
+
+def _changed_files(old: Settings, new: Settings) -> list[str]:
+    """Return what has changed besides routines and tools, as a person calls it."""
+    names = []
+    if new.config != old.config:
+        names.append(new.config.file.name)
+    if new.policy.hash != old.policy.hash:
+        names.append(new.config.policy_path.name)
+    keys, addresses = old.providers.keys, old.targets.addresses
+    names += [
+        f"the key of [providers.{name}]"
+        for name, key in new.providers.keys.items()
+        if name in keys and key != keys[name]
+    ]
+    names += [
+        f"the address of [targets.{name}]"
+        for name, address in new.targets.addresses.items()
+        if name in addresses and address != addresses[name]
+    ]
+    if new.webhook_secret != old.webhook_secret:
+        names.append("the secret of [hooks]")
+    return names
 
 
 def _refuse_another_workspace(new: Config, old: Config) -> None:

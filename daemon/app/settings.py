@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from daemon.app.policy import load_policy
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets
-from daemon.policy.policy import Policy
 from daemon.providers.pool import Providers
 from daemon.runs.settings import Settings
 from daemon.store.incidents import Alerting
@@ -45,20 +45,13 @@ def read_settings(
     Raises ConfigError for a policy that opens what is the daemon's own, and where a key or an
     address is missing.
     """
-    state, env, secrets = installation.state, installation.env, installation.secrets
-    workspace = config.workspace_path(state)
-    policy = Policy.load(
-        config.policy_path,
-        workspace=workspace,
-        private=(
-            config.file,
-            config.scripts_path,
-            state / "agentd.db",
-            state / "approvals.toml",
-            installation.log_file.parent,
-            installation.socket,
-        ),
-        tools=own_tools.names(),
+    env, secrets = installation.env, installation.secrets
+    workspace = config.workspace_path(installation.state)
+    policy = load_policy(
+        config,
+        state=installation.state,
+        socket=installation.socket,
+        own_tools=own_tools.names(),
     )
     providers = Providers(config, env, secrets)
     providers.get(config.provider)  # a missing key is reported now, not at 08:30
@@ -66,6 +59,7 @@ def read_settings(
         earlier is not None
         and config.providers == earlier.config.providers
         and config.provider == earlier.config.provider
+        and providers.keys == earlier.providers.keys
     ):
         providers = earlier.providers
     webhook_secret = config.hooks_secret()
@@ -90,7 +84,15 @@ def read_settings(
 def alerting_of(config: Config) -> Alerting:
     """Return to whom incidents are reported, and how often."""
     rules = config.incidents
-    return Alerting(remind=rules.remind, cool_down=rules.cool_down, to=rules.to)
+    records = [
+        name for name, target in config.targets.items() if target.kind in ("file", "log", "ping")
+    ]
+    return Alerting(
+        remind=rules.remind,
+        cool_down=rules.cool_down,
+        to=rules.to,
+        records=frozenset({"file", "log", *records}),
+    )
 
 
 def overlay_fault(config: Config) -> str | None:

@@ -41,12 +41,10 @@ class Webhooks:
         return self._server.path if self._server else None
 
     async def open(self) -> None:
-        """Open the socket if a routine needs it; ConfigError or SocketBusy where it cannot be
-        made.
-        """
+        """Open the socket if a routine needs it. Raises ConfigError or SocketBusy if that fails."""
         if self._server or not self._engine.webhook_routines:
             return
-        from daemon.api.webhooks import HookServer  # few need it, and all would wait for it
+        from daemon.api.webhooks import HookServer  # here, as few daemons need it
 
         installation = self._installation
         self._server = HookServer(

@@ -1,7 +1,6 @@
-"""The daemon, built from its parts.
+"""Builds the daemon from its parts.
 
-Read `open_app` from top to bottom to know what parts there are, and `background.py` to know which
-tasks run beside them.
+`open_app` makes all of them, in order; background.py lists the tasks that run beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from daemon.app.installation import (
 from daemon.app.memory import open_memory
 from daemon.app.parts import App, DeliveryServices, Role, RunExecution, Scheduling, Store, Tools
 from daemon.app.reload import Reloader
-from daemon.app.run_supervisor import RunSupervisor
 from daemon.app.self_description import SelfDescription
 from daemon.app.settings import alerting_of, open_tracer, read_settings
 from daemon.app.skills import SkillFolder
@@ -43,17 +41,17 @@ from daemon.errors import ConfigError, Fault
 from daemon.models import Run
 from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
-from daemon.runs.approvals.remembered import Remembered
+from daemon.runs.approvals.remembered import RememberedCalls
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import EventBus
 from daemon.runs.parts import RunParts
 from daemon.runs.services import RunServices
 from daemon.runs.settings import LiveSettings
 from daemon.sandbox.current import SandboxDetection
-from daemon.sandbox.user import tenant
+from daemon.sandbox.user import find_program_user
 from daemon.scheduler.agent_routines import AgentRoutines
 from daemon.scheduler.engine import RoutineEngine
-from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
+from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue, RunSupervisor
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
@@ -101,6 +99,8 @@ async def open_app(
     try:
         make_workspace(installation)
         open_log(installation, installation.config)
+        if overrides := installation.config.overrides:
+            log.info("config.overridden", variables=[item.variable for item in overrides])
         sources: dict[str, str] = {}
         own_tools = user_tools.load(installation.config, sources=sources)
         settings = LiveSettings(read_settings(installation, installation.config, own_tools))
@@ -187,7 +187,7 @@ async def _build(
         sources=sources,
         mcp_servers=Servers(config.mcp, registry, secrets=mcp_keys),
         sandbox_detection=SandboxDetection(
-            lambda: settings.policy.sandbox, state, tenant(workspace)
+            lambda: settings.policy.sandbox, state, find_program_user(workspace)
         ),
         skills=SkillFolder(settings),
     )
@@ -205,10 +205,13 @@ async def _build(
     approvals = Approvals(
         journal,
         CallDescriber(settings),
-        Remembered(state / "approvals.toml"),
+        RememberedCalls(state / "approvals.toml"),
         queue=queue,
         clock=clock,
         shared=shared,
+        outbox=outbox,
+        zone=settings.zone.key,
+        redact=secrets.redact,
     )
 
     async def cancel(run_id: str) -> None:
@@ -222,7 +225,7 @@ async def _build(
         cancel=cancel,
         clock=clock,
         zone=settings.zone.key,
-        anywhere=shared,
+        shared_journal=shared,
         workspace=workspace,
         directory_watcher=directory_watcher,
         find_used_up_cap=budget_ledger.find_exhausted_cap,
@@ -313,6 +316,7 @@ async def _build(
         installation=installation,
         settings=settings,
         own_tools=own_tools,
+        sources=sources,
         registry=registry,
         journal=journal,
         clock=clock,

@@ -19,18 +19,12 @@ def exec_agentd(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by `agentd` with these arguments."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "daemon.app.main", *arguments])  # noqa: S606 - no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-m", "daemon.app.agentctl_verbs", *arguments])  # noqa: S606 - no shell is wanted
 
 
 def new(call: Call) -> int:
     """Write a routine file, beside the config of the daemon if there is one."""
-    arguments = list(call.rest)
-    if not any(
-        argument.startswith("--config") or argument in ("-h", "--help") for argument in arguments
-    ):
-        with suppress(Unreachable):  # then agentd looks for the config itself
-            arguments += ["--config", call.client.request("GET", "/v1/status")["config"]]
-    exec_agentd(["new", *arguments])
+    exec_agentd(["new", *_with_daemon_paths(call, call.rest)])
 
 
 def validate(call: Call) -> int:
@@ -53,6 +47,11 @@ def policy(call: Call) -> int:
     exec_agentd(["policy", *subcommand, *options, *arguments[end:]])
 
 
+def observe(call: Call) -> int:
+    """Begin or end the trial of a routine, in the policy of the daemon, if one answers."""
+    exec_agentd(["observe", *_with_daemon_paths(call, call.rest)])
+
+
 def backup(call: Call) -> int:
     """Copy all that a daemon knows into one file."""
     exec_agentd(["backup", *_with_daemon_paths(call, call.rest)])
@@ -68,6 +67,16 @@ def service(call: Call) -> int:
     exec_agentd(["service", *call.rest])
 
 
+def setup(call: Call) -> int:
+    """Set up a model, a target of reports and a first routine."""
+    exec_agentd(["setup", *_with_daemon_paths(call, call.rest)])
+
+
+def target(call: Call) -> int:
+    """Send a test message to a target of reports."""
+    exec_agentd(["target", *_with_daemon_paths(call, call.rest)])
+
+
 def export(call: Call) -> int:
     """Write routines with their history into one file."""
     exec_agentd(["export", *_with_daemon_paths(call, call.rest)])
@@ -76,6 +85,13 @@ def export(call: Call) -> int:
 def import_(call: Call) -> int:
     """Import routines with their history from another machine."""
     exec_agentd(["import", *_with_daemon_paths(call, call.rest)])
+
+
+def import_crontab(call: Call) -> int:
+    """Turn the lines of a crontab into routines, beside the config of the daemon if there is
+    one.
+    """
+    exec_agentd(["import-crontab", *_with_daemon_paths(call, call.rest)])
 
 
 def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:

@@ -121,6 +121,10 @@ def approve(call: Call) -> int:
     if approval is not None:
         out, run = call.out, short_id(approval["run"])
         out.write_line(f"approved {out.sanitize(one_line(approval['what']))}")
+        if call.remember:
+            text = "remembered: later runs make this call unasked, unless they have read words of "
+            text += "strangers"
+            out.write_line(out.paint(text, DIM))
         out.write_line(out.paint(f"run {run} goes on: agentctl inspect -f {run}", DIM))
     return DONE
 
@@ -201,7 +205,8 @@ def _describe_audit_row(row: Mapping[str, Any]) -> str:
         parts = ["done" if body.get("ok") else "failed", f"{body.get('bytes', 0)} bytes"]
     else:
         actor = f"by {row['actor']}" if row["actor"] else ""
-        parts = [body.get("effect", ""), body.get("rule", ""), actor]
+        digests = [body[key][:12] for key in ("before", "after") if body.get(key)]
+        parts = [body.get("effect", ""), body.get("rule", ""), " to ".join(digests), actor]
     parts += [body.get("taint", ""), body.get("sandbox", "")]
     return ", ".join(part for part in parts if part)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from signal import SIG_IGN, SIGINT, signal
 from typing import Any
 
 from daemon.cli.call import (
@@ -22,6 +23,8 @@ from daemon.cli.progress import RunProgress
 from daemon.cli.render import DIM, RED, YELLOW, humanize, one_line, short_id
 from daemon.cli.runs import find_run
 
+ASK_TARGET = "/v1/ask"
+
 
 def ask(call: Call) -> int:
     """Ask the agent something, and print its answer as it comes."""
@@ -33,7 +36,7 @@ def ask(call: Call) -> int:
         body["session"] = call.session
     if call.new:
         body["fresh"] = "yes"
-    return _converse(call, "/v1/ask", body)
+    return _converse(call, ASK_TARGET, body)
 
 
 def tell(call: Call) -> int:
@@ -64,9 +67,30 @@ def _converse(call: Call, target: str, body: dict[str, Any]) -> int:
         run = _send(call, target, body)
         return _show_answer(call, run)
     except KeyboardInterrupt:
-        # Before the answer nobody knows whether a run has begun: sent again, the same event gives
-        # the same run.
+        # What follows takes a moment, and a second Ctrl-C must not leave the run behind.
+        signal(SIGINT, SIG_IGN)
+        if run is None and target == ASK_TARGET:
+            return _withdraw(call, body)
+        # Sent again, the same event gives the same run.
         return _stop(call, run or _send(call, target, body))
+
+
+def _withdraw(call: Call, body: Mapping[str, Any]) -> int:
+    """Withdraw a message before the answer to it: nobody knows yet whether a run has begun."""
+    err, message = call.err, {key: body[key] for key in ("event", "session") if key in body}
+    err.write_line()
+    try:
+        answer = call.client.request("POST", f"{ASK_TARGET}/withdraw", message)
+    except (Problem, ConnectionLost, Unreachable) as error:
+        err.write_line(f"the message could not be withdrawn: {error}")
+        return DETACHED
+    if answer["run"] is None:
+        err.write_line("withdrawn; no run has begun.")
+    elif answer["new"]:
+        err.write_line(f"cancelled; run {short_id(answer['run'])} is stopped.")
+    else:
+        _write_detached(call, answer["run"])
+    return DETACHED
 
 
 def _send(call: Call, target: str, body: dict[str, Any]) -> Mapping[str, Any]:
@@ -109,7 +133,7 @@ def _stop(call: Call, run: Mapping[str, Any]) -> int:
     err, name = call.err, short_id(run["id"])
     err.write_line()
     if not run["new"]:
-        err.write_line(f"detached; run {name} goes on in the daemon, and knows what you said.")
+        _write_detached(call, run["id"])
         return DETACHED
     try:
         call.client.request("POST", f"/v1/runs/{run['id']}/cancel", {})
@@ -120,6 +144,11 @@ def _stop(call: Call, run: Mapping[str, Any]) -> int:
             f"cancelled; run {name} is stopped. agentctl inspect {name} shows how far it came."
         )
     return DETACHED
+
+
+def _write_detached(call: Call, run_id: str) -> None:
+    name = short_id(run_id)
+    call.err.write_line(f"detached; run {name} goes on in the daemon, and knows what you said.")
 
 
 class AnswerView:
@@ -151,6 +180,8 @@ class AnswerView:
             case "message":
                 if self._current_turn.strip():
                     self.end_line()
+            case "thinking" if event.get("text"):
+                pass
             case "thinking":  # after a fault the model begins its answer anew
                 self.end_line()
                 self._progress.show(event)

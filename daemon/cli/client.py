@@ -77,13 +77,25 @@ class Client:
         client._idle_connection = client.connect()
         return client
 
-    def request(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
         """Return the JSON answer; raise Unreachable, ConnectionLost, or Problem if refused."""
-        return _parse_json(self.request_text(method, target, body))
+        return _parse_json(self.request_text(method, target, body, headers))
 
-    def request_text(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> str:
+    def request_text(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
         """Return the body of the answer as text; raise what `request` raises."""
-        connection = self._send(method, target, body)
+        connection = self._send(method, target, body, headers)
         try:
             answer = _HttpAnswer(connection)
             text = answer.read_body().decode()
@@ -123,17 +135,25 @@ class Client:
         finally:
             connection.close()
 
-    def _send(self, method: str, target: str, body: Mapping[str, Any] | None) -> socket.socket:
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> socket.socket:
         connection, self._idle_connection = self._idle_connection or self.connect(), None
         self._connection = connection
         if self._is_closed:
             connection.close()
             raise ConnectionLost("the client has hung up")
         data = json.dumps(body).encode() if body is not None else b""
+        lines = [f"{name}: {value}\r\n" for name, value in (headers or {}).items()]
         head = (
             f"{method} {target} HTTP/1.1\r\n"
             "Host: agentd\r\n"
             "Connection: close\r\n"
+            f"{''.join(lines)}"
             f"Content-Length: {len(data)}\r\n\r\n"
         )
         try:

@@ -62,14 +62,18 @@ def _describe_event(event: Mapping[str, Any]) -> str:
         case "tool_finished":
             result = event.get("preview") or ("done" if event["ok"] else "failed")
             return f"{event['tool']}: {result}"
+        case "thinking" if event.get("text"):
+            return f"thinks: {event['text']}"
         case "thinking":
             return f"{event.get('provider') or 'the model'} is thinking"
         case "failed_over":
             return f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked"
         case "message":
             return str(event["text"])
+        case "run_retry_scheduled":
+            return f"put off until {parse_instant(event['until']):%H:%M:%S}: {event['detail']}"
         case "run_ended" | "run_waiting":
             detail = f": {event['detail']}" if event.get("detail") else ""
             return f"{humanize(event['status'])}{detail}"
-        case other:
-            return humanize(other)
+        case unknown_type:
+            return humanize(unknown_type)

@@ -63,6 +63,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl pause": (
         ("agentctl pause heartbeat", "until you say resume"),
         ('agentctl pause heartbeat --until "tomorrow 09:00"', ""),
+        ("agentctl pause --all --until 2h", "nothing starts by itself for two hours"),
     ),
     "agentctl resume": (
         ("agentctl resume heartbeat", ""),
@@ -136,6 +137,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl memory reindex": (("agentctl memory reindex", "after another embedder was chosen"),),
     "agentctl memory check": (("agentctl memory check", ""),),
     "agentctl top": (("agentctl top", "q quits"),),
+    "agentctl mcp": (
+        ("agentctl mcp serve", "a coding agent starts it; docs/mcp.md has its configuration"),
+    ),
     "agentctl ui": (
         ("agentctl ui", "prints the address; Ctrl-C ends it"),
         ("agentctl ui --port 8080", ""),
@@ -159,6 +163,17 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl adopt disk-watch", "moves its file beside yours; you change it from then on"),
     ),
     "agentctl remove": (("agentctl remove disk-watch", "its history stays"),),
+    "agentctl report": (
+        ("agentctl report", "the newest of all routines"),
+        ("agentctl report daily-report", "into a pipe: the Markdown that was delivered"),
+    ),
+    "agentctl edit": (
+        ("agentctl edit daily-report", "in $VISUAL or $EDITOR; faults are named with their lines"),
+    ),
+    "agentctl stop": (
+        ("agentctl stop", "says which runs it waits for; 0 once the daemon has ended"),
+        ("agentctl stop --now", "runs are suspended, and go on at the next start"),
+    ),
     "agentctl replay": (
         (
             "agentctl replay 7QXZM",
@@ -177,7 +192,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl freeze": (("agentctl freeze 7QXZM tests/cases/disk-full", ""),),
     "agentctl reload": (("agentctl reload", "says what has changed, and what is wrong"),),
     "agentctl version": (("agentctl version", "also the daemon's: they differ after an upgrade"),),
-    "agentctl help": (("agentctl help run", ""),),
+    "agentctl help": (("agentctl help run", ""), ("agentctl help --all", "every verb")),
     "agentd": (
         ("agentd", "start; what it found and what it will do is printed"),
         (
@@ -195,11 +210,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd init": (("agentd init ~/.config/agentd", "what is there already is left alone"),),
     "agentd new": (
-        (
-            'agentctl new backup-check "weekdays at 9am" --prompt "Did last night\'s backup work?"',
-            "",
-        ),
-        ('agentctl new tick "every 2 hours" --stdout', "print the file, write nothing"),
+        ('agentctl new backup-check weekdays at 9am --prompt "Did last night\'s backup work?"', ""),
+        ("agentctl new morning every day at 7 --recipe mail-report --to mail", ""),
+        ("agentctl new tick every 2 hours --stdout", "print the file, write nothing"),
     ),
     "agentd validate": (
         ("agentctl validate", "the files of the daemon, or those that would win"),
@@ -208,6 +221,16 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentd doctor": (
         ("agentctl doctor", "each thing that is wrong, with its fix"),
         ("agentctl doctor --json", ""),
+    ),
+    "agentd setup": (
+        ("agentctl setup", "asks; each question has a flag"),
+        ("agentctl setup --provider claude --key-file key --model claude-haiku-4-5", ""),
+        ("agentctl setup --provider ollama --yes", "the first of its models"),
+        ("agentctl setup --target relay --to ada@example.org --yes", "mail by localhost:25"),
+        ('agentctl setup --routine backups --when "weekdays at 9am" --prompt "Did they work?"', ""),
+    ),
+    "agentd target": (
+        ("agentctl target test mail", "a short message, now; exit 1 with what to do if it fails"),
     ),
     "agentd policy": (("agentctl policy check", ""), ("agentctl policy explain -- git push", "")),
     "agentd policy check": (
@@ -229,6 +252,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd policy backtest": (("agentctl policy backtest draft.toml --since 7d", ""),),
     "agentd policy suggest": (("agentctl policy suggest daily-report --since 90d", ""),),
+    "agentd observe": (
+        ("agentctl observe daily-report --for 7d", "shows the change of policy.toml, and asks"),
+        ("agentctl policy suggest daily-report", "later: rules for what was denied"),
+        ("agentctl observe daily-report --stop", ""),
+    ),
     "agentd backup": (("agentctl backup ~/agentd-2026-11-20.db", "while it runs"),),
     "agentd restore": (
         ("agentctl restore ~/agentd-2026-11-20.db", "while no daemon runs"),
@@ -243,6 +271,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd import": (
         ("agentctl import moving.db", "while no daemon runs; what is here already is left alone"),
+    ),
+    "agentd import-crontab": (
+        ("agentctl import-crontab", "what your own crontab becomes; nothing is written"),
+        ("agentctl import-crontab --write --to mail", "its lines without MAILTO go to mail"),
+        ("agentctl import-crontab /etc/crontab", "those of its lines that are yours"),
     ),
     "agentd service": (
         ("agentctl service install --user --print", "what would be written"),
@@ -261,7 +294,9 @@ def examples_of(prog: str) -> str:
 
     `prog` is the program and verb: `agentctl memory search`.
     """
-    examples = EXAMPLES.get(prog) or EXAMPLES.get(prog.replace("agentd ", "agentctl ", 1), ())
+    program, _, verb = prog.partition(" ")
+    other_program = "agentctl" if program == "agentd" else "agentd"
+    examples = EXAMPLES.get(prog) or EXAMPLES.get(f"{other_program} {verb}", ())
     if not examples:
         return ""
     width = max(

@@ -9,12 +9,14 @@ from typing import Any
 from daemon.cli.call import DETACHED, UNREACHABLE, Call, exit_code_of, start_command
 from daemon.cli.client import ConnectionLost, Unreachable
 from daemon.cli.deliveries import format_delivery
+from daemon.cli.markdown import format_report
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import BOLD, DIM, RED, YELLOW, humanize, one_line, pluralize, short_id
 
-# Pauses between looks at the deliveries of an ended run: a report for a file is there within
-# milliseconds, one that is sent elsewhere may take hours.
-DELIVERY_WAIT_SECONDS = (0.01, 0.04, 0.15, 0.3, 0.5)
+# Seconds between looks at the deliveries of an ended run, five in all: a report for a file is
+# there within milliseconds, a mail within seconds, and one that has to be tried again may take
+# hours.
+DELIVERY_WAIT_SECONDS = (0.01, 0.04, 0.15, 0.3, 0.5, 1, 1, 2)
 
 
 def follow(call: Call, run: Mapping[str, Any]) -> int:
@@ -50,12 +52,15 @@ def follow(call: Call, run: Mapping[str, Any]) -> int:
         call.print_json(ended_run)
     else:
         _write_outcome(call, ended_run)
+        if ended_run["status"] == "waiting":
+            _write_approvals(call, run_id)
         for delivery in reversed(ended_run["deliveries"]):
             err.write_line(format_delivery(err, delivery))
         if ended_run["report"]:
             if err.is_terminal and out.is_terminal:
                 err.write_line()
-            out.write_line(out.sanitize(ended_run["report"].rstrip("\n")))
+            verbatim = not ended_run["provider"]
+            out.write_line(format_report(ended_run["report"], out, verbatim=verbatim))
     return exit_code_of(
         ended_run["status"], [delivery["status"] for delivery in ended_run["deliveries"]]
     )
@@ -80,7 +85,7 @@ def _show_events(call: Call, run_id: str) -> Mapping[str, Any] | None:
 
 
 def _wait_for_deliveries(call: Call, run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ended run once each delivery has been tried, or after a second.
+    """Return the ended run once each delivery has been tried, or after five seconds.
 
     Returns `run`, as its last event told it, if the daemon stops before.
     """
@@ -111,6 +116,16 @@ def _write_outcome(call: Call, run: Mapping[str, Any]) -> None:
     else:
         colour = RED
     err.write_line(f"{err.sign(run['status'])} {err.paint(text, colour)}")
+
+
+def _write_approvals(call: Call, run_id: str) -> None:
+    """Write the commands that answer what a waiting run asks."""
+    approvals = call.client.request("GET", f"/v1/approvals?run={run_id}&status=pending")["items"]
+    for approval in approvals:
+        question, name = one_line(call.err.sanitize(approval["what"])), short_id(approval["id"])
+        call.err.write_line(f"  {question}")
+        commands = f"  agentctl approve {name}   agentctl reject {name}"
+        call.err.write_line(call.err.paint(commands, DIM))
 
 
 def _report_daemon_gone(call: Call, run_id: str, verb: str) -> int:

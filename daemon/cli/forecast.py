@@ -8,12 +8,16 @@ from typing import Any
 from daemon.cli.call import DONE, Call
 from daemon.cli.render import DIM, YELLOW, format_duration, format_instant, pluralize
 
+DEFAULT_DAYS = 7
 PERCENTILES = ("p50", "p95")
 
 
 def show_forecast(call: Call) -> int:
-    """Show what the coming days will take, with collisions, clock changes and caps in reach."""
-    forecast = call.request("GET", f"/v1/forecast?days={call.days}")
+    """Show what the coming days will take, with collisions, clock changes and caps in reach.
+
+    Without `--days` the days are not listed, only their routines.
+    """
+    forecast = call.request("GET", f"/v1/forecast?days={call.days or DEFAULT_DAYS}")
     if forecast is None:
         return DONE
     out = call.out
@@ -21,13 +25,29 @@ def show_forecast(call: Call) -> int:
         out.write_line("Nothing starts by itself in that time.")
         return DONE
     heads = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
-    days = [*forecast["days"], forecast["total"]]
-    out.write_table(["DAY", *heads], [_format_row(day) for day in days], signs=False)
-    out.write_line()
-    routines = [_format_row(routine) for routine in forecast["routines"]]
-    out.write_table(["ROUTINE", *heads], routines, signs=False)
+    if call.days:
+        days = [*forecast["days"], forecast["total"]]
+        out.write_table(["DAY", *heads], [_format_row(day) for day in days], signs=False)
+        out.write_line()
+    rows = []
+    for routine in forecast["routines"]:
+        row, name = _format_row(routine), routine["key"]
+        if name in forecast["unknown"]:
+            row[2:] = ["?"] * len(row[2:])
+        elif name in forecast["without_model"]:
+            row[2:6] = ["?"] * 4  # tokens and dollars; how long it took without a model is known
+        rows.append(row)
+    if not call.days:
+        rows.append(_format_row({**forecast["total"], "key": f"{DEFAULT_DAYS} days"}))
+    out.write_table(["ROUTINE", *heads], rows, signs=False)
     for name in forecast["unknown"]:
         text = f"not in the sums: {name} has never run, so nobody knows what it takes"
+        out.write_line(out.paint(text, DIM))
+    for name in forecast["without_model"]:
+        text = (
+            f"not in the sums: {name} ran only without a model, so nobody knows yet what its "
+            "model takes"
+        )
         out.write_line(out.paint(text, DIM))
     if forecast["collided"]:
         first = forecast["collisions"][0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from daemon.cli.call import DONE, Call, quote
 from daemon.cli.deliveries import format_delivery
+from daemon.cli.markdown import format_report
 from daemon.cli.progress import summarize_arguments
 from daemon.cli.render import (
     BOLD,
@@ -31,7 +32,7 @@ VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed una
 MESSAGE_SOURCES = {
     "told": "told by a person",
     "nudge": "reminded",
-    "afresh": "began afresh, as it had outgrown the model",
+    "afresh": "compacted, as it had outgrown the model",
 }
 RUN_TAINTS = {"high": "something read like orders to it"}
 RESULT_TAINTS = {"tainted": "tainted", "high": "tainted: read like orders"}
@@ -80,6 +81,9 @@ def inspect(call: Call) -> int:
     out = call.out
     call_by_step, extra_calls = match_model_calls(steps, model_calls)
     _write_head(out, run)
+    if any(step["kind"] == "call" and step["body"].get("mode") == "observe" for step in steps):
+        text = "observe: nobody was asked, and what it did not allow was denied and recorded"
+        out.write_line(f"  {'policy':<9} {text}")
     for step in steps:
         if step["kind"] == "prompt":
             _write_prompt(out, step["body"], full=call.full)
@@ -94,7 +98,9 @@ def inspect(call: Call) -> int:
     _write_approvals(out, approvals)
     if run["report"]:
         out.write_title("Report")
-        write_text(out, run["report"], full=True)
+        report, verbatim = run["report"].strip("\n"), not run["provider"]
+        for line in format_report(report, out, indent=2, verbatim=verbatim).splitlines():
+            out.write_line(f"  {line}".rstrip())
     if run["deliveries"]:
         out.write_title("Deliveries")
         for delivery in reversed(run["deliveries"]):
@@ -111,18 +117,18 @@ def match_model_calls(
     summing up, sub-agents.
     """
     call_by_step: dict[int, Mapping[str, Any]] = {}
-    others = list(model_calls)
+    other_calls = list(model_calls)
     for step in steps:
         if step["kind"] != "llm":
             continue
         usage = step["body"].get("usage") or {}
-        for index, call in enumerate(others):
+        for index, call in enumerate(other_calls):
             if call["outcome"] == "answered" and all(
                 call["usage"].get(key, 0) == usage[key] for key in usage
             ):
-                call_by_step[step["seq"]] = others.pop(index)
+                call_by_step[step["seq"]] = other_calls.pop(index)
                 break
-    return call_by_step, others
+    return call_by_step, other_calls
 
 
 def prompt_sections(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -156,13 +162,8 @@ def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
     if run["started"]:
         lines.append(("started", format_instant(run["started"])))
     if run["ended"]:
-        seconds = run["active"]
-        if not seconds:
-            begin = parse_instant(run["started"] or run["ended"])
-            seconds = (parse_instant(run["ended"]) - begin).total_seconds()
-        lines.append(
-            ("ended", f"{format_instant(run['ended'])}, {format_duration(seconds)} of work")
-        )
+        duration = format_duration(seconds_of_work(run))
+        lines.append(("ended", f"{format_instant(run['ended'])}, {duration} of work"))
     if run["attempt"] > 1:
         lines.append(("attempts", str(run["attempt"])))
     if run["model"] or run["provider"]:
@@ -193,6 +194,23 @@ def _write_prompt(out: OutputStream, body: Mapping[str, Any], *, full: bool) -> 
     for name, values in (("offered", functions), ("skills", skills)):
         if values:
             out.write_line(f"  {name:<12} {out.sanitize(', '.join(values))}")
+    if left_out := body.get("left_out"):
+        out.write_line(f"  {'left out':<12} {out.sanitize(describe_left_out(left_out))}")
+
+
+def describe_left_out(left_out: Mapping[str, Any]) -> str:
+    """Say what a prompt does not show of earlier runs, and why."""
+    parts = []
+    if left_out["memories"]:
+        count = left_out["memories"]
+        parts.append("1 memory" if count == 1 else f"{count} memories")
+    if left_out["previous_report"]:
+        parts.append("the last report")
+    tools = ", ".join(left_out["tools"])
+    return (
+        f"{' and '.join(parts)} with words of strangers; a run that has read them asks a person "
+        f"before it uses {tools}"
+    )
 
 
 class _Timeline:
@@ -364,3 +382,11 @@ def write_text(out: OutputStream, text: str, *, full: bool, indent: str = "  ") 
     if hidden_count:
         text = f"… {pluralize(hidden_count, 'more line')} (--full shows them)"
         out.write_line(indent + out.paint(text, DIM))
+
+
+def seconds_of_work(run: Mapping[str, Any]) -> float:
+    """Return how many seconds an ended run was under way; `active` is 0 for a single attempt."""
+    if run["active"]:
+        return float(run["active"])
+    begin = parse_instant(run["started"] or run["ended"])
+    return (parse_instant(run["ended"]) - begin).total_seconds()

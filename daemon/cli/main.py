@@ -82,13 +82,13 @@ def _run_verb(arguments: list[str]) -> int:
                 f"agentctl: unknown option {option}; `agentctl help` shows what there is\n"
             )
             return USAGE
-    name, *rest = arguments or ["help"]
+    name, *arguments = arguments or ["help"]
     if name not in VERBS:
         from daemon.cli.help import report_unknown_verb
 
         return report_unknown_verb(name)
     verb = VERBS[name]
-    options = verb.parse(name, ["--json", *rest] if json else rest)
+    options = verb.parse(name, ["--json", *arguments] if json else arguments)
     call = Call(options.pop("socket", None) or socket, options)
     try:
         code = verb.run(call)

@@ -284,8 +284,8 @@ def _write_erasure_plan(call: Call, plan: Mapping[str, Any]) -> None:
     if items:
         out.write_title(f"{pluralize(len(items), 'item')} would go")
         for item in items[:limit]:
-            changed = out.paint(format_instant(item["updated"], now), DIM)
-            out.write_line(f"  {out.sanitize(item['key'])}  {changed}")
+            change_time = out.paint(format_instant(item["updated"], now), DIM)
+            out.write_line(f"  {out.sanitize(item['key'])}  {change_time}")
             out.write_line(f"    {out.sanitize(one_line(item['text'])[:_MAX_ITEM_CHARACTERS])}")
         write_hidden_count(len(items))
     if runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.cli.call import DONE, Call, quote
-from daemon.cli.inspect import describe_model, write_text
+from daemon.cli.inspect import describe_left_out, describe_model, write_text
 from daemon.cli.render import BOLD, DIM
 
 
@@ -30,4 +30,7 @@ def preview(call: Call) -> int:
             out.write_line(f"  {out.sanitize(part['name']):<16} {tokens}")
             if call.full:
                 write_text(out, part["text"], full=True, indent="    ")
+    if left_out := answer["left_out"]:
+        out.write_title("Left out")
+        out.write_line(f"  {out.sanitize(describe_left_out(left_out))}")
     return DONE

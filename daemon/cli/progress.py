@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.render import DIM, RED, OutputStream, format_duration, one_line
+from daemon.cli.render import DIM, RED, OutputStream, format_duration, one_line, parse_instant
 
 CLEAR_LINE = "\r\x1b[K"
 
@@ -28,12 +28,18 @@ class RunProgress:
     def show(self, event: Mapping[str, Any]) -> None:
         """Show one event."""
         match event["type"]:
+            case "thinking" if event.get("text"):
+                return  # `agentctl events` and `inspect` show what a model thinks
             case "thinking":
                 self._write_message()
                 self._model_began = time.monotonic()
                 self._model_state = (
                     f"{event['provider']} is thinking" if event.get("provider") else "thinking"
                 )
+            case "run_retry_scheduled":
+                self._model_began = time.monotonic()
+                self._model_state = f"put off until {parse_instant(event['until']):%H:%M:%S}"
+                self._write_step("warn", f"{self._model_state}: {event['detail']}", "")
             case "failed_over":
                 text = (
                     f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked"

@@ -16,6 +16,8 @@ def reload(call: Call) -> int:
         for kind in ("added", "changed", "removed")
         if answer[kind]
     ]
+    if files := answer.get("files"):
+        changes.append(f"taken up: {', '.join(files)}")
     call.out.write_line("; ".join(changes) if changes else "nothing has changed")
     for fault in answer["faults"]:
         call.err.write_line(call.err.paint(call.err.sanitize(fault["text"]), RED))

@@ -191,9 +191,9 @@ def drop_parentheses(
 
 def remove_parentheses(text: str) -> str:
     """Return a text without ` (…)`; parentheses are not nested."""
-    before, opening, rest = text.partition(" (")
+    name, opening, rest = text.partition(" (")
     _, closing, after = rest.partition(")")
-    return before + remove_parentheses(after) if opening and closing else text
+    return name + remove_parentheses(after) if opening and closing else text
 
 
 def shrink_columns(

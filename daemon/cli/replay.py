@@ -112,8 +112,8 @@ def write_replay(out: OutputStream, result: Mapping[str, Any]) -> int:
     )
     if result["outside"]:
         out.write_line(f"  as far as it went: {out.sanitize(result['outside'])}")
-    for missing in result["missing"]:
-        out.write_line(out.paint(f"  not kept: {out.sanitize(missing)}", YELLOW))
+    for note in result["missing"]:
+        out.write_line(out.paint(f"  not kept: {out.sanitize(note)}", YELLOW))
     for difference in result["differences"]:
         position = difference["at"]
         if difference["seq"] is not None:

@@ -11,6 +11,7 @@ from daemon.cli.render import (
     BOLD,
     RED,
     YELLOW,
+    OutputStream,
     definition_lines,
     format_instant,
     local_now,
@@ -28,11 +29,13 @@ def list_routines(call: Call) -> int:
     if call.json:
         return call.print_json({"items": routines, "next": None})
     out = call.out
+    reload_fault = call.client.request("GET", "/v1/status")["fault"]
     if not routines:
         out.write_line(
             "There are no routines yet. One TOML file each, beside config.toml in routines/: "
             f"{NEW_ROUTINE_COMMAND} writes one."
         )
+        _write_reload_fault(out, reload_fault)
         return DONE
     now = local_now()
     rows = [_routine_row(routine, now) for routine in routines]
@@ -49,7 +52,18 @@ def list_routines(call: Call) -> int:
                 f"{name} is paused: {routine['paused_why']}; agentctl resume {name} lets it go on"
             )
             out.write_line(out.paint(out.sanitize(text), YELLOW))
+        if routine["asks"]:
+            out.write_line(out.paint(out.sanitize(routine["asks"]), YELLOW))
+    _write_reload_fault(out, reload_fault)
     return DONE
+
+
+def _write_reload_fault(out: OutputStream, fault: str | None) -> None:
+    """Say what of the files is not in force, and why, where that is so."""
+    if fault:
+        text = f"Not all that the files say is in force:\n{fault}"
+        for line in text.splitlines():
+            out.write_line(out.paint(out.sanitize(line), RED))
 
 
 def _routine_row(routine: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
@@ -105,6 +119,8 @@ def show_routine(call: Call) -> int:
     ):
         if text:
             out.write_line(f"  {name:<5} {out.sanitize(text)}")
+    if routine["asks"]:
+        out.write_line(out.paint(f"  {out.sanitize(routine['asks'])}", YELLOW))
     for fault in routine["faults"]:
         out.write_line(out.paint(f"  {out.sanitize(fault['text'])}", RED))
     if routine["definition"]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.cli.call import DONE, Call, quote
+from daemon.cli.call import DETACHED, DONE, USAGE, Call, quote
 from daemon.cli.client import ConnectionLost, Problem
 from daemon.cli.render import (
     DIM,
@@ -137,17 +137,47 @@ def find_run(call: Call) -> Any:
 
 
 def run_routine(call: Call) -> int:
-    """Run a routine now, and print its report."""
-    import os
+    """Run a routine now, and print its report.
 
+    A run that is under way is followed instead; with `--again` another one starts after it.
+    """
     from daemon.cli.follow import follow
 
-    target, body = f"/v1/routines/{quote(call.routine)}/run", {"event": os.urandom(16).hex()}
-    try:
-        run = call.client.request("POST", target, body)
-    except ConnectionLost:
-        # the same event gives the same run, whether or not the first request arrived
-        run = call.client.request("POST", target, body)
+    run_input: dict[str, Any] = {}
+    if call.input is not None:
+        from daemon.cli.run_input import read_input
+
+        try:
+            run_input = {"input": read_input(call.input), "tainted": call.tainted}
+        except ValueError as error:
+            call.err.write_line(f"agentctl: {error}")
+            return USAGE
+    elif call.tainted:
+        call.err.write_line("agentctl: --tainted says who may have written the --input; name one")
+        return USAGE
+    run = None
+    while run is None:
+        try:
+            run = _request_run(call, run_input)
+        except Problem as problem:
+            run_under_way = problem.body.get("run")
+            # a run under way has not been given the input, so it is not followed
+            has_other_task = call.detach or call.input is not None
+            if run_under_way is None or (has_other_task and not call.again):
+                raise
+            run = call.client.request("GET", f"/v1/runs/{run_under_way}")
+            if call.again:
+                try:
+                    has_ended = _wait_for_turn(call, run)
+                except KeyboardInterrupt:
+                    call.err.write_line(f"\nno other run of {run['routine']} was started.")
+                    return DETACHED
+                if not has_ended:  # it waits for a person, who may answer tomorrow
+                    raise
+                run = None
+            elif not call.json:
+                text = f"a run of {run['routine']} is under way already; it is followed"
+                call.err.write_line(text)
     if not call.detach:
         return follow(call, run)
     if call.json:
@@ -155,6 +185,37 @@ def run_routine(call: Call) -> int:
     else:
         call.out.write_line(run["id"])
     return DONE
+
+
+def _request_run(call: Call, run_input: Mapping[str, Any]) -> Any:
+    """Ask for a run of a routine and return it; raises Problem, with the id of a run that is under
+    way.
+    """
+    import os
+
+    target = f"/v1/routines/{quote(call.routine)}/run"
+    body = {"event": os.urandom(16).hex(), **run_input}
+    try:
+        return call.client.request("POST", target, body)
+    except ConnectionLost:
+        # the same event gives the same run, whether or not the first request arrived
+        return call.client.request("POST", target, body)
+
+
+def _wait_for_turn(call: Call, run: Mapping[str, Any]) -> bool:
+    """Wait until a run that is under way ends; return False as soon as it waits for an approval.
+
+    Raises ConnectionLost if the daemon stops before.
+    """
+    if run["status"] == "waiting":
+        return False
+    if not call.json:
+        text = f"a run of {run['routine']} is under way; another one starts when it has ended"
+        call.err.write_line(text)
+    for event in call.client.stream(f"/v1/runs/{run['id']}/events"):
+        if event["type"] in ("run_ended", "run_waiting"):
+            return bool(event["type"] == "run_ended")
+    raise ConnectionLost("the daemon stopped")
 
 
 def cancel_run(call: Call) -> int:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, USAGE, Call, quote
 from daemon.cli.render import (
@@ -70,13 +71,13 @@ def list_next_starts(call: Call) -> int:
 
 
 def _request_starts(call: Call, target: str, limit: int) -> tuple[list[Any], bool]:
-    """Return at most `limit` starts, and whether there are more."""
-    answer = call.client.request("GET", target)
-    items = list(answer["items"])
-    while answer["next"] is not None and len(items) < limit:
-        answer = call.client.request("GET", f"{target}&cursor={quote(answer['next'])}")
-        items += answer["items"]
-    return items[:limit], answer["next"] is not None or len(items) > limit
+    """Return at most `limit` starts of the list at `target`, and whether there are more."""
+    page = call.client.request("GET", target)
+    starts = list(page["items"])
+    while page["next"] is not None and len(starts) < limit:
+        page = call.client.request("GET", f"{target}&cursor={quote(page['next'])}")
+        starts += page["items"]
+    return starts[:limit], page["next"] is not None or len(starts) > limit
 
 
 def _warn_truncated(call: Call, count: int) -> None:
@@ -144,7 +145,9 @@ def _describe_slot(slot: Mapping[str, Any]) -> str:
         text += f": {humanize(slot['reason'])}"
     if slot["rule"]:
         text += f" ({slot['rule']})"
-    if slot["lateness"] >= 1:
+    if slot["lateness"] >= 1 and slot["outcome"] == "ran":
+        text += f" on time, within {format_duration(slot['lateness'])}"
+    elif slot["lateness"] >= 1:
         text += f", {format_duration(slot['lateness'])} late"
     if slot["run"]:
         text += f", run {short_id(slot['run'])}"
@@ -152,8 +155,11 @@ def _describe_slot(slot: Mapping[str, Any]) -> str:
 
 
 def pause(call: Call) -> int:
-    """Let no slot of a routine start, for ever or until a time."""
-    body: dict[str, Any] | None = None
+    """Let no slot of a routine or of any start, for ever or until a time."""
+    if bool(call.routine) == bool(call.all):
+        call.err.write_line("agentctl pause: name one routine, or say --all")
+        return USAGE
+    body: dict[str, Any] | None = None  # without an end: until the routine is resumed
     if call.until:
         from daemon.cli.times import parse_duration
 
@@ -164,15 +170,43 @@ def pause(call: Call) -> int:
         # that date.
         duration = parse_duration(call.until)
         body = {"until": until} if duration is None else {"seconds": int(duration.total_seconds())}
+    if call.all:
+        return _pause_all(call, body)
     routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
     if routine is not None:
-        until = "until "
+        ends = f"`agentctl resume {routine['name']}`"
         if routine["paused_until"]:
-            until += f"{format_instant(routine['paused_until'])}, or "
-        call.out.write_line(
-            f"{routine['name']} is paused {until}`agentctl resume {routine['name']}`; "
-            "by hand it still runs"
-        )
+            end = parse_instant(routine["paused_until"])
+            end_text = format_instant(routine["paused_until"])
+            zone = _zone_of_config(call)
+            end_of_config = end.astimezone(zone)
+            if end.utcoffset() != end_of_config.utcoffset():
+                end_text += f", which is {end_of_config:%a %d %b %H:%M %Z} in {zone}"
+            ends = f"{end_text}, or {ends}"
+        call.out.write_line(f"{routine['name']} is paused until {ends}; by hand it still runs")
+    return DONE
+
+
+def _pause_all(call: Call, body: dict[str, Any] | None) -> int:
+    """Pause each routine that is not paused yet."""
+    names = [
+        routine["name"]
+        for routine in call.request_items("/v1/routines?limit=200")
+        if routine["state"] not in ("paused", "invalid")
+    ]
+    until = "until "
+    for name in names:
+        routine = call.client.request("POST", f"/v1/routines/{quote(name)}/pause", body)
+        if routine["paused_until"]:
+            until = f"until {format_instant(routine['paused_until'])}, or "
+    if call.json:
+        return call.print_json({"paused": names})
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        text = f"{', '.join(names)} {verb} paused {until}`agentctl resume --all`"
+        call.out.write_line(f"{text}; by hand they still run")
+    else:
+        call.out.write_line("nothing is left to pause")
     return DONE
 
 
@@ -195,10 +229,14 @@ def resume(call: Call) -> int:
 
 
 def _parse_time(call: Call, option: str, text: str, *, future: bool = False) -> str | None:
-    """Return the time a person typed as the API takes it; None after an error message."""
+    """Return a time of the command line as the API takes it; None after an error message.
+
+    A time without a zone is one of the daemon's zone, in which its answers are, wherever the person
+    sits.
+    """
     from daemon.cli.times import parse_time
 
-    now = local_now()
+    now = datetime.now(_zone_of_config(call))
     try:
         time: datetime = parse_time(text, now, future=future)
     except (ValueError, OverflowError) as error:
@@ -208,3 +246,8 @@ def _parse_time(call: Call, option: str, text: str, *, future: bool = False) -> 
         call.err.write_line(f"agentctl: {option}: {text!r} has passed already")
         return None
     return time.isoformat()
+
+
+def _zone_of_config(call: Call) -> ZoneInfo:
+    """Return the time zone of the daemon's config."""
+    return ZoneInfo(call.client.request("GET", "/v1/status")["zone"])

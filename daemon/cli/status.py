@@ -112,8 +112,8 @@ def _describe_routines(counts: Mapping[str, int]) -> str:
         text = _join_counts(states)
     else:
         text = f"none; {NEW_ROUTINE_COMMAND} writes one"
-    if kept := counts.get("kept", 0):
-        text += f"; {kept} of them by what the file said before it broke: agentctl list"
+    if old_definitions := counts.get("kept", 0):
+        text += f"; {old_definitions} of them by what the file said before it broke: agentctl list"
     return text
 
 
@@ -138,11 +138,11 @@ def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, str, str
 
 
 def _active_run_row(
-    run: Mapping[str, Any], now: datetime, waiting: Mapping[str, int]
+    run: Mapping[str, Any], now: datetime, waiting_counts: Mapping[str, int]
 ) -> tuple[str, str, str]:
-    """Return a run under way; `waiting` has how many runs are before each that is queued."""
-    if run["id"] in waiting:
-        runs_before = waiting[run["id"]]
+    """Return a run under way; `waiting_counts` has how many runs are before each that is queued."""
+    if run["id"] in waiting_counts:
+        runs_before = waiting_counts[run["id"]]
         since = f"with {pluralize(runs_before, 'run')} before it"
         if not runs_before:
             since = "and first in line"

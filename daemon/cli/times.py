@@ -22,10 +22,10 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
     words = text.strip().lower().split()
     if future and (duration := parse_duration(text)):
         return now + duration
-    day, *rest = words or [""]
+    day, *more_words = words or [""]
     day_of_text = _parse_day(day, now, future=future)
-    if day_of_text is not None and len(rest) <= 1:
-        time_of_day = _parse_time_of_day(rest[0]) if rest else time()
+    if day_of_text is not None and len(more_words) <= 1:
+        time_of_day = _parse_time_of_day(more_words[0]) if more_words else time()
         result = _localize(datetime.combine(day_of_text, time_of_day), now)
         if future and result <= now and day in WEEKDAY_NUMBERS:
             week_later = day_of_text + timedelta(days=7)
@@ -66,8 +66,8 @@ def _parse_day(word: str, now: datetime, *, future: bool) -> date | None:
 
 
 def _parse_time_of_day(text: str) -> time:
-    hour, _, rest = text.partition(":")
-    minute, _, second = rest.partition(":")
+    hour, _, minutes = text.partition(":")
+    minute, _, second = minutes.partition(":")
     try:
         return time(int(hour), int(minute), int(second or 0))
     except ValueError:

@@ -53,10 +53,12 @@ class Monitor:
         """Update the activity of the run of an event."""
         run = str(event["run"])
         match event["type"]:
-            case "thinking":
+            case "thinking" if not event.get("text"):
                 self.activities[run] = f"asks {event.get('provider') or 'its model'}"
             case "tool_started":
                 self.activities[run] = f"calls {event['tool']}"
+            case "run_retry_scheduled":
+                self.activities[run] = f"is put off: {event['detail']}"
             case "run_ended":
                 self.activities.pop(run, None)
         if event["type"] != "delta":

@@ -77,11 +77,11 @@ def draw_screen(monitor: Monitor, height: int, width: int) -> RenderableType:
         no_wrap=True,
         overflow="ellipsis",
     )
-    running = [run for run in status["active"] if run["status"] == "running"]
-    waiting = [run for run in status["active"] if run["status"] != "running"]
-    lists = {"Under way": [_running_row(run, monitor.activities, now) for run in running]}
-    if waiting:
-        lists["Waiting"] = [_waiting_row(run, status["waiting"], now) for run in waiting]
+    running_runs = [run for run in status["active"] if run["status"] == "running"]
+    waiting_runs = [run for run in status["active"] if run["status"] != "running"]
+    lists = {"Under way": [_running_row(run, monitor.activities, now) for run in running_runs]}
+    if waiting_runs:
+        lists["Waiting"] = [_waiting_row(run, status["waiting"], now) for run in waiting_runs]
     lists["Next"] = [
         Row(Text("◌"), start["routine"], format_relative_time(parse_instant(start["at"]), now), "")
         for start in status["next"]

@@ -64,10 +64,20 @@ class Verb:
     """
 
     def __init__(
-        self, entry_point: str, summary: str, *options: Option, parses_itself: bool = False
+        self,
+        entry_point: str,
+        summary: str,
+        *options: Option,
+        parses_itself: bool = False,
+        has_json: bool = True,
+        words: tuple[str, ...] = (),
     ) -> None:
+        """`has_json`: whether its help offers `--json`; `words`: what may stand behind a verb that
+        parses itself, for completion.
+        """
         self.entry_point, self.summary, self.options = entry_point, summary, options
-        self.parses_itself = parses_itself
+        self.words = words
+        self.parses_itself, self.has_json = parses_itself, has_json
 
     def run(self, call: Call) -> int:
         """Import and call the verb's function; return the exit code."""
@@ -92,13 +102,17 @@ class Verb:
                 attribute = names[-1].lstrip("-").replace("-", "_")
                 options[attribute] = settings.get("default")
             return options
+        from argparse import SUPPRESS
+
         from daemon.cli.parser import Parser
 
         parser = Parser(prog=f"agentctl {name}", description=self.summary, allow_abbrev=False)
         for names, settings in self.options:
             parser.add_argument(*names, **settings)
         parser.add_argument(
-            "--json", action="store_true", help="what the daemon answered, as it is"
+            "--json",
+            action="store_true",
+            help="what the daemon answered, as it is" if self.has_json else SUPPRESS,
         )
         parser.add_argument("--socket", metavar="PATH", help="where the daemon listens")
         return vars(parser.parse_args(arguments))
@@ -153,7 +167,23 @@ VERBS = {
             "--at", metavar="TIME", help='which slot: 09:00, "yesterday 09:00", 2026-11-20T09:00'
         ),
     ),
-    "run": Verb("cli.runs:run_routine", "run a routine now, and print its report", ROUTINE, DETACH),
+    "run": Verb(
+        "cli.runs:run_routine",
+        "run a routine now, and print its report",
+        ROUTINE,
+        option(
+            "--input",
+            metavar="TEXT|@FILE|-",
+            help="what the model reads beside its task; - reads a pipe",
+        ),
+        option("--tainted", action="store_true", help="strangers may have written the input"),
+        DETACH,
+        option(
+            "--again",
+            action="store_true",
+            help="after a run that is under way start another, instead of following that one",
+        ),
+    ),
     "ask": Verb(
         "cli.ask:ask",
         "ask the agent something, in a conversation that goes on",
@@ -186,6 +216,7 @@ VERBS = {
             "--html", metavar="FILE", help="write it as a page that needs nothing besides itself"
         ),
     ),
+    "report": Verb("cli.report:report", "the last report, and nothing else", OPTIONAL_ROUTINE),
     "replay": Verb(
         "cli.replay:replay",
         "play a run, or a frozen one, again: identical, or where they part",
@@ -222,6 +253,7 @@ VERBS = {
         "app.commands.logs:logs",
         "the log; -f follows it, works without a daemon too",
         parses_itself=True,
+        words=("--follow", "--level", "--routine", "--run", "--since"),
     ),
     "events": Verb(
         "cli.events:print_events",
@@ -232,8 +264,9 @@ VERBS = {
     "cancel": Verb("cli.runs:cancel_run", "stop a run", RUN),
     "pause": Verb(
         "cli.schedule:pause",
-        "let no slot of a routine start",
-        ROUTINE,
+        "let no slot of a routine start; --all: of none",
+        OPTIONAL_ROUTINE,
+        option("--all", action="store_true", default=False, help="every routine"),
         option(
             "--until",
             metavar="TIME",
@@ -279,6 +312,17 @@ VERBS = {
         option("--all", action="store_true", default=False, help="also what is over"),
         limit_option(20),
     ),
+    "setup": Verb(
+        "cli.agentd_commands:setup",
+        "a model in a minute: asks, tries it, writes config; without a daemon too",
+        parses_itself=True,
+    ),
+    "target": Verb(
+        "cli.agentd_commands:target",
+        "target test NAME: send a short message there now, without a daemon too",
+        parses_itself=True,
+        words=("test",),
+    ),
     "ack": Verb(
         "cli.incidents:acknowledge",
         "say that you know of an incident: no more reminders until it is over",
@@ -319,6 +363,13 @@ VERBS = {
         "cli.agentd_commands:policy",
         "check, explain, test, backtest or suggest the policy, without a daemon too",
         parses_itself=True,
+        words=("check", "explain", "test", "backtest", "suggest"),
+    ),
+    "observe": Verb(
+        "cli.agentd_commands:observe",
+        "let a routine run on trial: nobody is asked, what is denied is recorded",
+        parses_itself=True,
+        words=("--for", "--stop", "--yes"),
     ),
     "quarantine": Verb(
         "cli.approvals:quarantine",
@@ -352,13 +403,32 @@ VERBS = {
         "cli.memory:main",
         "search what runs left behind; forget, pin, export it",
         parses_itself=True,
+        words=(
+            "search",
+            "list",
+            "show",
+            "forget",
+            "export",
+            "import",
+            "pin",
+            "unpin",
+            "stats",
+            "reindex",
+            "check",
+        ),
     ),
     "new": Verb(
         "cli.agentd_commands:new",
         'write a routine: new NAME "weekdays at 9am", without a daemon too',
         parses_itself=True,
     ),
-    "top": Verb("cli.top:top", "what runs, waits and is next, live; q quits"),
+    "edit": Verb(
+        "app.commands.edit:edit",
+        "change a routine's file in your editor; it counts once nothing is wrong",
+        ROUTINE,
+        has_json=False,
+    ),
+    "top": Verb("cli.top:top", "what runs, waits and is next, live; q quits", has_json=False),
     "ui": Verb(
         "web.command:serve",
         "a page to look at, in a browser of this machine",
@@ -369,16 +439,24 @@ VERBS = {
             default=0,
             help="a loopback port; default: any free one",
         ),
+        has_json=False,
+    ),
+    "mcp": Verb(
+        "cli.mcp_server:serve",
+        "mcp serve: offer routines to coding agents and editors, over stdin and stdout",
+        option("action", metavar="serve", choices=["serve"], help="until stdin is closed"),
+        has_json=False,
     ),
     "completion": Verb(
         "cli.completion:print_completion",
         "what bash, zsh or fish offers after TAB",
         option("shell", metavar="SHELL", help="bash, zsh or fish"),
+        has_json=False,
     ),
     "forecast": Verb(
         "cli.forecast:show_forecast",
         "what the coming days will take: tokens, dollars, time; caps, collisions",
-        option("--days", metavar="N", type=int, default=30, help="how many; default 30"),
+        option("--days", metavar="N", type=int, help="how many, day by day; default 7 as one sum"),
     ),
     "metrics": Verb(
         "cli.metrics:metrics",
@@ -403,6 +481,7 @@ VERBS = {
         "cli.agentd_commands:service",
         "install or uninstall a systemd unit, shown first",
         parses_itself=True,
+        words=("install", "uninstall"),
     ),
     "export": Verb(
         "cli.agentd_commands:export",
@@ -414,6 +493,11 @@ VERBS = {
         "take in what was exported elsewhere, while no daemon runs",
         parses_itself=True,
     ),
+    "import-crontab": Verb(
+        "cli.agentd_commands:import_crontab",
+        "turn the lines of a crontab into routines, shown first, without a daemon too",
+        parses_itself=True,
+    ),
     "rename": Verb(
         "cli.routines:rename_routine",
         "give a routine another name; its history goes along",
@@ -422,6 +506,17 @@ VERBS = {
     ),
     "adopt": Verb("cli.routines:adopt_routine", "make a routine yours that an agent made", ROUTINE),
     "remove": Verb("cli.routines:remove_routine", "remove a routine that an agent made", ROUTINE),
+    "stop": Verb(
+        "cli.stop:stop",
+        "stop the daemon once its runs have ended, and wait for that",
+        option("--now", action="store_true", default=False, help="runs go on at the next start"),
+        option(
+            "--timeout",
+            metavar="SECONDS",
+            type=float,
+            help="do not wait longer; 1 if it has not ended then",
+        ),
+    ),
     "reload": Verb("cli.reload:reload", "read config, policy and routines again"),
     "validate": Verb(
         "cli.agentd_commands:validate",
@@ -434,5 +529,124 @@ VERBS = {
         parses_itself=True,
     ),
     "version": Verb("cli.version:version", "which version this is, and which one the daemon"),
-    "help": Verb("cli.help:show_help", "this, or a verb's options", parses_itself=True),
+    "help": Verb(
+        "cli.help:show_help",
+        "the verbs one needs most, all of them with --all, or a verb's options",
+        parses_itself=True,
+        words=("--all",),
+    ),
+}
+
+# The verbs of agentd, for its completion; a test compares them with its parser.
+AGENTD_VERBS = (
+    "once",
+    "worker",
+    "init",
+    "new",
+    "setup",
+    "validate",
+    "doctor",
+    "policy",
+    "observe",
+    "target",
+    "replay",
+    "freeze",
+    "backup",
+    "restore",
+    "export",
+    "import",
+    "import-crontab",
+    "service",
+    "logs",
+)
+
+# By group, the verbs that `agentctl help` shows.
+COMMON_VERBS = {
+    "look": ("list", "report", "why", "logs"),
+    "do": ("run", "new", "edit"),
+    "trust": ("approve",),
+    "keep": ("doctor", "stop"),
+}
+# By group, the verbs in the order in which `agentctl help --all` shows them; all others follow in
+# the last group.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "look": (
+        "list", "report", "status", "why", "inspect", "logs", "ui", "top", "runs", "next", "slots",
+        "show", "preview", "events", "incidents", "usage", "forecast", "deliveries", "metrics",
+    ),
+    "do": (
+        "run", "ask", "tell", "new", "edit", "pause", "resume", "cancel", "rename", "adopt",
+        "remove", "ack", "seen", "mcp",
+    ),
+    "trust": (
+        "approvals", "approve", "reject", "rehearse", "replay", "freeze", "policy", "observe",
+        "audit", "quarantine",
+    ),
+    "keep": (),
+}  # fmt: skip
+
+# What people of other programs type, with the commands that do it here. None is executed: some
+# words mean other things elsewhere.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "abort": ("agentctl cancel RUN",),
+    "add": ('agentctl new NAME "weekdays at 9am"',),
+    "allow": ("agentctl approve ID",),
+    "cat": ("agentctl show ROUTINE",),
+    "change": ("agentctl edit ROUTINE",),
+    "check": ("agentctl validate", "agentctl doctor"),
+    "config": ("agentctl validate", "agentctl status"),
+    "cost": ("agentctl usage", "agentctl forecast"),
+    "costs": ("agentctl usage", "agentctl forecast"),
+    "create": ('agentctl new NAME "weekdays at 9am"',),
+    "crontab": ("agentctl import-crontab",),
+    "dashboard": ("agentctl ui", "agentctl top"),
+    "delete": ("agentctl remove ROUTINE", "agentctl pause ROUTINE"),
+    "deny": ("agentctl reject ID",),
+    "describe": ("agentctl show ROUTINE",),
+    "diagnose": ("agentctl doctor",),
+    "disable": ("agentctl pause ROUTINE",),
+    "dry-run": ("agentctl rehearse ROUTINE",),
+    "enable": ("agentctl resume ROUTINE",),
+    "errors": ("agentctl incidents", "agentctl logs --level error"),
+    "exec": ("agentctl run ROUTINE",),
+    "explain": ("agentctl why ROUTINE",),
+    "find": ("agentctl memory search TEXT",),
+    "follow": ("agentctl inspect -f RUN", "agentctl events"),
+    "get": ("agentctl list", "agentctl show ROUTINE"),
+    "halt": ("agentctl stop",),
+    "history": ("agentctl runs", "agentctl slots"),
+    "info": ("agentctl status", "agentctl show ROUTINE"),
+    "init": ("agentd init",),
+    "install": ("agentctl service install",),
+    "jobs": ("agentctl list", "agentctl runs"),
+    "journal": ("agentctl logs", "agentctl runs"),
+    "kill": ("agentctl cancel RUN",),
+    "last": (
+        "agentctl report",
+        "agentctl inspect last",
+    ),
+    "launch": ("agentctl run ROUTINE",),
+    "lint": ("agentctl validate",),
+    "log": ("agentctl logs",),
+    "ls": ("agentctl list",),
+    "modify": ("agentctl edit ROUTINE",),
+    "monitor": ("agentctl top", "agentctl events"),
+    "open": ("agentctl ui",),
+    "output": ("agentctl report ROUTINE",),
+    "ps": ("agentctl top", "agentctl runs --status running"),
+    "quit": ("agentctl stop",),
+    "result": ("agentctl report ROUTINE",),
+    "rm": ("agentctl remove ROUTINE", "agentctl pause ROUTINE"),
+    "routines": ("agentctl list",),
+    "schedule": ("agentctl next",),
+    "search": ("agentctl memory search TEXT",),
+    "shutdown": ("agentctl stop",),
+    "tail": ("agentctl logs -f",),
+    "test": ("agentctl rehearse ROUTINE", "agentctl validate"),
+    "trigger": ("agentctl run ROUTINE",),
+    "uninstall": ("agentctl service uninstall",),
+    "unpause": ("agentctl resume ROUTINE",),
+    "vi": ("agentctl edit ROUTINE",),
+    "watch": ("agentctl top", "agentctl inspect -f RUN"),
+    "web": ("agentctl ui",),
 }

@@ -4,7 +4,6 @@ override those of config.toml; and which settings agents may read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from daemon.definitions.config.tables import is_settable
 from daemon.definitions.reading import read_toml
 from daemon.errors import ConfigError, ToolFailed
 from daemon.models import Json
+from daemon.system.replace_file import replace_file
 
 # Agents may read these tables whole, as they hold neither API keys nor addresses, which may contain
 # one. Of other tables they may read only the keys listed below.
@@ -34,18 +34,16 @@ _READABLE_TABLES = (
     "tools",
 )
 _READABLE_PROVIDER_KEYS = (
-    *(
-        "kind",
-        "model",
-        "api",
-        "region",
-        "timeout",
-        "stall",
-        "max_concurrency",
-        "temperature",
-        "max_tokens",
-        "price",
-    ),
+    "kind",
+    "model",
+    "api",
+    "region",
+    "timeout",
+    "stall",
+    "max_concurrency",
+    "temperature",
+    "max_tokens",
+    "price",
 )
 _READABLE_MEMORY_KEYS = (
     "keep_tools",
@@ -87,6 +85,9 @@ class Overlay:
         """
         if not is_settable(key):
             raise ToolFailed(f"no agent may write {key}")
+        for override in self.settings.config.overrides:
+            if override.key == key:
+                raise ToolFailed(f"{key} is set by the environment variable {override.variable}")
         data = self._data()
         table = data
         *tables, name = key.split(".")
@@ -127,7 +128,7 @@ class Overlay:
         faults.
         """
         old_text = self.file.read_bytes() if self.file.exists() else None
-        _write(self.file, tomli_w.dumps(data).encode())
+        replace_file(self.file, tomli_w.dumps(data).encode())
         try:
             fault = load_config(self.settings.config.file, self.file).overlay_fault
             if fault is None:
@@ -139,21 +140,12 @@ class Overlay:
         if old_text is None:
             self.file.unlink()
         else:
-            _write(self.file, old_text)
+            replace_file(self.file, old_text)
         problems = [
             f"{item.key}: {item.problem}" + (f"; {item.hint}" if item.hint else "")
             for item in fault.faults
         ]
         raise ToolFailed(f"nothing was changed: {'; '.join(problems)}")
-
-
-def _write(file: Path, text: bytes) -> None:
-    hidden = file.with_name(f".{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    hidden.replace(file)
 
 
 def readable_settings(config: Config) -> Json:

@@ -169,50 +169,56 @@ def _parse_weekdays(text: str) -> set[tuple[int, int]]:
     return days
 
 
-def _parse_numbers(spec: _Field, text: str, whole: str | None = None) -> set[int]:
-    """Return the numbers of `text`, a field or one term of the field `whole` (for the error)."""
+def _parse_numbers(spec: _Field, text: str, field_text: str | None = None) -> set[int]:
+    """Return the numbers of `text`: a field, or one term of the field `field_text`, which the
+    error names.
+    """
     if text == "*":
         return set(range(spec.first, spec.last + 1))
-    whole = whole or text
+    field_text = field_text or text
     numbers: set[int] = set()
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None:
-            raise CronError(spec.name, whole, _describe_unreadable(term), _hint(spec, term))
+            raise CronError(spec.name, field_text, _describe_unreadable(term), _hint(spec, term))
         start, end, step = match.groups()
         if start is None:
             first, last = spec.first, spec.last
         else:
-            first = _parse_number(spec, start, whole)
-            last = (
-                _parse_range_end(spec, start, end, whole) if end else spec.last if step else first
-            )
+            first = _parse_number(spec, start, field_text)
+            if end:
+                last = _parse_range_end(spec, start, end, field_text)
+            else:  # `5/10` goes on to the last number of the field
+                last = spec.last if step else first
         if step and int(step) == 0:
-            raise CronError(spec.name, whole, "a step of 0 never moves on", "write /1 or more")
+            raise CronError(spec.name, field_text, "a step of 0 never moves on", "write /1 or more")
         numbers.update(range(first, last + 1, int(step or 1)))
     return numbers
 
 
-def _parse_number(spec: _Field, text: str, whole: str) -> int:
+def _parse_number(spec: _Field, text: str, field_text: str) -> int:
     number = int(text) if text.isdecimal() else spec.names.get(text)
     if number is None:
-        raise CronError(spec.name, whole, _describe_unreadable(text), _hint(spec, text))
+        raise CronError(spec.name, field_text, _describe_unreadable(text), _hint(spec, text))
     if not spec.first <= number <= spec.last:
         raise CronError(
-            spec.name, whole, f"{number} is not within {spec.first}-{spec.last}", _hint(spec, text)
+            spec.name,
+            field_text,
+            f"{number} is not within {spec.first}-{spec.last}",
+            _hint(spec, text),
         )
     return number
 
 
-def _parse_range_end(spec: _Field, start: str, end: str, whole: str) -> int:
-    first, last = _parse_number(spec, start, whole), _parse_number(spec, end, whole)
+def _parse_range_end(spec: _Field, start: str, end: str, field_text: str) -> int:
+    first, last = _parse_number(spec, start, field_text), _parse_number(spec, end, field_text)
     if spec is WEEKDAY and end == "sun":
         last = 7 if first > 0 else 0  # sat-sun: a week may end with its Sunday
     if last < first:
         around = f"write {start}-{spec.last},{spec.first}-{end}"
         if spec is WEEKDAY:
             around = f"write {start}-7" if end == "0" else f"write {start}-sun,mon-{end}"
-        raise CronError(spec.name, whole, f"{start}-{end} runs backwards", around)
+        raise CronError(spec.name, field_text, f"{start}-{end} runs backwards", around)
     return last
 
 
@@ -239,7 +245,6 @@ def _hint(spec: _Field, term: str) -> str:
 
 
 # --- finding instants
-# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

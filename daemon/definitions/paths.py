@@ -24,13 +24,26 @@ def user_home() -> Path:
         return Path("/")
 
 
+def user_config_folder(env: Mapping[str, str], home: Path) -> Path:
+    """Return the folder of a user's config: `agentd` in $XDG_CONFIG_HOME or ~/.config."""
+    return _base_folder(env, "XDG_CONFIG_HOME", home / ".config") / "agentd"
+
+
+def _base_folder(env: Mapping[str, str], variable: str, default: Path) -> Path:
+    """Return a folder of the XDG base directory specification, by which a path that is not
+    absolute is to be ignored.
+    """
+    folder = Path(env.get(variable, ""))
+    return folder if folder.is_absolute() else default
+
+
 def config_paths(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
     """Return the paths at which a config file is looked for, in order."""
     if explicit_name := env.get("AGENTD_CONFIG"):
         return [Path(explicit_name)]
     return [
         cwd / "config.toml",
-        home / ".config/agentd/config.toml",
+        user_config_folder(env, home) / "config.toml",
         Path("/etc/agentd/config.toml"),
     ]
 
@@ -65,9 +78,13 @@ def find_config(
 
 def find_state(env: Mapping[str, str], home: Path, *, uid: int) -> Path:
     """Return the state folder."""
+    if folder := env.get("AGENTD_STATE"):
+        return Path(folder)
     if folders := env.get("STATE_DIRECTORY"):
         return Path(folders.partition(":")[0])  # systemd lists several with colons
-    return Path("/var/lib/agentd") if uid == 0 else home / ".local/state/agentd"
+    if uid == 0:
+        return Path("/var/lib/agentd")
+    return _base_folder(env, "XDG_STATE_HOME", home / ".local/state") / "agentd"
 
 
 def find_socket(state: Path, env: Mapping[str, str], *, uid: int) -> Path:

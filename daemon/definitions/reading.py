@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from daemon.definitions.shape import covers, dotted, keys_of, without_broken_entries
+from daemon.definitions.shape import covers, format_key_path, keys_of, without_broken_entries
 from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
 from daemon.definitions.validation_errors import field_errors
 from daemon.definitions.values import Table
-from daemon.definitions.words import display, shown
+from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault
 from daemon.models import Json
 
@@ -51,15 +51,22 @@ def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
     try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(unreadable_file_fault(path, error)) from None
+    return parse_toml(content, path)
+
+
+def parse_toml(content: bytes, path: Path) -> Json:
+    """Return the tables of a file with this content; raise ConfigError if it is not TOML."""
+    try:
         # Some editors begin a file with a byte order mark.
-        text = path.read_bytes().decode().removeprefix("\ufeff")
+        text = content.decode().removeprefix("\ufeff")
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f"is not UTF-8 text (byte {error.object[error.start]:#04x} in line {line})"
         fault = file_fault(path, problem, "save it with the encoding UTF-8")
-    except OSError as error:
-        fault = unreadable_file_fault(path, error)
     except tomllib.TOMLDecodeError as error:
         fault = syntax_fault(path, text, str(error))
     except RecursionError:
@@ -94,8 +101,8 @@ def _faults(
     """
     findings = field_errors(error, data, model)
     for finding in findings:
-        key = dotted(*finding.path)
-        value = "" if finding.missing else shown(finding.input, key)
+        key = format_key_path(*finding.path)
+        value = "" if finding.missing else show_value(finding.input, key)
         yield Fault(
             file=file,
             key=key,
@@ -103,21 +110,21 @@ def _faults(
             problem=" or ".join(finding.problems),
             hint=finding.hint,
         )
-    broken = {finding.path for finding in findings}
+    broken_paths = {finding.path for finding in findings}
     try:
-        sound_part = model.model_validate(without_broken_entries(data, (), broken, model))
+        sound_part = model.model_validate(without_broken_entries(data, (), broken_paths, model))
     except ValidationError:
         return  # no sound part is left to check
     for rule in rules:
         if not any(
-            covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken
+            covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken_paths
         ):
             yield from (as_fault(conflict, file) for conflict in rule.check(sound_part))
 
 
 def as_fault(conflict: Conflict, file: str) -> Fault:
     """Return a conflict as a fault of a file."""
-    value = "" if conflict.value is None else shown(conflict.value, conflict.key)
+    value = "" if conflict.value is None else show_value(conflict.value, conflict.key)
     return Fault(
         file=file, key=conflict.key, found=value, problem=conflict.problem, hint=conflict.hint
     )

@@ -29,8 +29,18 @@ SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
 WEEKDAY_WORDS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTH_WORDS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 )
 NTH_WORDS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", crontab.LAST: "last"}
 
@@ -213,7 +223,7 @@ class Schedule:
         parts = [
             event,
             _cron_words(self.cron) if self.cron else "",
-            f"every {interval_in_words(self.every)}" if self.every else "",
+            f"every {_every_words(self.every)}" if self.every else "",
             f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
             "when the daemon starts" if self.on_start else "",
         ]
@@ -253,7 +263,6 @@ def _parse_hours(text: str) -> tuple[int, int]:
 
 
 # --- crontab in words
-# ------------------------------------------------------------------------------
 
 
 def _cron_words(cron: Crontab) -> str:
@@ -313,7 +322,7 @@ def _days_words(cron: Crontab) -> str | None:
     )
     dates = f"{_dates_words(cron.days)} of {months or 'the month'}"
     weekdays = _cron_weekdays_words(cron.weekdays)
-    if all(which == crontab.EVERY for _, which in cron.weekdays):
+    if all(nth == crontab.EVERY for _, nth in cron.weekdays):
         weekdays += f" in {months}" if months else ""
     else:
         weekdays += f" of {months or 'the month'}"
@@ -335,10 +344,10 @@ def _dates_words(days: frozenset[int]) -> str:
 
 
 def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:
-    if all(which == crontab.EVERY for _, which in weekdays):
+    if all(nth == crontab.EVERY for _, nth in weekdays):
         return _weekdays_words(frozenset(day for day, _ in weekdays))
-    words = ((NTH_WORDS.get(which, "every"), WEEKDAY_WORDS[day]) for day, which in sorted(weekdays))
-    return f"on the {_joined_by_and(f'{which} {day}' for which, day in words)}"
+    words = ((NTH_WORDS.get(nth, "every"), WEEKDAY_WORDS[day]) for day, nth in sorted(weekdays))
+    return f"on the {_joined_by_and(f'{nth} {day}' for nth, day in words)}"
 
 
 def _weekdays_words(days: frozenset[int]) -> str:
@@ -359,6 +368,11 @@ def _joined_by_and(items: Iterable[str]) -> str:
 def _ordinal(number: int) -> str:
     suffix = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
+
+
+def _every_words(interval: timedelta) -> str:
+    """Return an interval for use after `every`; "day" would be every day at midnight."""
+    return "24 hours" if interval == timedelta(days=1) else interval_in_words(interval)
 
 
 def _time_words(minute: int) -> str:

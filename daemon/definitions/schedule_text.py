@@ -2,31 +2,56 @@
 month`.
 
 An ambiguous text is not guessed at: it raises UnclearSchedule, which shows what can be written. A
-day without a time means 00:00, as with @daily.
+day without a time means 00:00, as with @daily; a time without a day means every day.
+
+What `Schedule.words` says of a schedule that was written in words can be read here, too, and means
+the same (tests/definitions/test_schedule_text.py).
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from daemon.definitions import cron
+from daemon.definitions.values import format_duration
+from daemon.system import patterns
 
-Trigger: TypeAlias = dict[str, str | bool | datetime]
+Trigger: TypeAlias = dict[str, str | bool | datetime | list[str]]
 
 EXAMPLES = (
-    *("daily at 7", "weekdays at 9am", "mondays and thursdays at 18:30", "every 2 hours"),
-    *("on the last day of the month", "on the first monday of the month at 10am", "30 8 * * 1-5"),
+    "daily at 7",
+    "every morning",
+    "weekdays at 9am",
+    "mondays and thursdays at 18:30",
+    "every 10 minutes",
+    "every 2 hours between 8:00 and 22:00",
+    "tomorrow at 9",
+    "on the first of each month",
+    "on the first monday of the month at 10am",
+    "when a file lands in inbox",
+    "30 8 * * 1-5",
 )
 
 DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
 )
 SHORT_DAYS = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
+# Which weekday or day of a month; 0 is the last one.
 NTH = {
     "first": 1,
     "1st": 1,
@@ -38,25 +63,32 @@ NTH = {
     "4th": 4,
     "last": 0,
 }
+# A number by its index.
 NUMBERS = (
     "zero",
-    *(
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ),
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
 )
 SHORT_UNITS = {"sec": "seconds", "min": "minutes", "hr": "hours"}
 UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
+# By part of the day: the hour at which a schedule without a time starts, and the hours that belong
+# to that part: `7 in the evening` is 19:00.
+PARTS_OF_DAY = {
+    "morning": (8, range(4, 12)),
+    "afternoon": (14, range(12, 18)),
+    "evening": (18, range(17, 24)),
+    "night": (22, (20, 21, 22, 23, 0, 1, 2, 3, 4)),
+}
 
 _CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?:am|pm)|\d{1,2}:\d\d)"
 _TIME = rf"(?:{_CLOCK}|\d{{1,2}})"
@@ -64,22 +96,28 @@ _AND = r"(?: ?, ?and |, ?| and )"
 _MONTH = r"of (?:(?:the|each|every) )?month"
 _OF_THE_MONTH = rf"(?: (?:day )?{_MONTH})?"
 _DATE = r"\d{1,2}(?:st|nd|rd|th)"
+_PART = "|".join(PARTS_OF_DAY)
+_FILE_LANDS = (
+    r"(?:when|whenever|as soon as) (?:(?:a|any|another|new) )*(?:files?|something) "
+    r"(?:lands?|arrives?|appears?|is (?:put|dropped)) in(?:to)? (?:the folder )?(.+)"
+)
 
 
 class UnclearSchedule(ValueError):
     """A text is not understood as a schedule, or is ambiguous."""
 
-    def __init__(self, text: str, why: str = "") -> None:
-        reason = f": {why}" if why else ""
+    def __init__(self, text: str, cause: str = "") -> None:
+        reason = f": {cause}" if cause else ""
         super().__init__(
             f"{text!r} is not understood{reason}; write it like {', '.join(map(repr, EXAMPLES))}"
         )
 
 
-def parse_schedule_text(text: str, zone: ZoneInfo) -> Trigger:
+def parse_schedule_text(text: str, zone: ZoneInfo, *, now: datetime) -> Trigger:
     """Return the keys of a [trigger] for a schedule in words. Raises UnclearSchedule.
 
-    `zone` is for a date with a time, which has no zone of its own.
+    `zone` is for a date with a time, which has no zone of its own; `now` is what today and tomorrow
+    are counted from.
     """
     if re.fullmatch(r"@[a-z]+|[\d*].*", text.strip()) and len(text.split()) in (1, 5):
         try:
@@ -90,10 +128,16 @@ def parse_schedule_text(text: str, zone: ZoneInfo) -> Trigger:
     words = _normalize(text)
     if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
-    for parse in (_parse_interval, _parse_once, _parse_days_and_times):
-        if trigger := parse(words, text, zone):
-            return trigger
-    raise UnclearSchedule(text)
+    trigger = (
+        _parse_file_arrival(text)
+        or _parse_interval(words, text)
+        or _parse_once(words, text, zone)
+        or _parse_today_or_tomorrow(words, text, now.astimezone(zone))
+        or _parse_days_and_times(words, text)
+    )
+    if trigger is None:
+        raise UnclearSchedule(text)
+    return trigger
 
 
 def _normalize(text: str) -> str:
@@ -103,15 +147,33 @@ def _normalize(text: str) -> str:
     return re.sub(r"(\d) (am|pm)\b", r"\1\2", words)
 
 
+# --- when files land
+
+
+def _parse_file_arrival(text: str) -> Trigger | None:
+    """Read `when a file lands in inbox`: any file in that folder, or one that fits a glob."""
+    match = re.fullmatch(_FILE_LANDS, " ".join(text.split()).rstrip(".! "), re.IGNORECASE)
+    if match is None:
+        return None
+    path = match[1].strip("\"'")
+    if not set(path.rpartition("/")[2]) & set("*?["):
+        path = f"{path.rstrip('/')}/*"
+    try:
+        patterns.parse(path)
+    except patterns.PatternError as error:
+        raise UnclearSchedule(text, f"{match[1]} {error.problem}: {error.hint}") from None
+    return {"watch": [path]}
+
+
 # --- every so often
-# --------------------------------------------------------------------------------
 
 
-def _parse_interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
+def _parse_interval(words: str, text: str) -> Trigger | None:
     words = re.sub(r"^hourly\b", "every hour", words)
     words = re.sub(r"^every half (?:an )?hour\b", "every 30 minutes", words)
     match = re.fullmatch(
-        rf"(?:every|each) (?:(\d+|{'|'.join(NUMBERS)}) )?(second|minute|hour|day)s?((?: .*)?)",
+        rf"(?:every|each) (?:(\d+|{'|'.join(NUMBERS)}) )?({'|'.join(UNITS)})s?"
+        rf"((?: (?:and )?\d+ (?:{'|'.join(UNITS)})s?)*)((?: .*)?)",
         words,
     )
     if match is None or (match[2] == "day" and match[1] is None):
@@ -120,16 +182,23 @@ def _parse_interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
     if count < 1:
         raise UnclearSchedule(text, "every 0 is no distance")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
-    remainder = match[3].strip()
+    if match[3]:
+        interval = timedelta(**{f"{match[2]}s": count})
+        for number, unit in re.findall(rf"(\d+) ({'|'.join(UNITS)})", match[3]):
+            interval += timedelta(**{f"{unit}s": int(number)})
+        trigger = {"every": format_duration(interval)}
+    remainder = match[4].strip()
     if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", remainder):
         if count != 1 or match[2] != "hour" or int(minute[1]) > 59:
             raise UnclearSchedule(text, "only every hour has a minute, which is 0-59")
         return {"cron": f"{int(minute[1])} * * * *"}
     hours = re.search(
-        rf"\b(?:between ({_TIME}) and|from ({_TIME}) (?:to|until)) ({_TIME})\b", remainder
+        rf"\b(?:between ({_TIME}) and |from ({_TIME}) (?:to|until) |within ({_TIME})-)({_TIME})\b",
+        remainder,
     )
     if hours:
-        begin, end = _parse_clock(hours[1] or hours[2], text), _parse_clock(hours[3], text)
+        begin = _parse_clock(hours[1] or hours[2] or hours[3], text)
+        end = _parse_clock(hours[4], text)
         trigger["active_hours"] = f"{begin[0]:02}:{begin[1]:02}-{end[0]:02}:{end[1]:02}"
         remainder = (
             f"{remainder[: hours.start()].strip()} {remainder[hours.end() :].strip()}".strip()
@@ -143,17 +212,17 @@ def _parse_interval(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
 
 
 # --- on days, at times
-# -----------------------------------------------------------------------------
 
 
-def _parse_days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | None:
+def _parse_days_and_times(words: str, text: str) -> Trigger | None:
     times_after_at, clear_times = rf"{_TIME}(?:{_AND}{_TIME})*", rf"{_CLOCK}(?:{_AND}{_CLOCK})*"
+    words, part = _take_part_of_day(words)
     match = re.search(rf"\bat ({times_after_at})(?![\w:])", words) or re.search(
         rf"(?<![\w:])({clear_times})(?![\w:])", words
     )
-    times = [(0, 0)]
+    times = [(PARTS_OF_DAY[part][0] if part else 0, 0)]
     if match:
-        times = [_parse_clock(word, text) for word in re.findall(_TIME, match[1])]
+        times = [_parse_clock(word, text, part) for word in re.findall(_TIME, match[1])]
         words = f"{words[: match.start()].strip(' ,')} {words[match.end() :].strip(' ,')}".strip()
     days = _parse_days(words, text, has_time=bool(match))
     if days is None:
@@ -165,13 +234,25 @@ def _parse_days_and_times(words: str, text: str, _zone: ZoneInfo) -> Trigger | N
     return {"cron": f"{minutes.pop()} {hours} {days}"}
 
 
+def _take_part_of_day(words: str) -> tuple[str, str]:
+    """Return the words without a part of the day, and that part; "" if there is none.
+
+    `every morning` and `mornings` mean every day; `monday mornings` mean mondays.
+    """
+    match = re.search(rf" ?\b(?:in the )?({_PART})(s?)\b", words)
+    if match is None:
+        return words, ""
+    remainder = f"{words[: match.start()]}{words[match.end() :]}".strip()
+    if match[2] and not remainder:
+        remainder = "daily"
+    return re.sub(r"^(?:every|each)(?= at |$)", "daily", remainder), match[1]
+
+
 def _parse_days(words: str, text: str, *, has_time: bool) -> str | None:
     """Return the last three fields of a crontab line; None if the words are no days."""
-    if not words and has_time:
-        raise UnclearSchedule(text, "on which days?")
     if words in ("weekly", "monthly", "yearly", "every week", "every month", "every year"):
         raise UnclearSchedule(text, "on which day?")
-    if words in ("daily", "every day", "each day", "everyday"):
+    if words in ("daily", "every day", "each day", "everyday") or (not words and has_time):
         return "* * *"
     if match := re.fullmatch(
         r"(?:(weekly|monthly|yearly|annually)|(?:every|each) (week|month|year)) on (.+)", words
@@ -187,6 +268,8 @@ def _parse_days(words: str, text: str, *, has_time: bool) -> str | None:
         return "LW * *"
     if re.fullmatch(rf"first day {_MONTH}", words):
         return "1 * *"
+    if match := re.fullmatch(rf"({'|'.join(NTH)}) {_MONTH}", words):
+        return f"{NTH[match[1]] or 'L'} * *"
     nth, _, remainder = words.partition(" ")
     day = _parse_weekday(re.sub(_OF_THE_MONTH + "$", "", remainder))
     if nth in NTH and day is not None and "of" in remainder:
@@ -257,7 +340,8 @@ def _parse_weekday(word: str) -> int | None:
     return next((number for number, day in enumerate(DAYS) if word in (day, day[:3])), None)
 
 
-def _parse_clock(word: str, text: str) -> tuple[int, int]:
+def _parse_clock(word: str, text: str, part_of_day: str = "") -> tuple[int, int]:
+    """Return hour and minute. In the evening `7` is 19:00, and `7am` is refused."""
     if word in ("noon", "midnight"):
         return (12 if word == "noon" else 0), 0
     suffix = word[-2:] if word[-2:] in ("am", "pm") else ""
@@ -269,11 +353,14 @@ def _parse_clock(word: str, text: str) -> tuple[int, int]:
         number = number % 12 + (12 if suffix == "pm" else 0)
     if number > 23 or minutes > 59:
         raise UnclearSchedule(text, f"{word!r} is no time of the day")
+    if part_of_day and number not in (hours := PARTS_OF_DAY[part_of_day][1]):
+        if suffix or word.startswith("0") or number + 12 not in hours:
+            raise UnclearSchedule(text, f"{word!r} is no time of the {part_of_day}")
+        number += 12
     return number, minutes
 
 
 # --- once
-# ------------------------------------------------------------------------------------------
 
 
 def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
@@ -286,3 +373,21 @@ def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
     except ValueError:
         raise UnclearSchedule(text, f"{match[1]} is no date") from None
     return {"at": day.replace(hour=hour, minute=minute, tzinfo=zone)}
+
+
+def _parse_today_or_tomorrow(words: str, text: str, now: datetime) -> Trigger | None:
+    """Read `tomorrow at 9` and `today at 17:30`; `now` is in the zone that is meant."""
+    words, part = _take_part_of_day(words)
+    words = re.sub(rf"^(?:once )?(?:at )?({_TIME}) (today|tomorrow)$", r"\2 at \1", words)
+    match = re.fullmatch(rf"(?:once )?(today|tomorrow)(?: at ({_TIME})| ({_CLOCK}))?", words)
+    if match is None:
+        return None
+    word = match[2] or match[3]
+    if word is None and not part:
+        raise UnclearSchedule(text, "at what time?")
+    hour, minute = _parse_clock(word, text, part) if word else (PARTS_OF_DAY[part][0], 0)
+    day = now + timedelta(days=int(match[1] == "tomorrow"))
+    start = day.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    if start <= now:
+        raise UnclearSchedule(text, f"it is {now:%H:%M} already")
+    return {"at": start}

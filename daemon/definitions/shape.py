@@ -44,7 +44,7 @@ def _is_index(part: int | str, node: list[Any]) -> bool:
     return isinstance(part, int) and part < len(node)
 
 
-def dotted(*path: int | str) -> str:
+def format_key_path(*path: int | str) -> str:
     """Return a path in a file as a person writes it: `gather[1].args`."""
     text = ""
     for part in path:
@@ -58,7 +58,7 @@ def dotted(*path: int | str) -> str:
 
 
 def without_broken_entries(
-    node: Any, path: Loc, broken: Collection[Loc], model: type[BaseModel]
+    node: Any, path: Loc, broken_paths: Collection[Loc], model: type[BaseModel]
 ) -> Any:
     """Return a copy of the data without its broken entries; required ones are replaced by a
     placeholder.
@@ -67,7 +67,7 @@ def without_broken_entries(
     """
     if isinstance(node, list):
         return [
-            without_broken_entries(item, (*path, index), broken, model)
+            without_broken_entries(item, (*path, index), broken_paths, model)
             for index, item in enumerate(node)
         ]
     if not isinstance(node, dict):
@@ -76,16 +76,16 @@ def without_broken_entries(
     for key, value in node.items():
         entry = (*path, key)
         items = [(*entry, index) for index in range(len(value))] if isinstance(value, list) else []
-        if entry not in broken and not any(item in broken for item in items):
-            copy[key] = without_broken_entries(value, entry, broken, model)
+        if entry not in broken_paths and not any(item in broken_paths for item in items):
+            copy[key] = without_broken_entries(value, entry, broken_paths, model)
     for table in models_at(model, path):
         for key, model_field in table.model_fields.items():
             if key not in copy and model_field.is_required():
-                copy[key] = _stand_in(model_field.annotation)
+                copy[key] = _placeholder(model_field.annotation)
     return copy
 
 
-def _stand_in(annotation: Any) -> Any:
+def _placeholder(annotation: Any) -> Any:
     kind = next(union_members(annotation))
     return get_args(kind)[0] if get_origin(kind) is Literal else "x"
 
@@ -94,10 +94,10 @@ def keys_of(path: Loc) -> tuple[str, ...]:
     return tuple(part for part in path if isinstance(part, str))
 
 
-def covers(broken: Sequence[str], read: Sequence[str]) -> bool:
+def covers(broken_path: Sequence[str], read_path: Sequence[str]) -> bool:
     """Tell whether the broken entry is the one that a check reads, or contains it."""
-    return len(broken) <= len(read) and all(
-        b in (a, "*") for a, b in zip(broken, read, strict=False)
+    return len(broken_path) <= len(read_path) and all(
+        b in (a, "*") for a, b in zip(broken_path, read_path, strict=False)
     )
 
 

@@ -1,5 +1,5 @@
-"""Skills: read from their folder, each by itself, so that one with faults does not affect
-others.
+"""Skills: each is a folder with instructions (SKILL.md) for a kind of task, and is read by itself,
+so that a skill with faults does not affect the others.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SkillCatalog:
     skills: Mapping[str, Skill] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
 
-    def catalogue(self, names: Iterable[str] | None = None) -> list[tuple[str, str]]:
-        """Return names and descriptions of all skills, or of the named ones that exist."""
+    def list_skills(self, names: Iterable[str] | None = None) -> list[tuple[str, str]]:
+        """Return (name, description) of all skills, or of those in `names` that exist."""
         return [
             (name, self.skills[name].description)
             for name in (names or self.skills)
@@ -133,12 +133,14 @@ def _read(folder: Path) -> Skill:
             "is too long for a guide",
             "move details into files beside it",
         )
-    front = _FRONT_MATTER.match(text)
-    if front is None:
+    front_matter = _FRONT_MATTER.match(text)
+    if front_matter is None:
         raise _fault(
             path, "", "", "has no front matter", "begin it with ---, name: …, description: …, ---"
         )
-    return _build_skill(path, _parse_front_matter(path, front[1]), text[front.end() :].strip())
+    return _build_skill(
+        path, _parse_front_matter(path, front_matter[1]), text[front_matter.end() :].strip()
+    )
 
 
 def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.definitions.shape import Loc, dotted, list_tables, models_at, path_of
+from daemon.definitions.shape import Loc, format_key_path, list_tables, models_at, path_of
 from daemon.definitions.words import may_be_secret, nearest
 from daemon.models import Json
 
@@ -19,7 +19,7 @@ _NUMBER = "expected a number, like 10"
 _TABLE = "expected a table of keys and values"
 _LIST = 'expected a list, like ["a", "b"]'
 # The problem by pydantic's error type; braces are filled from the context of the error.
-_KIND = {
+_PROBLEMS = {
     "missing": "is missing",
     "extra_forbidden": "unknown key",
     "string_type": _TEXT,
@@ -50,9 +50,9 @@ _KIND = {
     "union_tag_invalid": "expected {choices}",
     "union_tag_not_found": "is missing",
 }
-# A wrong type in one branch of a union is not reported where another branch found a fault deeper
-# inside: that branch is the one that was meant.
-_SHALLOW = {
+# An error of these types in one branch of a union is left out if another branch found errors deeper
+# inside the value: that branch is the one that was meant.
+_TYPE_ERRORS = {
     *(
         "string_type",
         "bool_type",
@@ -98,7 +98,7 @@ def field_errors(error: ValidationError, data: Json, model: type[BaseModel]) -> 
         finding = findings.setdefault(path, FieldError(path, value, missing=missing))
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
         finding.add(_sentence(kind, context, item["msg"]), hint)
-        finding.shallow = finding.shallow and kind in _SHALLOW
+        finding.shallow = finding.shallow and kind in _TYPE_ERRORS
     parents = {path[:end] for path in findings for end in range(len(path))}
     return [
         finding for path, finding in findings.items() if not (finding.shallow and path in parents)
@@ -110,11 +110,11 @@ def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
         return str(cause)
     if kind == "too_short" and context["min_length"] == 1:
         kind = "string_too_short"
-    if kind not in _KIND:
+    if kind not in _PROBLEMS:
         message = message.removeprefix("Input ")
         return message[:1].lower() + message[1:]
     *choices, last_choice = (f'"{choice}"' for choice in _choices(context) or ["…"])
-    return _KIND[kind].format(
+    return _PROBLEMS[kind].format(
         **context, choices=f"{', '.join(choices)} or {last_choice}" if choices else last_choice
     )
 
@@ -137,14 +137,14 @@ def _hint(
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
         case "tuple_type" | "list_type" if isinstance(value, str):
-            if may_be_secret(value, dotted(*path)):
+            if may_be_secret(value, format_key_path(*path)):
                 return ""
-            quoted = json.dumps(value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
-            escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in quoted)
+            escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in text)
             return f"write [{escaped}]"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
-            return f"write [[{dotted(*path)}]] with two brackets"
+            return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""
 
 

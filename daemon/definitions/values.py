@@ -26,7 +26,7 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
-class Wrong(ValueError):
+class InvalidValue(ValueError):
     """A value of the right type is refused; raised by validators."""
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
@@ -40,23 +40,25 @@ _MAX_DURATION = timedelta(days=366 * 10)
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Read a duration such as "90s", "10m", "2h", "1d" or "1h30m"; raise Wrong for other values."""
+    """Return the duration that a text such as "90s", "10m", "2h", "1d" or "1h30m" means; raise
+    InvalidValue for other values.
+    """
     if isinstance(value, timedelta):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise Wrong(
+        raise InvalidValue(
             'expected a duration in quotes, like "10m"',
             hint=f'write "{value}s" for {value} seconds',
         )
     if not isinstance(value, str):
-        raise Wrong('expected a duration in quotes, like "10m"')
+        raise InvalidValue('expected a duration in quotes, like "10m"')
     match = _DURATION.fullmatch(value.replace(" ", ""))
     if not match or not any(match.groups()):
-        raise Wrong('expected a duration, like "90s", "10m", "2h", "1d" or "1h30m"')
+        raise InvalidValue('expected a duration, like "90s", "10m", "2h", "1d" or "1h30m"')
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = days * 86400 + hours * 3600 + minutes * 60 + seconds
     if total > _MAX_DURATION.total_seconds():
-        raise Wrong("is longer than ten years")
+        raise InvalidValue("is longer than ten years")
     return timedelta(seconds=total)
 
 
@@ -84,7 +86,7 @@ def bounded_below(text: str) -> AfterValidator:
 
     def check(value: timedelta) -> timedelta:
         if value < bound:
-            raise Wrong(f'must be at least "{text}"')
+            raise InvalidValue(f'must be at least "{text}"')
         return value
 
     return AfterValidator(check)
@@ -104,7 +106,7 @@ def _as_json(value: Any) -> Any:
         case datetime() | date() | time():
             return value.isoformat()
         case float() if not math.isfinite(value):
-            raise Wrong("nan and inf cannot be passed on")
+            raise InvalidValue("nan and inf cannot be passed on")
         case _:
             return value
 

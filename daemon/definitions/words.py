@@ -55,7 +55,7 @@ def may_be_secret(value: Any, key: str) -> bool:
     )
 
 
-def shown(value: Any, key: str = "") -> str:
+def show_value(value: Any, key: str = "") -> str:
     """Return a value as text for a fault, shortened; what may be a secret is left out."""
     if may_be_secret(value, key):
         return "a text that is not shown here"

@@ -57,7 +57,7 @@ def digest_line(totals: DigestTotals) -> str:
     counts = [
         _count(sum(routine.runs for routine in routines), "check"),
         f"{sum(routine.quiet for routine in routines)} quiet",
-        _count(sum(routine.alerts for routine in routines), "alert"),
+        _count(sum(routine.failures for routine in routines), "alert"),
         f"{sum(routine.missed for routine in routines)} missed",
     ]
     if totals.undelivered:
@@ -88,7 +88,7 @@ def digest_body(totals: DigestTotals, start: datetime, end: datetime) -> str:
 def _routine_line(routine: RoutineDigest) -> str:
     counts = [
         _count(number, noun)
-        for number, noun in ((routine.runs, "run"), (routine.alerts, "alert"))
+        for number, noun in ((routine.runs, "run"), (routine.failures, "alert"))
         if number
     ]
     counts += [

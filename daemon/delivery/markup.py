@@ -1,5 +1,5 @@
-"""Convert the Markdown of a report for its target: to plain text, to HTML for mail, and into pieces
-of a limited size.
+"""Convert the Markdown of a report for its target: to plain text, to HTML for mail and for the web
+page, and into parts of a limited size.
 
 markdown-it-py parses it by the rules of CommonMark. Not here: links that must not be followed,
 which sanitize.py breaks.
@@ -8,18 +8,32 @@ which sanitize.py breaks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
     from markdown_it.tree import SyntaxTreeNode
 
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)$")
 _UNDERLINE = 78  # characters at most under a heading
+_MAX_SENTENCE = 1_000  # characters: looking for its end takes the square of that
+# Ends a sentence: a mark before a space and no small letter, or a mark of Chinese and Japanese. Not
+# the point after a single letter or digit: `z. B.`, `1. May`.
+_SENTENCE_END = re.compile(
+    r"(?<!\b\w)[.!?…]+[\"'”’»)\]]*(?=\s+(?!\s)[^a-zà-öø-ÿ])|[。！？]+[”’」』）]*"
+)
 _MAIL_LINKS = ("http://", "https://", "mailto:")
+
+
+def fence(text: str) -> str:
+    """Return a text as a block of code, which Markdown shows as it is."""
+    mark = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return f"{mark}\n{text}\n{mark}"
 
 
 def render_text(markdown: str) -> str:
@@ -34,11 +48,70 @@ def render_text(markdown: str) -> str:
         return markdown
 
 
-def render_html(markdown: str) -> str:
+def render_html(markdown: str, styles: Mapping[str, str] | None = None) -> str:
     """Return Markdown as HTML for mail, which loads and runs nothing; links that lead elsewhere
     than to the web or a mailbox lose their address.
+
+    `styles` has the CSS of elements by their tag, as many mail programs ignore style sheets.
     """
     parser = _parser(for_mail=True)
+    tokens = _parse_safely(parser, markdown)
+    for token in tokens:
+        if token.nesting >= 0 and (style := (styles or {}).get(token.tag)):
+            token.attrSet("style", f"{style}; {token.attrGet('style') or ''}".rstrip("; "))
+    return str(parser.renderer.render(tokens, parser.options, {}))
+
+
+def render_section(markdown: str, top_level: int) -> str:
+    """Return Markdown as HTML for a section of a web page, as safe as that for mail.
+
+    Its headings begin at `top_level` (2 is `h2`) and skip no level. A wide table is in a `div` of
+    the class `wide`; alignment is a class too, as the page allows no style attributes.
+    """
+    from markdown_it.token import Token
+
+    parser = _parser(for_mail=True)
+    tokens = _parse_safely(parser, markdown)
+    page_tokens: list[Token] = []
+    open_levels: list[str] = []  # the headings whose sections the present one is in
+    for number, token in enumerate(tokens):
+        match token.type:
+            case "heading_open" if not tokens[number + 1].content:
+                token.tag = tokens[number + 2].tag = "p"
+            case "heading_open":
+                while open_levels and open_levels[-1] >= token.tag:
+                    open_levels.pop()
+                open_levels.append(token.tag)
+                tag = f"h{min(top_level + len(open_levels) - 1, 6)}"
+                token.tag = tokens[number + 2].tag = tag
+            case "table_open":
+                page_tokens.append(Token("html_block", "", 0, content='<div class="wide">'))
+            case "th_open" | "td_open":
+                if not tokens[number + 1].content:  # a heading without words names nothing
+                    token.tag = tokens[number + 2].tag = "td"
+                if style := token.attrs.pop("style", None):
+                    token.attrs["class"] = str(style).removeprefix("text-align:")
+            case "inline":
+                _set_link_relations(token.children or [])
+        page_tokens.append(token)
+        if token.type == "table_close":
+            page_tokens.append(Token("html_block", "", 0, content="</div>\n"))
+    return str(parser.renderer.render(page_tokens, parser.options, {}))
+
+
+def _set_link_relations(tokens: Sequence[Token]) -> None:
+    """Let links tell nobody where they were followed; those without a text lead nowhere."""
+    for token, following_token in pairwise(tokens):
+        if token.type == "link_open" and following_token.type == "link_close":
+            token.attrs.clear()
+        elif token.type == "link_open" and token.attrs:
+            token.attrs["rel"] = "noopener noreferrer nofollow"
+
+
+def _parse_safely(parser: MarkdownIt, markdown: str) -> list[Token]:
+    """Return the tokens of Markdown; links that lead elsewhere than to the web or a mailbox have
+    lost their address.
+    """
     tokens = parser.parse(markdown)
     for token in tokens:
         for child in token.children or ():
@@ -46,7 +119,52 @@ def render_html(markdown: str) -> str:
                 _MAIL_LINKS
             ):
                 child.attrs.clear()
-    return str(parser.renderer.render(tokens, parser.options, {}))
+    return tokens
+
+
+def find_headline(markdown: str) -> str:
+    """Return the headline of a report as one line of plain text: the heading that it begins with,
+    or else the first sentence of its first paragraph; empty if it begins with neither.
+
+    A heading with others of its level is one of a section, so the paragraph behind it counts. A
+    paragraph in italics is a note about the report.
+    """
+    from markdown_it.tree import SyntaxTreeNode
+
+    try:
+        blocks = SyntaxTreeNode(_parser(for_mail=True).parse(markdown)).children
+    except RecursionError:  # hundreds of nested emphases: not written for a reader
+        return ""
+    if blocks and blocks[0].type == "heading":
+        if sum(block.type == "heading" and block.tag == blocks[0].tag for block in blocks) == 1:
+            return _line(blocks[0])
+        blocks = blocks[1:]
+    if not blocks or blocks[0].type != "paragraph":
+        return ""
+    [paragraph] = blocks[0].children
+    if [child.type for child in paragraph.children if child.content or child.children] == ["em"]:
+        return ""
+    return first_sentence(_line(paragraph))
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of one line of text, without its full stop or colon; at most
+    _MAX_SENTENCE characters.
+    """
+    text = text[:_MAX_SENTENCE]
+    end = _SENTENCE_END.search(text)
+    sentence = text[: end.end()] if end else text
+    return re.sub(r"(?<![.…])[.。:：]$", "", sentence.strip())
+
+
+def _line(node: SyntaxTreeNode) -> str:
+    """Return the text inside a heading or a paragraph as one line, without addresses of links."""
+    texts = [
+        " " if part.type in ("softbreak", "hardbreak") else part.content
+        for part in node.walk()
+        if part.type in ("text", "code_inline", "softbreak", "hardbreak")
+    ]
+    return " ".join("".join(texts).split())
 
 
 @cache
@@ -157,59 +275,55 @@ def _inline_text(node: SyntaxTreeNode) -> str:
     return "".join(texts).strip()
 
 
-def split_text(text: str, limit: int, size: Callable[[str], int] = len) -> list[str]:
-    """Return the text in pieces that `size` measures as at most `limit`, cut where a reader would
-    cut it.
-
-    Between paragraphs if that fills half a piece, else between lines, else between words, else
-    anywhere. A code block that is cut is closed, and opened again in the next piece. `size` must
-    measure a text as at least half of its characters.
-    """
-    pieces, remainder = _split_first(text, limit, size, None)
-    return [*pieces, remainder] if remainder or not pieces else pieces
-
-
 def take_opening(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return the first piece of a text, as split_text cuts it."""
-    pieces, remainder = _split_first(text, limit, size, 1)
-    return pieces[0] if pieces else remainder
+    """Return the first part of a text, as `split_first_parts` cuts it."""
+    parts, remainder = split_first_parts(text, limit, size=size, max_parts=1)
+    return parts[0] if parts else remainder
 
 
 # A chat that gets more messages than this at a time is no longer readable.
 MAX_PARTS = 10
+# Characters of a report in the message itself, if the whole report is attached.
+OPENING_CHARACTERS = 2_000
 
 
 def split_up_to_max_parts(
     text: str, limit: int, *, size: Callable[[str], int] = len, run: str = ""
 ) -> list[str]:
-    """Return the pieces of a text, or the first nine of very many and a note on the remainder."""
-    pieces, remainder = _split_first(text, limit, size, MAX_PARTS)
-    if not remainder or (len(pieces) < MAX_PARTS and size(remainder) <= limit):
-        return [*pieces, remainder] if remainder or not pieces else pieces
-    left_out = len(remainder) + sum(map(len, pieces[MAX_PARTS - 1 :]))
+    """Return the parts of a text, or the first nine of very many and a note on the remainder."""
+    parts, remainder = split_first_parts(text, limit, size=size, max_parts=MAX_PARTS)
+    if not remainder or (len(parts) < MAX_PARTS and size(remainder) <= limit):
+        return [*parts, remainder] if remainder or not parts else parts
+    left_out = len(remainder) + sum(map(len, parts[MAX_PARTS - 1 :]))
     note = f"(Another {left_out} characters do not fit here."
     note += f" `agentctl inspect {run}` shows them.)" if run else ")"
-    return [*pieces[: MAX_PARTS - 1], note]
+    return [*parts[: MAX_PARTS - 1], note]
 
 
-def _split_first(
-    text: str, limit: int, size: Callable[[str], int], max_pieces: int | None
+def split_first_parts(
+    text: str, limit: int, *, max_parts: int, size: Callable[[str], int] = len
 ) -> tuple[list[str], str]:
-    """Return up to `max_pieces` pieces of a text that is too long, and the remainder."""
-    pieces: list[str] = []
+    """Return up to `max_parts` parts of a text, each with a size of at most `limit`, and the
+    remainder, which needs no cut unless there are already so many parts.
+
+    The text is cut where a reader would cut it: between paragraphs if that fills half a part, else
+    between lines, else between words, else anywhere. A code block that is cut is closed, and opened
+    again in the next part. `size` must measure a text as at least half of its characters.
+    """
+    parts: list[str] = []
     remainder = text.strip("\n")
     while (
         remainder
-        and (len(remainder) > _longest_piece(limit) or size(remainder) > limit)
-        and (max_pieces is None or len(pieces) < max_pieces)
+        and (len(remainder) > _longest_part(limit) or size(remainder) > limit)
+        and len(parts) < max_parts
     ):
-        piece, remainder = _cut_piece(remainder, limit, size)
-        pieces.append(piece)
-    return pieces, remainder
+        part, remainder = _cut_part(remainder, limit, size)
+        parts.append(part)
+    return parts, remainder
 
 
-def _longest_piece(limit: int) -> int:
-    """Return a number of characters that no piece exceeds, so that longer texts need no measuring:
+def _longest_part(limit: int) -> int:
+    """Return a number of characters that no part exceeds, so that longer texts need no measuring:
     `size` counts at least half of them, and closing a code block adds some.
     """
     return 2 * limit + 100
@@ -218,8 +332,8 @@ def _longest_piece(limit: int) -> int:
 _SEPARATORS = ("\n\n", "\n", " ")
 
 
-def _cut_piece(text: str, limit: int, size: Callable[[str], int]) -> tuple[str, str]:
-    """Return the first piece and the remainder, which is always shorter than `text`."""
+def _cut_part(text: str, limit: int, size: Callable[[str], int]) -> tuple[str, str]:
+    """Return the first part and the remainder, which is always shorter than `text`."""
     longest = _fitting_length(text, limit, size)
     end = longest
     for separator in _SEPARATORS:
@@ -227,38 +341,50 @@ def _cut_piece(text: str, limit: int, size: Callable[[str], int]) -> tuple[str, 
         if position > 0:
             end = position
             break
-    piece, fence = _close_code(text[:end])
+    part, fence = _close_code(text[:end])
     is_inside_code = bool(fence) and end == longest
     remainder = text[end:] if is_inside_code else text[end:].lstrip("\n ")
-    if fence and len(fence) + 1 + len(remainder) < len(text) and size(piece) <= limit:
-        return piece, f"{fence}\n{remainder.lstrip(chr(10))}"
-    if piece_as_is := text[:end].rstrip("\n"):
-        return piece_as_is, remainder
+    if fence and len(fence) + 1 + len(remainder) < len(text) and size(part) <= limit:
+        return part, f"{fence}\n{remainder.lstrip(chr(10))}"
+    if part_as_is := text[:end].rstrip("\n"):
+        return part_as_is, remainder
     return text[:longest], text[longest:]
 
 
 def _fitting_length(text: str, limit: int, size: Callable[[str], int]) -> int:
-    """Return how many characters fit with their code blocks closed; at least 1."""
-    low, high = 1, min(len(text), _longest_piece(limit))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if size(_close_code(text[:middle])[0]) <= limit:
-            low = middle
+    """Return a number of characters that fits with its code blocks closed: at least 1, and at most
+    a 25th smaller than the largest that fits.
+
+    `size` renders the text, which takes milliseconds a page, so few lengths are measured: the limit
+    itself, then those just below and just above the length that is expected by it, as a report is
+    rendered nearly in proportion to its length. Where that is not enough, the rest is halved.
+    """
+    low, high = 1, min(len(text), _longest_part(limit))
+    guesses = [limit]
+    while low < high - high // 25:
+        guesses = [guess for guess in guesses if low < guess <= high]
+        length = guesses.pop(0) if guesses else (low + high + 1) // 2
+        measured = size(_close_code(text[:length])[0])
+        if measured <= limit:
+            low = length
         else:
-            high = middle - 1
+            high = length - 1
+        if length == limit:
+            estimate = limit * length / max(measured, 1)
+            guesses = [int(0.98 * estimate), int(1.02 * estimate)]
     return low
 
 
 def _close_code(text: str) -> tuple[str, str]:
-    """Return a piece with its last code block closed, and the fence that closes it; the fence is
+    """Return a part with its last code block closed, and the fence that closes it; the fence is
     empty if no block is open.
     """
-    piece = text.rstrip("\n")
+    part = text.rstrip("\n")
     fence = ""
-    for line in piece.splitlines():
+    for line in part.splitlines():
         if match := _FENCE.match(line):
             if not fence:
                 fence = match["mark"]
             elif not match["info"].strip() and match["mark"].startswith(fence):
                 fence = ""
-    return (f"{piece}\n{fence}" if fence else piece), fence
+    return (f"{part}\n{fence}" if fence else part), fence

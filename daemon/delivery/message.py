@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypedDict, cast
 from zoneinfo import ZoneInfo
 
+from daemon.delivery.markup import fence, first_sentence
 from daemon.delivery.sanitize import neutralize, strip_controls
-from daemon.models import Delivery, Json, Status, Taint
+from daemon.models import Delivery, Status, Taint
 
 # A shorter time between a slot and the start of its run is normal and not mentioned.
 _SHORTEST_DELAY = timedelta(minutes=2)
@@ -39,6 +41,36 @@ _WARNING = (
 )
 
 
+_EMPTY = "(The report is empty.)"
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keys of `Delivery.options` from which a message is composed. Times are in ISO format."""
+
+    trigger: str
+    """What started the run."""
+    started: str
+    ended: str
+    detail: str
+    """Why the run did not succeed."""
+    notice: str
+    """The kind of a message that is no run's report; then `title` and `text` are the message."""
+    title: str
+    text: str
+    cleaned: bool
+    """The author of a notice has neutralized what it quotes."""
+    incident: int
+    """The number of the incident that a failed run belongs to."""
+    times: int
+    """How often the incident has happened."""
+    since: str
+    """When the incident began; a notice has it in place of `{since}`."""
+    verbatim: bool
+    """The report is the output of programs, to be shown as it is, and no Markdown."""
+    instead_of: str
+    """The target for which this target stands in, as it takes nothing."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
     """A report or notice as its reader gets it; texts are Markdown."""
@@ -49,6 +81,20 @@ class Message:
     notice.
     """
     body: str
+    text: str = ""
+    """The body as it was written, with the heading that became the title."""
+    subject: str = ""
+    """What the message is about: the routine, how its run ended if it did not succeed; the title of
+    a notice.
+    """
+    headline: str = ""
+    """What a run has to say, in a line: the heading that became the title; of a failure its reason,
+    or when it was due. Empty for a report without such a heading, and for a notice.
+    """
+    date: str = ""
+    """When the run was due; empty for a notice."""
+    verbatim: bool = False
+    """Body and text are the output of programs and no Markdown."""
 
     @property
     def markdown(self) -> str:
@@ -62,7 +108,7 @@ def compose(delivery: Delivery) -> Message:
     A successful run's report is taken as it is. For any other run the message says what happened
     and quotes what the run had reported by then.
     """
-    report, options = delivery.report, delivery.options
+    report, options = delivery.report, cast("MessageOptions", delivery.options)
     if options.get("notice"):
         return _compose_notice(report.scheduled_zone, options)
     slot = report.slot.astimezone(ZoneInfo(report.scheduled_zone))
@@ -71,18 +117,40 @@ def compose(delivery: Delivery) -> Message:
     sanitize = neutralize if report.taint else strip_controls
     text, detail = sanitize(report.text).strip(), sanitize(str(options.get("detail") or ""))
     heading, body = _split_heading(text)
+    verbatim = bool(options.get("verbatim"))
+    if verbatim:
+        # the columns of a table begin with spaces
+        heading, body = "", sanitize(report.text).rstrip().lstrip("\n")
+        text = body
+        if text and (report.status is not Status.SUCCEEDED or report.taint is Taint.HIGH):
+            text, verbatim = fence(text), False  # quoted in a message of our own words
+            body = text
     if report.status is Status.SUCCEEDED:
+        subject, headline = report.routine, heading
         title = heading or f"{report.routine}, {day}"
     else:
-        title = f"{report.routine} {_ENDINGS.get(report.status, report.status.value)}, {day}"
+        subject = f"{report.routine} {_ENDINGS.get(report.status, report.status.value)}"
+        headline = first_sentence(" ".join(detail.partition("\n")[0].split())) or day
+        title = f"{subject}, {day}"
         body = _failure_text(report.run, detail, text)
         body += _incident_text(options, slot)
+        text = body
     if report.taint is Taint.HIGH:
         body = f"{body}\n\n{_WARNING}".strip()
-    return Message(title=title, about=", ".join(about), body=body or "(The report is empty.)")
+        text = f"{text}\n\n{_WARNING}".strip()
+    return Message(
+        title=title,
+        about=", ".join(about),
+        body=body or heading or _EMPTY,
+        text=text or _EMPTY,
+        subject=subject,
+        headline=headline,
+        date=day,
+        verbatim=verbatim,
+    )
 
 
-def _compose_notice(zone: str, options: Json) -> Message:
+def _compose_notice(zone: str, options: MessageOptions) -> Message:
     """Compose a message that is no run's report: an incident's alert or recovery, or the digest."""
     text = str(options["text"])
     if start := options.get("since"):
@@ -90,15 +158,14 @@ def _compose_notice(zone: str, options: Json) -> Message:
             "{since}",
             f"{datetime.fromisoformat(start).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}",
         )
-    if options.get("cleaned"):  # its author has neutralized what it quotes
-        return Message(
-            title=strip_controls(str(options["title"])), about="", body=strip_controls(text)
-        )
-    # It may quote the error of a run, which may contain text of a stranger.
-    return Message(title=neutralize(str(options["title"])), about="", body=neutralize(text))
+    # Its author has neutralized what it quotes, or else it may quote the error of a run, which may
+    # contain text of a stranger.
+    sanitize = strip_controls if options.get("cleaned") else neutralize
+    title, text = sanitize(str(options["title"])), sanitize(text)
+    return Message(title=title, about="", body=text, text=text, subject=title)
 
 
-def _incident_text(options: Json, slot: datetime) -> str:
+def _incident_text(options: MessageOptions, slot: datetime) -> str:
     """Return the paragraph that names the incident of a failure; empty if there is none."""
     number = options.get("incident")
     if not number:
@@ -114,11 +181,11 @@ def _incident_text(options: Json, slot: datetime) -> str:
     return f"\n\n{text}"
 
 
-def _timing_phrases(slot: datetime, options: Json) -> list[str]:
-    start, end = (
-        datetime.fromisoformat(options[key]).astimezone(slot.tzinfo) if options.get(key) else slot
-        for key in ("started", "ended")
-    )
+def _timing_phrases(slot: datetime, options: MessageOptions) -> list[str]:
+    """Return phrases on when a run was due, and where that differs, when it began and ended."""
+    started, ended = options.get("started"), options.get("ended")
+    start = datetime.fromisoformat(started).astimezone(slot.tzinfo) if started else slot
+    end = datetime.fromisoformat(ended).astimezone(slot.tzinfo) if ended else slot
     unscheduled = _UNSCHEDULED.get(options.get("trigger", ""))
     phrases = [f"{unscheduled or 'scheduled for'} {slot:%Y-%m-%d %H:%M %Z}"]
     if start - slot >= _SHORTEST_DELAY:
@@ -136,6 +203,9 @@ def _time_of_day(moment: datetime, slot: datetime) -> str:
 
 
 def _span(duration: timedelta) -> str:
+    """Return `5 min`, `3 h 0 min` or `2 days`, as messages say how late a run began; shorter
+    delays than _SHORTEST_DELAY are not mentioned.
+    """
     minutes = int(duration.total_seconds()) // 60
     days, hours = minutes // 1440, minutes // 60
     if days >= 2:
@@ -147,8 +217,8 @@ def _split_heading(text: str) -> tuple[str, str]:
     """Return (heading, remaining text) of a text that begins with a level 1 heading, else ("",
     text).
     """
-    match = re.match(r"# +(?P<title>\S.*?)[ #]*\n+(?P<rest>.*)", f"{text}\n", re.DOTALL)
-    return (match["title"], match["rest"].strip()) if match else ("", text)
+    match = re.match(r"# +(?P<title>\S.*?)[ #]*\n+(?P<body>.*)", f"{text}\n", re.DOTALL)
+    return (match["title"], match["body"].strip()) if match else ("", text)
 
 
 def _failure_text(run: str, detail: str, text: str) -> str:

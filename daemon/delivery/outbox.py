@@ -1,5 +1,6 @@
-"""The outbox: take due deliveries from the journal, send them through their channels, and write the
-result.
+"""The outbox: which deliveries the end of a run asks for, and how they are sent.
+
+Due deliveries are taken from the journal, sent through their channels, and their result is written.
 
 It sleeps until the next delivery is due or `wake` is called. Each target has a task of its own, so
 a target that hangs delays no other; within a target reports are sent one by one, the oldest first.
@@ -8,15 +9,15 @@ a target that hangs delays no other; within a target reports are sent one by one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from daemon.delivery.channels.base import Channel
-from daemon.errors import DaemonError, DeliveryFailed
-from daemon.models import Delivery
+from daemon.errors import DaemonError, DeliveryFailed, TargetAbsent
+from daemon.models import Delivery, Json, Run, Status
 from daemon.system.clock import wait_until
 from daemon.telemetry.metrics import Metrics
 
@@ -33,6 +34,51 @@ _RETRY_PERIOD = timedelta(hours=24)
 _ATTEMPTS_BEFORE_INCIDENT = 3
 # Seconds. A channel that has not returned by then has failed; channels have shorter timeouts.
 _SEND_LIMIT = 120.0
+
+
+class DeliveryRule(Protocol):
+    """A `[[deliver]]` table of a routine file."""
+
+    @property
+    def to(self) -> str: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def on(self) -> Collection[str]: ...
+
+
+# What a dead man's switch is sent for each status; "fail" for every other one. Nothing if a person
+# cancelled the run, as that person knows. A closed gate (skipped) is a sign of life.
+_PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELLED: None}
+
+
+def deliveries_for(
+    run: Run, rules: Iterable[DeliveryRule], *, ping: str | None = None, verbatim: bool = False
+) -> list[tuple[str, Json]]:
+    """Return (target, options) for each delivery that the end of `run` asks for.
+
+    `ping` is the target of the routine's dead man's switch. `verbatim`: the report is the output of
+    programs and no Markdown. The options hold what the reader of the
+    report is told of the run, as it is now. Deliveries of a silent run are asked for as well: the
+    journal marks them as not to be sent.
+    """
+    details = {
+        "trigger": run.trigger,
+        "started": run.started and run.started.isoformat(),
+        "ended": run.ended and run.ended.isoformat(),
+        "detail": run.detail,
+    }
+    shared_options: Json = {key: value for key, value in details.items() if value}
+    if verbatim:
+        shared_options["verbatim"] = True
+    deliveries: list[tuple[str, Json]] = []
+    if ping and (outcome := _PINGS.get(run.status, "fail")):
+        deliveries.append((ping, {"ping": outcome, **shared_options}))
+    for rule in rules:
+        if run.status.value in rule.on:
+            path = {"path": rule.path} if rule.path else {}
+            deliveries.append((rule.to, {**path, **shared_options}))
+    return deliveries
 
 
 def wait_after(attempts: int) -> timedelta | None:
@@ -71,6 +117,8 @@ class Outbox:
         self._metrics = metrics or Metrics()
         self._wake_event = asyncio.Event()
         self._busy: set[str] = set()
+        self._absent_targets: set[str] = set()
+        """Targets that this machine does not have; the log has a note of each."""
 
     def wake(self) -> None:
         """Check for due deliveries at once: one was added, or the clock was set."""
@@ -126,6 +174,8 @@ class Outbox:
                 receipt = await self._channel(delivery.target).send(delivery)
         except TimeoutError:
             await self._record_failure(delivery, f"no answer within {_SEND_LIMIT:g} s")
+        except TargetAbsent as error:
+            await self._leave_out(delivery, str(error))
         except DeliveryFailed as error:
             await self._record_failure(
                 delivery, str(error), retry=error.retry, retry_after=error.after or 0
@@ -136,9 +186,10 @@ class Outbox:
             )
             await self._record_failure(delivery, f"{type(error).__name__}: {error}")
         else:
+            proof = self._redact(receipt.detail)
             # Shielded, or a report that has arrived would be sent again after a stop in this
             # moment.
-            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, receipt.detail))
+            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, proof))
             self._metrics.count_delivery(delivery.target, "delivered")
             log.info(
                 "delivery.arrived",
@@ -146,8 +197,26 @@ class Outbox:
                 run=delivery.run,
                 routine=delivery.routine,
                 target=delivery.target,
-                receipt=receipt.detail,
+                receipt=proof,
             )
+
+    async def _leave_out(self, delivery: Delivery, reason: str) -> None:
+        """Leave out a delivery to a target that this machine does not have: it is never sent, and
+        nothing is wrong. An alert or a question goes to another target, which is not left out.
+        """
+        absent = {*self._absent_targets, delivery.target}
+        others = [name for name in self._journal.incidents.alerting.to if name not in absent]
+        await self._journal.outbox.leave_out(delivery.id, f"left out: {reason}", others[:1])
+        write_line = log.debug if delivery.target in self._absent_targets else log.warning
+        self._absent_targets.add(delivery.target)
+        write_line(
+            "delivery.left_out",
+            delivery=delivery.id,
+            run=delivery.run,
+            routine=delivery.routine,
+            target=delivery.target,
+            reason=reason,
+        )
 
     async def _record_failure(
         self, delivery: Delivery, error: str, *, retry: bool = True, retry_after: float = 0

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
-from daemon.system.http_client import connection_settings
+from daemon.system.http_client import connection_settings, describe_connection_error
 
 _TIMEOUT = 10.0  # seconds for an answer
 _MAX_TEXT = 10_000  # characters: the service keeps no more
@@ -60,14 +60,15 @@ class PingChannel:
                 params = {"rid": str(uuid5(NAMESPACE_URL, run))}
                 async with client.stream("POST", url, params=params, content=body) as answer:
                     size = 0
-                    async for piece in answer.aiter_raw():
-                        size += len(piece)
+                    async for chunk in answer.aiter_raw():
+                        size += len(chunk)
                         if size >= _MAX_READ:
                             break
         except TimeoutError:
             raise DeliveryFailed(f"no answer within {_TIMEOUT:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
+            reason = describe_connection_error(error)
+            raise DeliveryFailed(f"{type(error).__name__}: {reason}") from error
         if not 200 <= answer.status_code < 300:
             raise DeliveryFailed(
                 f"it answered {answer.status_code}", retry=answer.status_code >= 500

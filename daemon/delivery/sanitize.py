@@ -15,6 +15,8 @@ HTML, chats or terminals interpret is broken at its beginning. Doing it twice ch
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib.resources import files
 
 # ECMA-48 escape sequences with their content (CSI; OSC, DCS and the like up to their terminator),
 # then any other control character. A sequence without terminator ends with its line, or it would
@@ -31,38 +33,49 @@ _INVISIBLE = re.compile(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 _MAX_DECODINGS = 8  # entities within entities: &amp;lt; is &lt; is <
+# References to characters that are none, or are written with many zeros: Python refuses to read
+# thousands of digits, and programs differ in what they make of them.
+_LONG_REFERENCE = re.compile(r"&(?=#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,}))")
 
 _SCHEME = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}?)(\\?[:：]\\?)(?=[\\/／]{2})")
-# Schemes that act without two slashes.
-_BARE_SCHEME = re.compile(
-    r"(?i)\b(javascript|vbscript|data|mailto|tel|sms|facetime|file|blob|magnet|ms-[a-z-]+|callto|skype|whatsapp|tg"
-    r"|slack|vscode|xmpp|sips?)([:：])(?=\S)"
+# Schemes that act without two slashes: those of IANA's registry that address something
+# (https://www.iana.org/assignments/uri-schemes), and those of programs that many have.
+_BARE_SCHEMES = (
+    "javascript vbscript data mailto tel sms smsto mms facetime facetime-audio file blob "
+    "magnet ms-[a-z-]{1,40} callto skype whatsapp tg slack vscode vscode-insiders xmpp sips? "
+    "webcals? steam zoommtg zoomus intent search search-ms msteams bitcoin ethereum geo maps "
+    "market itms itms-apps itms-services news nntp irc ircs irc6 ldaps? sftp ssh telnet rtsp "
+    "rtmp ed2k view-source about chrome edge microsoft-edge onenote openpgp4fpr otpauth "
+    "spotify discord signal sgnl viber weixin alipays? fb-messenger obsidian notion shortcuts "
+    "x-apple[a-z.-]{0,40} cid mid dav git svn smb nfs afp vnc rdp feed aim ymsgr teamspeak "
+    "ts3server mumble ventrilo lync matrix acct urn wtai jar unreal"
 )
+_BARE_SCHEME = re.compile(rf"(?i)\b({_BARE_SCHEMES.replace(' ', '|')})([:：])(?=\S)")
 # `//host/path` and `\\server\share` are addresses as well: one uses the scheme of its page, the
 # other is a network share, which is sent the user's name.
-_SLASHES = re.compile(r"(?<![:\w/\\])(?:[\\/]{2})(?=[\w\[])")
+_SLASHES = re.compile(r"(?<![:\w/\\])(?:[\\/]{2})(?=[\w\[])|(?<=:)(?:\\{2}|/\\|\\/)(?=[\w\[])")
 _LABEL = r"[^\W_](?:[\w-]{0,62}[^\W_])?"
-# A host name that a chat would turn into a link: followed by a path or a query, or of three labels.
+# A name of a host that a chat or a mail client would turn into a link; `in_path` is the slash of a
+# path that it stands in.
 _HOST = re.compile(
-    rf"(?<![\w@.\\-])(?<![\w.~\s]/)(?<!^/)(?:{_LABEL}[.。．｡]){{1,10}}(?P<top>[^\W\d_]{{2,24}}|xn--[\w-]{{1,59}})"
-    r"(?P<port>:\d{1,5})?(?P<rest>[/?#]|(?![\w.]))"
+    rf"(?P<in_path>(?<=[\w.~])/)?(?<![^\W_])(?:{_LABEL}[.。．｡]){{1,10}}"
+    r"(?P<top>xn--[\w-]{1,59}|[^\W\d_]{2,24})(?P<port>:\d{1,5})?(?P<rest>[/?#]|(?!\w|[.][^\W_]))"
 )
 # An IP address with a path or a query; `10.0.0.0/8` is a network and stays.
 _IP_ADDRESS = re.compile(
-    r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?=(?::\d{1,5})?[/?#](?!\d{1,2}(?!\w)))"
+    r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?=(?::\d{1,5})?[/?#])"
+    r"(?!/\d{1,2}(?:[.,;:!)\]}]?(?:\s|$)|[^\w/?#:.\\-]))"
 )
 _MENTIONS = re.compile(r"@(?=(?:everyone|here|channel|all)\b)")
 _WWW = re.compile(r"(?i)\bwww(?=[.。．｡])")
-# Endings of file names: `notes.md/` and the like are not hosts.
+# Endings of names of files and units. Some are top-level domains, too (`md`, `py`, `sh`, `zip`).
 _FILE_ENDINGS = (
-    "service socket timer target mount slice scope path device conf cfg toml yaml yml json log gz "
-    "xz zst bz tar zip md"
-    " txt py pyc pyi js ts css html htm h c cc cpp hpp rs go rb sh bash sql db sqlite csv tsv xml "
-    "ini env lock pem key"
-    " crt deb rpm whl so ko exe dll bak tmp swp orig rej patch diff pid sock out err jpg jpeg png "
-    "gif svg pdf odt docx"
+    "service socket timer target mount slice scope path device conf cfg toml yaml yml json "
+    "log gz xz zst bz tar zip md txt py pyc pyi js ts css html htm h c cc cpp hpp rs go rb sh "
+    "bash sql db sqlite csv tsv xml ini env lock pem key crt deb rpm whl so ko exe dll bak "
+    "tmp swp orig rej patch diff pid sock out err jpg jpeg png gif svg pdf odt docx"
 )
-_NOT_TOP_LEVEL = frozenset(_FILE_ENDINGS.split(" "))
+_FILE_ENDING_WORDS = frozenset(_FILE_ENDINGS.split())
 
 
 def strip_controls(text: str) -> str:
@@ -74,9 +87,9 @@ def neutralize(text: str) -> str:
     """Return a report in which nothing acts by itself and no address works."""
     from html import unescape  # loads 2,231 entities, which an idle daemon does not need
 
-    text = strip_controls(text)
+    text = _LONG_REFERENCE.sub("＆", strip_controls(text))
     for _ in range(_MAX_DECODINGS):
-        decoded = strip_controls(unescape(text))
+        decoded = _LONG_REFERENCE.sub("＆", strip_controls(unescape(text)))
         if decoded == text:
             break
         text = decoded
@@ -103,10 +116,34 @@ def _break_scheme(match: re.Match[str]) -> str:
 
 
 def _break_host(match: re.Match[str]) -> str:
-    top_level, suffix = match["top"].lower(), match["rest"]
-    labels = re.split(
-        r"[.。．｡]", match[0][: len(match[0]) - len(suffix) - len(match["port"] or "")]
-    )
-    if top_level in _NOT_TOP_LEVEL or (len(labels) < 3 and suffix not in ("/", "?", "#")):
+    top_level, port, suffix = match["top"].lower(), match["port"] or "", match["rest"]
+    slash = match["in_path"] or ""
+    name = match[0][len(slash) : len(match[0]) - len(suffix) - len(port)]
+    labels = re.split(r"[.。．｡]", name)
+    is_file_ending, is_domain = top_level in _FILE_ENDING_WORDS, _is_top_level_domain(top_level)
+    if not is_domain and (is_file_ending or slash):
         return match[0]
-    return "[.]".join(labels) + (match["port"] or "") + suffix
+    if len(labels) == 2 and not suffix:
+        # `main.py`, `src/main.py:12` and `done.The` are read as such, `evil.com` is not
+        is_file = is_file_ending and (not port or slash)
+        has_other_dot = name[len(labels[0])] != "."
+        if is_file or not is_domain or has_other_dot:
+            return match[0]
+    return slash + "[.]".join(labels) + port + suffix
+
+
+def _is_top_level_domain(name: str) -> bool:
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode()
+        except UnicodeError:
+            return False
+    return name.startswith("xn--") or name in _top_level_domains()
+
+
+@cache
+def _top_level_domains() -> frozenset[str]:
+    lines = files("daemon.delivery").joinpath("top_level_domains.txt").read_text("ascii")
+    return frozenset(
+        name for line in lines.splitlines() if not line.startswith("#") for name in line.split()
+    )

@@ -54,6 +54,11 @@ class Targets:
                 self._signing_secrets[name] = secret.get_secret_value()
                 secrets.add(self._signing_secrets[name])
 
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The addresses of the targets that have one, by name; they may hold passwords."""
+        return self._urls
+
     def channel(self, name: str) -> Channel:
         """Return the channel of a target. Raises DeliveryFailed if no target has this name."""
         if name not in self._channels:
@@ -106,13 +111,19 @@ class Targets:
         )
 
     def _mail(self, name: str) -> Channel:
+        from daemon.delivery.channels.mail_url import is_sendmail
+
+        if is_sendmail(self._urls[name]):
+            from daemon.delivery.channels.sendmail import SendmailChannel
+
+            return SendmailChannel(self._urls[name], env=self._env)
         from daemon.delivery.channels.mail import MailChannel
 
         return MailChannel(self._urls[name], secrets=self._secrets)
 
     def _apprise(self, name: str) -> Channel:
         from daemon.delivery.channels.apprise import AppriseChannel
-        from daemon.delivery.channels.mail import is_mail
+        from daemon.delivery.channels.mail_url import is_mail
 
         if is_mail(self._urls[name]):
             return self._mail(name)
@@ -141,12 +152,33 @@ def missing_extra(kind: str, url: str = "") -> str:
     none is.
     """
     if kind == "apprise":
-        from daemon.delivery.channels.mail import is_mail
+        from daemon.delivery.channels.mail_url import is_mail
 
         if not is_mail(url) and util.find_spec("apprise") is None:
             return "this address needs the extra notify: pip install 'agentd-routines[notify]'"
     if kind == "desktop" and sys.platform != "darwin" and util.find_spec("dbus_fast") is None:
         return "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
+    return ""
+
+
+def mail_fault(url: str) -> str:
+    """Return why no mail can be sent to a URL of a mail target from this machine, as far as that
+    can be seen without sending one; empty if nothing is in the way.
+    """
+    from daemon.delivery.channels.mail_url import (
+        is_sendmail,
+        parse_mail_address,
+        parse_sendmail_address,
+    )
+
+    try:
+        if is_sendmail(url):
+            from daemon.delivery.channels.sendmail import program_fault
+
+            return program_fault(parse_sendmail_address(url).program)
+        parse_mail_address(url)
+    except DeliveryFailed as error:
+        return str(error)
     return ""
 
 

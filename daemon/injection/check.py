@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, TypeAlias
 
-from daemon.injection import plain
+from daemon.injection import disguises
 from daemon.injection.marks import replace_frames
-from daemon.injection.readings import Reading, readings
+from daemon.injection.readings import Reading, find_readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, RuleMatch, RuleSet, load_rules, match_rules
 
 # Tools whose results are not examined: they answer in agentd's own words, with figures of this
@@ -45,12 +45,12 @@ class InjectionFinding:
     reason: str = ""
     """The signs that were found, for a person."""
     excerpt: str = ""
-    """The words around them, as they were read."""
+    """The words around the signs, as they were read."""
     level: ClassVar[str]
 
 
 class Block(InjectionFinding):
-    """Orders to an agent: the model must not see it."""
+    """A text that gives orders to an agent: the model must not see it."""
 
     level = "block"
 
@@ -117,7 +117,7 @@ def examine(text: str) -> InjectionFinding:
     """Return the finding for a text from outside, whatever tool brought it."""
     worst_finding: InjectionFinding = Pass()
     most_points = 0
-    for reading in readings(text):
+    for reading in find_readings(text):
         points, finding = _score_reading(reading, beyond=most_points)
         if points > most_points:
             worst_finding, most_points = finding, points
@@ -148,13 +148,11 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
             if match.offset - start.offset > _WINDOW:
                 break
             best[match.sign] = max(best.get(match.sign, 0), match.points)
-        if sum(best.values()) > most_points:
-            most_points, names, excerpt_start = (
-                sum(best.values()),
-                sorted(best, key=lambda name: -best[name]),
-                start.offset,
-            )
-    if reading.how and most_points >= max(WARN, beyond + 1):
+        points = sum(best.values())
+        if points > most_points:
+            most_points, excerpt_start = points, start.offset
+            names = sorted(best, key=lambda name: -best[name])
+    if reading.disguise and most_points >= max(WARN, beyond + 1):
         most_points += _DISGUISED
     kind: type[InjectionFinding]
     if most_points >= BLOCK:
@@ -165,7 +163,7 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
         kind = Warn
     else:
         return most_points, Pass()
-    disguise = f" ({reading.how})" if reading.how else ""
+    disguise = f" ({reading.disguise})" if reading.disguise else ""
     return most_points, kind(
         ", ".join(names) + disguise, text[max(0, excerpt_start - 20) : excerpt_start + 200].strip()
     )
@@ -194,15 +192,15 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
     can match, which holds for most texts. Matches are in no order.
     """
     text = reading.text
-    words = frozenset(plain.words_of(text)) if reading.words is None else reading.words
+    words = frozenset(disguises.split_words(text)) if reading.words is None else reading.words
     labelled_text = replace_frames(text, words)
-    unquoted_text = plain.unquoted(labelled_text)
+    unquoted_text = disguises.drop_apostrophes(labelled_text)
     if labelled_text is not text or "'" in text:
-        words = frozenset(plain.words_of(unquoted_text))
-    candidate_rules = _word_rules().possible(words)
+        words = frozenset(disguises.split_words(unquoted_text))
+    candidate_rules = _word_rules().find_candidates(words)
     if not candidate_rules and not _may_match_substring_rules(unquoted_text):
         return "", []
-    normalized_text = plain.prose_of(labelled_text)
+    normalized_text = disguises.extract_prose(labelled_text)
     matches = list(match_rules(candidate_rules, normalized_text, words))
     if _may_match_substring_rules(normalized_text):
         # the normalized text has lost the vowel signs of Thai and Hindi, so try with them too
@@ -211,7 +209,7 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
             if substring_matches:
                 matches += substring_matches
                 break
-    if not normalized_text.isascii() and _CHINESE.search(plain.foreign(normalized_text)):
+    if not normalized_text.isascii() and _CHINESE.search(disguises.drop_ascii(normalized_text)):
         simplified_text = labelled_text.translate(_simplification_table())
         matches += _match_substrings(_chinese_rules(), simplified_text)
     return normalized_text, matches
@@ -219,13 +217,13 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
 
 def _match_substrings(rules: RuleSet, text: str) -> list[RuleMatch]:
     """Match rules of languages whose anchors are parts of words, or stand without blanks."""
-    anchors = rules.pieces_in(text)
-    return list(match_rules(rules.possible(anchors), text, anchors))
+    anchors = rules.find_anchors(text)
+    return list(match_rules(rules.find_candidates(anchors), text, anchors))
 
 
 def rules_in(text: str) -> set[str]:
     """Return the ids of the rules that match a text as it stands, each disguise taken off."""
-    return {match.rule for reading in readings(text) for match in find_matches(reading)[1]}
+    return {match.rule for reading in find_readings(text) for match in find_matches(reading)[1]}
 
 
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -1,8 +1,9 @@
 """Inspect the result of a call before the model sees it: who may have written it (taint), and
 whether it gives orders (injection check).
 
-Taint depends only on where a text comes from, never on its content. A result that the injection
-check blocks is kept in quarantine for a person, and the model reads a notice in its place.
+Taint depends on where a text comes from, not on its content; the one exception is an output that is
+nothing but numbers of this machine (policy/numbers.py). A result that the injection check blocks is
+kept in quarantine for a person, and the model reads why in its place.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def provenance(tool: str, value: Any) -> Taint:
         recalled = value if isinstance(value, list) else []
         return Taint.TAINTED if any(item.get("untrusted") for item in recalled) else Taint.NONE
     if tool == "sysinfo":
-        quoting = isinstance(value, dict) and any(value.get(part) for part in LOG_QUOTING_PARTS)
+        # without errors a part says so in our own words
+        quoting = isinstance(value, dict) and any(
+            isinstance(value.get(part), list) and value[part] for part in LOG_QUOTING_PARTS
+        )
         return Taint.TAINTED if quoting else Taint.NONE
     return Taint.TAINTED
 
@@ -82,6 +86,9 @@ class InjectionPolicy(Protocol):
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
 
+    def prints_only_numbers(self, tool: str, arguments: Json, output: str) -> bool:
+        """Tell whether a successful call printed nothing but numbers of this machine."""
+
 
 class InjectionInspector:
     """Inspect the results of the calls of one run."""
@@ -93,15 +100,22 @@ class InjectionInspector:
         policy: InjectionPolicy,
         *,
         language: str = "en",
+        withholds: bool = True,
     ) -> None:
+        """Without `withholds`, what gives orders is shown all the same, as untrusted as can be: no
+        model reads it.
+        """
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
+        self._withholds = withholds
 
     async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         """Return the result as the model may see it, with the taint that it gives the run."""
         taint = provenance(call.name, result.value)
+        if result.ok and self._policy.prints_only_numbers(call.name, call.arguments, result.text):
+            taint = Taint.NONE
         finding = await self._check(call.name, result.text)
         if isinstance(finding, Block):
-            if not self._policy.shows_injected_result(
+            if self._withholds and not self._policy.shows_injected_result(
                 call.name, call.arguments, routine=self._run.routine
             ):
                 withheld = await self._withhold(key, call, result, finding)

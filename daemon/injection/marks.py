@@ -1,8 +1,8 @@
-"""Find what is made to look like the frame around a text: chat templates, voices of the system,
-ends of tool results.
+"""Find forged frames: pieces of a text that imitate what a chat puts around texts, such as tokens
+of a chat template (`<|im_start|>system`), notices of the system, and ends of tool results.
 
-They are listed in rules/frames.toml and replaced by words that survive the loss of punctuation, so
-that rules can be written about them.
+The kinds of frames are listed in rules/frames.toml. Each frame is replaced by a word, such as
+`zqchat`, that survives the loss of punctuation, so that rules can be written about it.
 """
 
 from __future__ import annotations
@@ -12,37 +12,42 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from daemon.injection.signs import Vocabulary, WordOffsets, on_one_line, read_rules
+from daemon.injection.signs import Vocabulary, WordOffsets, join_lines, read_rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One kind of frame, and the words without which it cannot stand."""
+    """One kind of frame, as a row of rules/frames.toml has it."""
 
     id: str
     word: str
-    """What takes its place."""
+    """The word that takes the place of a frame."""
     source: str
-    """Of its pattern."""
+    """The regular expression of a frame, for folded text."""
     anchors: frozenset[str]
+    """Words of which every frame holds one: without them the pattern is not tried."""
     hit: str
+    """An example, for the tests: it holds a frame."""
     miss: str
+    """An example with an anchor and without a frame."""
     needs: str = ""
-    """A piece of text without which it cannot stand either."""
+    """A piece of text that every frame holds; empty if there is none."""
     back: int = 16
+    """How many characters before an anchor a frame may begin."""
     ahead: int = 80
+    """How many characters behind an anchor a frame may end."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def spans(self, text: str, offsets: WordOffsets, present: Set[str]) -> list[tuple[int, int]]:
-        """Return where it stands in a text that holds these words."""
+    def spans(self, text: str, offsets: WordOffsets, words: Set[str]) -> list[tuple[int, int]]:
+        """Return the (begin, end) of each match in a text whose words are `words`, in order."""
         if self.needs not in text:
             return []
         spans = {
             match.span()
-            for begin, end in offsets.around(self.anchors & present, self.back, self.ahead)
+            for begin, end in offsets.around(self.anchors & words, self.back, self.ahead)
             for match in self.pattern.finditer(text, begin, end)
         }
         return sorted(spans)
@@ -50,13 +55,13 @@ class Frame:
 
 @cache
 def load_frames() -> tuple[Frame, ...]:
-    """Return the frames, in the order in which they are looked for."""
+    """Return the kinds of frames of rules/frames.toml, in the order in which they are replaced."""
     data = read_rules("frames")
     vocabulary = Vocabulary(data["words"], data["parts"])
     frames: list[Frame] = []
     for row in data["frame"]:
-        fields = {**row, "anchors": frozenset(vocabulary.listed(row["anchors"]))}
-        source = vocabulary.filled(on_one_line(fields.pop("pattern")))
+        fields = {**row, "anchors": frozenset(vocabulary.expand_words(row["anchors"]))}
+        source = vocabulary.fill_pattern(join_lines(fields.pop("pattern")))
         frames.append(Frame(**fields, source=source))
     return tuple(frames)
 
@@ -66,26 +71,26 @@ def _anchors() -> frozenset[str]:
     return frozenset[str]().union(*(frame.anchors for frame in load_frames()))
 
 
-def replace_frames(text: str, present: Set[str]) -> str:
+def replace_frames(text: str, words: Set[str]) -> str:
     """Replace each frame in a folded text by the word that the rules know it by.
 
-    `present` are the words of the text. Returns the same object if the text has no frame.
+    `words` are the words of the text. Returns the same object if the text has no frame.
     """
-    if _anchors().isdisjoint(present):
+    if _anchors().isdisjoint(words):
         return text
     offsets = WordOffsets(text)
     for frame in load_frames():
-        if not frame.anchors.isdisjoint(present) and (spans := frame.spans(text, offsets, present)):
+        if not frame.anchors.isdisjoint(words) and (spans := frame.spans(text, offsets, words)):
             text = _replace_spans(text, spans, f" {frame.word} ")
             offsets = WordOffsets(text)
     return text
 
 
 def _replace_spans(text: str, spans: list[tuple[int, int]], by: str) -> str:
-    pieces: list[str] = []
+    parts: list[str] = []
     at = 0
     for begin, end in spans:
         if begin >= at:
-            pieces += [text[at:begin], by]
+            parts += [text[at:begin], by]
             at = end
-    return "".join([*pieces, text[at:]])
+    return "".join([*parts, text[at:]])

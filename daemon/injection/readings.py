@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import filterfalse
 
-from daemon.injection import plain
+from daemon.injection import disguises
 from daemon.injection.signs import load_rules
 
 
@@ -22,10 +22,10 @@ class Reading:
     """One way to read a text."""
 
     text: str
-    how: str = ""
+    disguise: str = ""
     """The disguise that was taken off; empty for none."""
     words: Set[str] | None = None
-    """Its words, if they were found already."""
+    """The words of `text`, if they were found already."""
 
 
 @cache
@@ -33,49 +33,52 @@ def _words(name: str) -> frozenset[str]:
     return load_rules("en").words[name]
 
 
-def readings(text: str) -> Iterator[Reading]:
+def find_readings(text: str) -> Iterator[Reading]:
     """Yield the text as it is, then with one disguise after another taken off."""
-    if hidden := plain.smuggled(text):
-        yield Reading(f"zqchat you must {plain.folded(hidden)}", "hidden in Unicode tags")
-    escaped = plain.unescaped(text)
-    folded = plain.folded(escaped)
-    latin = plain.unmixed(folded)
-    pieces = plain.words_of(latin)
-    present = frozenset(pieces)
-    yield Reading(folded, words=present if latin is folded else None)
+    if hidden := disguises.read_tag_characters(text):
+        yield Reading(f"zqchat you must {disguises.fold(hidden)}", "hidden in Unicode tags")
+    escaped = disguises.unescape(text)
+    folded = disguises.fold(escaped)
+    latin = disguises.replace_lookalikes(folded)
+    word_list = disguises.split_words(latin)
+    words = frozenset(word_list)
+    yield Reading(folded, words=words if latin is folded else None)
     if latin is not folded and latin != folded:
-        yield Reading(latin, "in look-alike letters", present)
-    for text in plain.decoded(escaped, present):
-        yield Reading(plain.folded(plain.unescaped(text)), "encoded")
-    yield from _rewritten(latin, pieces, present)
+        yield Reading(latin, "in look-alike letters", words)
+    for text in disguises.decode_runs(escaped, words):
+        yield Reading(disguises.fold(disguises.unescape(text)), "encoded")
+    yield from _rewrite(latin, word_list, words)
 
 
-def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[Reading]:
-    if coded := _ciphered().keys() & present:
-        yield from _from_cipher(text, coded)
-    if list(map(len, present)).count(1) >= 5 and plain.has_row_of_letters(pieces):
-        yield Reading(" ".join(plain.rows_of_letters(text)), "letter by letter")
-    yield from _in_digits(text, present)
-    if misspelt := _misspellings().keys() & present:
-        yield Reading(
-            _exchanged(text, {word: _misspellings()[word] for word in misspelt}), "misspelt"
-        )
-    if (bare := plain.untagged(text)) is not text and len(
-        _words("VOCABULARY").intersection(plain.words_of(bare))
-    ) >= 2:
-        yield Reading(bare)
-    if rejoined := _join_split_words("".join(pieces), present):
+def _rewrite(text: str, word_list: Sequence[str], words: Set[str]) -> Iterator[Reading]:
+    """Yield the text with each disguise taken off that there is a hint of; `words` are the words of
+    `word_list`, each once.
+    """
+    if cipher_words := _ciphers().keys() & words:
+        yield from _decipher(text, cipher_words)
+    if list(map(len, words)).count(1) >= 5 and disguises.has_row_of_letters(word_list):
+        yield Reading(" ".join(disguises.join_letter_rows(text)), "letter by letter")
+    yield from _read_digits_as_letters(text, words)
+    if misspelt_words := _misspellings().keys() & words:
+        meanings = {word: _misspellings()[word] for word in misspelt_words}
+        yield Reading(_replace_words(text, meanings), "misspelt")
+    untagged_text = disguises.strip_tags(text)
+    if untagged_text is not text:
+        known_words = _words("VOCABULARY").intersection(disguises.split_words(untagged_text))
+        if len(known_words) >= 2:
+            yield Reading(untagged_text)
+    if rejoined := _join_split_words("".join(word_list), words):
         yield Reading(rejoined, "with blanks out of place")
 
 
-def _join_split_words(spelt: str, present: Set[str]) -> str:
-    """Return our words as they stand around the first of them that is there only when all blanks
-    are left out.
+def _join_split_words(letters: str, words: Set[str]) -> str:
+    """Return the words of our rules around a noun that the text holds only when all its blanks are
+    left out; empty if there is none. `letters` are the words of the text without blanks.
     """
     for noun in _NOUNS:
-        at = -1 if noun in present else spelt.find(noun)
+        at = -1 if noun in words else letters.find(noun)
         if at >= 0:
-            return " ".join(_known_words().findall(spelt[max(0, at - 90) : at + 40]))
+            return " ".join(_known_words().findall(letters[max(0, at - 90) : at + 40]))
     return ""
 
 
@@ -107,7 +110,7 @@ def _known_words() -> re.Pattern[str]:
     return re.compile("|".join(sorted(words, key=len, reverse=True)))
 
 
-def _exchanged(text: str, meanings: Mapping[str, str]) -> str:
+def _replace_words(text: str, meanings: Mapping[str, str]) -> str:
     """Return a text with words replaced by those that were meant; the longest first, as one may
     stand in another.
     """
@@ -116,55 +119,64 @@ def _exchanged(text: str, meanings: Mapping[str, str]) -> str:
     return text
 
 
-def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
-    ciphers = _ciphered()
+def _decipher(text: str, cipher_words: Set[str]) -> Iterator[Reading]:
+    """Yield the text in each cipher of which it holds at least two words of our rules."""
+    ciphers = _ciphers()
     word_counts: dict[str, int] = {}
-    for word in coded:
+    for word in cipher_words:
         word_counts[ciphers[word]] = word_counts.get(ciphers[word], 0) + 1
     for cipher in [cipher for cipher, count in word_counts.items() if count >= 2]:
         if cipher == "reversed":
             yield Reading(text[::-1], "backwards")
-            yield Reading(" ".join(word[::-1] for word in plain.words_of(text)), "backwards")
+            yield Reading(" ".join(word[::-1] for word in disguises.split_words(text)), "backwards")
         else:
-            yield Reading(
-                plain.mirrored(text) if cipher == "mirrored" else plain.rotated(text, int(cipher)),
-                "in a cipher",
+            is_mirrored = cipher == "mirrored"
+            deciphered = (
+                disguises.mirror(text) if is_mirrored else disguises.rotate(text, int(cipher))
             )
+            yield Reading(deciphered, "in a cipher")
 
 
 @cache
-def _ciphered() -> Mapping[str, str]:
-    """Return the words of our rules in every simple cipher, each with the function that decodes
-    it.
+def _ciphers() -> Mapping[str, str]:
+    """Return the words of our rules in every simple cipher, each with its cipher: `mirrored`,
+    `reversed`, or the number by which `rotate` decodes it.
     """
     words = [word for word in _words("VOCABULARY") if len(word) >= 6]
-    rotated = {plain.rotated(word, by): str(26 - by) for word in words for by in range(1, 26)}
+    rotated = {disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)}
     return (
         rotated
-        | {plain.mirrored(word): "mirrored" for word in words}
+        | {disguises.mirror(word): "mirrored" for word in words}
         | {word[::-1]: "reversed" for word in words}
     )
 
 
-def _in_digits(text: str, present: Set[str]) -> Iterator[Reading]:
-    odd = {word for word in filterfalse(str.isalpha, present) if not word.isdecimal()}
-    if "@" in text or "$" in text or ("!" in text and _INNER.search(text)):
-        odd |= {
-            piece.strip(".,:;?\"'()").rstrip("!")
-            for piece in text.split()
-            if not _SIGNS.isdisjoint(piece)
+def _read_digits_as_letters(text: str, words: Set[str]) -> Iterator[Reading]:
+    """Yield the text with digits and signs in words read as letters: 1gn0re; in either of the two
+    ways in which they may be meant.
+    """
+    odd_words = {word for word in filterfalse(str.isalpha, words) if not word.isdecimal()}
+    if "@" in text or "$" in text or ("!" in text and _INNER_SIGN.search(text)):
+        odd_words |= {
+            chunk.strip(".,:;?\"'()").rstrip("!")
+            for chunk in text.split()
+            if not _SIGNS.isdisjoint(chunk)
         }
-    if _words("VOCABULARY").isdisjoint(plain.unleeted_at_once(odd)):
+    if _words("VOCABULARY").isdisjoint(disguises.read_leet_words(odd_words)):
         return
-    read = {word: plain.unleeted(word) for word in odd}
-    for at in range(2):
-        meanings = {word: either[at] for word, either in read.items() if either}
+    meanings_by_word = {word: disguises.read_leet_word(word) for word in odd_words}
+    for way in range(2):
+        meanings = {
+            word: both_meanings[way]
+            for word, both_meanings in meanings_by_word.items()
+            if both_meanings
+        }
         if not _words("VOCABULARY").isdisjoint(meanings.values()):
-            yield Reading(_exchanged(text, meanings), "in digits for letters")
+            yield Reading(_replace_words(text, meanings), "in digits for letters")
 
 
 _SIGNS = frozenset("@$!|+")
-_INNER = re.compile(r"![a-z0-9]")
+_INNER_SIGN = re.compile(r"![a-z0-9]")
 
 
 @cache
@@ -174,10 +186,13 @@ def _misspellings() -> Mapping[str, str]:
     misspellings: dict[str, str] = {}
     for word in sorted(_words("OFTEN_MISSPELT")):
         cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
-        slips = {a + b[1:] for a, b in cuts if b} | {
-            a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1
-        }
-        slips |= {a + letter + b[1:] for a, b in cuts if b for letter in letters}
-        slips |= {a + letter + b for a, b in cuts for letter in letters}
+        slips: set[str] = set()
+        for head, tail in cuts:
+            slips |= {head + letter + tail for letter in letters}  # one letter too many
+            if tail:
+                slips.add(head + tail[1:])  # one left out
+                slips |= {head + letter + tail[1:] for letter in letters}  # a wrong one
+            if len(tail) > 1:
+                slips.add(head + tail[1] + tail[0] + tail[2:])  # two exchanged
         misspellings |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)
     return misspellings

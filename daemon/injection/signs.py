@@ -7,26 +7,23 @@ pattern ever runs over a whole page. A pattern is compiled when it is tried for 
 A file of rules holds:
 
     [words]     lists of words; <NAME> puts one into another list, or as alternatives into a
-    pattern, where _ is a blank
+                pattern, where _ is a blank
     [parts]     pieces of patterns; <NAME> puts one into a pattern
     [[rule]]    one way to give orders:
       id        its name in this file
-      like      the id of an earlier rule, whose fields and facts hold unless they are given
+      like      the id of an earlier rule, whose fields and features hold unless they are given
       sign      what it is a sign of; in a window of text the best rule of each sign counts
       anchors   one of these words must occur; the pattern is tried around each, from `back` to
-      `ahead` characters
+                `ahead` characters
       besides   one of these words must occur anywhere, too
       pattern   a regular expression; line breaks and what follows them are left out, ~ is a blank
-      points    how much a match is worth, or `weights`: rows of points and conditions ("fact" or
-      "not fact") of which
-                the first counts whose conditions hold; none: 0. `at_most` lowers that in the same
-                way
-      facts     each a search, or a list of which one is enough, in the match itself, one `group` of
-      it, so many
-                characters `before`, `after` or `around` it, or in the `clause` before it. In a file
-                with the words
-                NEGATING, PERMITTING, TELLING and ORDERING the facts "negated", "report" and "order"
-                are known, too
+      points    how much a match is worth, or `weights`: rows of points and conditions ("feature"
+                or "not feature"), of which the first counts whose conditions hold; none: 0.
+                `at_most` lowers that in the same way
+      features  each a search, or a list of which one is enough: in the match itself, in one `group`
+                of it, in so many characters `before`, `after` or `around` it, or in the `clause`
+                before it. A file with the words NEGATING, PERMITTING, TELLING and ORDERING has the
+                features "negated", "report" and "order", too
       words     and `parts`: as above, for this rule only
       hit       a text that it finds, and `miss`: one that it does not
 """
@@ -53,42 +50,48 @@ class Vocabulary:
     words: Mapping[str, str]
     parts: Mapping[str, str]
 
-    def listed(self, text: str) -> list[str]:
+    def expand_words(self, text: str) -> list[str]:
         """Return the words of a text, with each <NAME> put in."""
         return _REFERENCE.sub(
-            lambda match: " ".join(self.listed(self.words[match[1]])), text
+            lambda match: " ".join(self.expand_words(self.words[match[1]])), text
         ).split()
 
-    def filled(self, pattern: str) -> str:
+    def fill_pattern(self, pattern: str) -> str:
         """Return a pattern with each <NAME> put in: alternatives, or a piece."""
-        return _REFERENCE.sub(lambda match: self._piece(match[1]), pattern)
+        return _REFERENCE.sub(lambda match: self._fill_name(match[1]), pattern)
 
-    def _piece(self, name: str) -> str:
+    def _fill_name(self, name: str) -> str:
         if name in self.words:
-            return f"(?:{'|'.join(self.listed(self.words[name]))})".replace("_", " ")
-        return self.filled(on_one_line(self.parts[name]))
+            return f"(?:{'|'.join(self.expand_words(self.words[name]))})".replace("_", " ")
+        return self.fill_pattern(join_lines(self.parts[name]))
 
 
-def on_one_line(pattern: str) -> str:
+def join_lines(pattern: str) -> str:
     """Return a pattern that is written over several lines as one; `~` stands for a blank."""
     return re.sub(r"\n\s*", "", pattern.strip("\n")).replace("~", " ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Something that may hold of a match: a pattern that occurs in it or around it."""
+    """A pattern that has to occur in a match of a rule, or near it.
+
+    One of the fields from `group` to `clause` says where; without any, in the match itself.
+    """
 
     search: str
+    """The regular expression of the pattern."""
     group: str = ""
+    """The group of the match that is searched."""
     before: int | None = None
-    """Characters."""
+    """How many characters before the match are searched."""
     after: int | None = None
+    """How many characters behind the match are searched."""
     around: Sequence[int] = ()
-    """Characters before and after it, itself included."""
+    """How many characters before and behind the match are searched, and the match with them."""
     clause: bool = False
-    """The last words before it, back to the beginning of their sentence."""
+    """Whether the last words of the sentence before the match are searched."""
     without: str = ""
-    """A word that is left out of the text first."""
+    """A word that is left out of the searched text."""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -134,7 +137,7 @@ class Speech:
     """A verb that follows one of these, or a noun of orders, only tells of it."""
     negating: Set[str]
 
-    def of(self, match: re.Match[str]) -> str:
+    def classify(self, match: re.Match[str]) -> str:
         """Tell how an order stands: `order`, `report` (somebody tells of it) or `negated`."""
         words = clause_before(match)
         if words and words[-1] in self.negating:
@@ -148,13 +151,15 @@ class Speech:
 
 @dataclass(frozen=True, kw_only=True)
 class InjectionRule:
-    """One way to give orders."""
+    """One way to give orders, as a row of a rule file has it: the head of this module explains the
+    fields.
+    """
 
     id: str
     sign: str
     anchors: frozenset[str]
     source: str
-    """Of its pattern."""
+    """The regular expression of the rule, for folded text."""
     hit: str
     miss: str
     besides: frozenset[str] = frozenset()
@@ -162,15 +167,17 @@ class InjectionRule:
     ahead: int = 160
     weights: Sequence[Sequence[Any]] = ()
     at_most: Sequence[Sequence[Any]] = ()
-    facts: Mapping[str, Sequence[Condition]] = field(default_factory=dict)
+    features: Mapping[str, Sequence[Condition]] = field(default_factory=dict)
     speech: Speech | None = None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def worth(self, match: re.Match[str]) -> int:
-        """Return the points of one place."""
+    def points_of(self, match: re.Match[str]) -> int:
+        """Return the points of a match: by the first of `weights` whose conditions hold, at most
+        those of `at_most`.
+        """
         points = self._first(self.weights, match, default=0)
         return min(points, self._first(self.at_most, match, default=points))
 
@@ -181,13 +188,13 @@ class InjectionRule:
         return default
 
     def _holds(self, condition: str, match: re.Match[str]) -> bool:
-        fact = condition.removeprefix("not ")
-        if fact in self.facts:
-            holds = any(alternative.holds(match) for alternative in self.facts[fact])
+        feature = condition.removeprefix("not ")
+        if feature in self.features:
+            holds = any(alternative.holds(match) for alternative in self.features[feature])
         else:
             assert self.speech is not None  # noqa: S101  a test reads every condition
-            holds = self.speech.of(match) == fact
-        return holds == (fact == condition)
+            holds = self.speech.classify(match) == feature
+        return holds == (feature == condition)
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,7 @@ def load_rules(name: str) -> RuleFile:
     data = read_rules(name)
     words, parts = data.get("words", {}), data.get("parts", {})
     vocabulary = Vocabulary(words, parts)
-    lists = {name: frozenset(vocabulary.listed(text)) for name, text in words.items()}
+    lists = {name: frozenset(vocabulary.expand_words(text)) for name, text in words.items()}
     speech = None
     if "NEGATING" in lists:
         speech = Speech(
@@ -221,10 +228,12 @@ def load_rules(name: str) -> RuleFile:
         fields = rows[row["id"]] = {
             **base,
             **row,
-            "facts": {**base.get("facts", {}), **row.get("facts", {})},
+            "features": {**base.get("features", {}), **row.get("features", {})},
         }
-        own = Vocabulary({**words, **fields.get("words", {})}, {**parts, **fields.get("parts", {})})
-        rules.append(_rule(fields, own, speech))
+        rule_vocabulary = Vocabulary(
+            {**words, **fields.get("words", {})}, {**parts, **fields.get("parts", {})}
+        )
+        rules.append(_rule(fields, rule_vocabulary, speech))
     return RuleFile(lists, tuple(rules), data.get("characters", {}))
 
 
@@ -240,23 +249,23 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
         for name, value in row.items()
         if name not in ("like", "words", "parts", "pattern", "points")
     }
-    fields["anchors"] = frozenset(vocabulary.listed(row["anchors"]))
-    fields["besides"] = frozenset(vocabulary.listed(row.get("besides", "")))
+    fields["anchors"] = frozenset(vocabulary.expand_words(row["anchors"]))
+    fields["besides"] = frozenset(vocabulary.expand_words(row.get("besides", "")))
     if "points" in row:
         fields["weights"] = [[row["points"]]]
-    facts: dict[str, list[Condition]] = {}
-    for name, value in row["facts"].items():
+    features: dict[str, list[Condition]] = {}
+    for name, value in row["features"].items():
         alternatives = value if isinstance(value, list) else [value]
-        facts[name] = [
-            Condition(**{**each, "search": vocabulary.filled(each["search"])})
-            for each in alternatives
+        features[name] = [
+            Condition(**{**alternative, "search": vocabulary.fill_pattern(alternative["search"])})
+            for alternative in alternatives
         ]
     return InjectionRule(
         **{
             **fields,
-            "facts": facts,
+            "features": features,
             "speech": speech,
-            "source": vocabulary.filled(on_one_line(row["pattern"])),
+            "source": vocabulary.fill_pattern(join_lines(row["pattern"])),
         }
     )
 
@@ -280,9 +289,11 @@ class RuleSet:
             for anchor in rule.anchors:
                 self._by_anchor.setdefault(anchor, []).append(index)
         self._anchors = frozenset(self._by_anchor)
-        self.pieces = frozenset(piece for rule in rules for piece in rule.anchors | rule.besides)
+        self._all_anchors = frozenset(
+            anchor for rule in rules for anchor in rule.anchors | rule.besides
+        )
 
-    def possible(self, words: Set[str]) -> list[InjectionRule]:
+    def find_candidates(self, words: Set[str]) -> list[InjectionRule]:
         """Return the rules that may match a text with these words."""
         if not (anchors := self._anchors & words):
             return []
@@ -290,11 +301,13 @@ class RuleSet:
         rules = [self._rules[index] for index in indexes]
         return [rule for rule in rules if not rule.besides or not rule.besides.isdisjoint(words)]
 
-    def pieces_in(self, text: str) -> frozenset[str]:
+    def find_anchors(self, text: str) -> frozenset[str]:
         """Return the anchors that occur in a text whose words are not separated by blanks."""
         characters = frozenset(text)
         return frozenset(
-            p for p in self.pieces if p[0] in characters and p[-1] in characters and p in text
+            anchor
+            for anchor in self._all_anchors
+            if anchor[0] in characters and anchor[-1] in characters and anchor in text
         )
 
 
@@ -304,7 +317,7 @@ def match_rules(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> I
     for rule in rules:
         for begin, end in word_offsets.around(rule.anchors & words, rule.back, rule.ahead):
             for match in rule.pattern.finditer(text, begin, end):
-                if points := rule.worth(match):
+                if points := rule.points_of(match):
                     yield RuleMatch(match.start(), rule.sign, points, rule.id)
 
 

@@ -1,4 +1,4 @@
-"""Turn the steps of a run into the segments and the line that memory archives."""
+"""Turn the steps of a run into the segments and the run line that memory archives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.memory.segments import Segment
+from daemon.memory.segments import Segment, shorten_middle
 from daemon.models import SegmentType, Step, StepKind
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Of a tool's output, its beginning and end: they say what it was, and the journal has the whole.
 RESULT_CHARACTERS = 1_200
 
-# Of the goal, and of the answer, in the line of a run.
+# Of the goal, and of the answer, in a run line.
 LINE_CHARACTERS = 300
 
 # One encoder for all calls: json.dumps with an option makes a new one per call.
@@ -44,7 +44,7 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
                 type=kind,
                 timestamp=at or now,
                 text=text,
-                who=speaker,
+                speaker=speaker,
                 tainted=tainted,
             )
         )
@@ -65,23 +65,13 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
                     text = f"{call['name']} {_readable(call.get('arguments', {}))}"
                     add(iteration, SegmentType.TOOL_CALL, text, "agent", at)
             case StepKind.RESULT:
-                add(iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at)
+                text = shorten_middle(body["text"], RESULT_CHARACTERS)
+                add(iteration, SegmentType.TOOL_RESULT, text, body["tool"], at)
     return run_segments
 
 
-def _is_note(line: str) -> bool:
-    return len(line) > 2 and line[0] == line[-1] == "*" and line[1] != "*"
-
-
-def _ends_of(text: str) -> str:
-    if len(text) <= RESULT_CHARACTERS:
-        return text
-    half = RESULT_CHARACTERS // 2
-    return f"{text[:half]}\n[…]\n{text[-half:]}"
-
-
-def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
-    """Return the line of a run: its routine, its slot in UTC, and a model's summary, else its goal
+def make_run_line(run: Run, reply: Reply, summary: str = "") -> str:
+    """Return a run in one line: its routine, its slot in UTC, and a model's summary, else its goal
     and the first line of its answer.
     """
     if summary:
@@ -94,15 +84,17 @@ def _first_line(text: str) -> str:
     """Return the first line of prose, cut to LINE_CHARACTERS; without prose the first heading,
     table row or note in italics, without either "".
     """
-    fallback = ""
-    for raw_line in text.splitlines():
-        if not raw_line.strip("#*|- \t"):
+    first_line = ""
+    for line in map(str.strip, text.splitlines()):
+        if not line.strip("#*|- \t"):
             continue
-        line = raw_line.strip()
-        fallback = fallback or line
-        if not (line.startswith(("#", "|", "```")) or _is_note(line)):
+        is_note = len(line) > 2 and line[0] == line[-1] == "*" and line[1] != "*"
+        is_prose = not (line.startswith(("#", "|", "```")) or is_note)
+        if is_prose:
+            first_line = line
             break
-    else:
-        line = fallback
-    line = line.strip("# ")
-    return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"
+        first_line = first_line or line
+    first_line = first_line.strip("# ")
+    if len(first_line) <= LINE_CHARACTERS:
+        return first_line
+    return f"{first_line[:LINE_CHARACTERS]}…"

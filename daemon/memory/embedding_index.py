@@ -19,7 +19,7 @@ from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.repair import MemoryStore
 from daemon.models import Json
-from daemon.store.statements import Connection
+from daemon.store.connection import Connection
 
 log = structlog.get_logger()
 
@@ -134,9 +134,8 @@ class EmbeddingIndex:
             return in_server, vectors.has_embeddings(connection, name), news
 
         can_compare, has_any, (newest, new_signs) = await memory_store.read(work)
-        if (
-            self._is_compared_by_server and not can_compare
-        ):  # the extension was removed from the server
+        # the extension was removed from the server
+        if self._is_compared_by_server and not can_compare:
             await self.load(memory_store)
             return has_any
         self._is_compared_by_server = can_compare
@@ -183,10 +182,12 @@ class EmbeddingIndex:
             )
             return current
 
-        stored = await memory_store.write(work)
+        stored_vectors = await memory_store.write(work)
         if not self._is_compared_by_server:
             assert self._signs_by_id is not None  # noqa: S101  loaded before anything is embedded
-            self._signs_by_id.update({id_: vectors.signs(vector) for id_, vector in stored.items()})
+            self._signs_by_id.update(
+                {id_: vectors.signs(vector) for id_, vector in stored_vectors.items()}
+            )
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
         """Return a unit vector per text; after a failure, pause the embedder and raise

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
+from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
-from daemon.store.statements import Connection
 from daemon.tokens import VERSION, index_text
 
 _NEIGHBOURS = 2
@@ -48,7 +48,7 @@ class IndexedSegment(NamedTuple):
 
     id: int
     at: int
-    who: str
+    speaker: str
     routine: str
     text: str
 
@@ -282,7 +282,7 @@ def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Itera
                     shortened.get(neighbour, "")
                     for neighbour in range(row.id + 1, row.id + _NEIGHBOURS + 1)
                 ),
-                who=_cached_words(f"{row.who} {row.routine}"),
+                speaker=_cached_words(f"{row.speaker} {row.routine}"),
                 date=_date(row.at),
             )
 

@@ -12,7 +12,7 @@ import structlog
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
 from daemon.memory.retention import Retention, apply_retention
-from daemon.store.statements import Connection
+from daemon.store.connection import Connection
 
 log = structlog.get_logger()
 

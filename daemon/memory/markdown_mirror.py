@@ -7,6 +7,10 @@ changed by a run. If both differ, the person's text stays under the key, and the
 stored under a new key. A missing section is weak evidence: an editor may have cut the file off, or
 the file may be an old copy. So the mirror never deletes an item: if the file is complete, the item
 is no longer core and no longer mirrored, otherwise its section is written again.
+
+The file lies in a folder of the state folder that no tool reaches, so what stands in it was written
+by this daemon or by its owner. Where other users could have written it, its edits become tainted
+items: whoever recalls them is tainted.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ import asyncio
 import json
 import os
 import re
+import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -32,12 +38,18 @@ from daemon.system.watch import DirectoryWatcher
 log = structlog.get_logger()
 
 NAME = "MEMORY.md"
+# The folder of the file in the state folder: of its own, as the database beside it changes all the
+# time.
+FOLDER = "memory"
 # Seconds without a change before the file is read: editors save a file in several writes.
 DEBOUNCE = 1.0
 # A larger file is no list of items.
 _MAX_BYTES = 4_000_000
 
 _STATE = "memory.mirror"
+# The digests of the texts of the latest attempt to write the file: if the daemon dies before it has
+# stored them as the base, what the file holds is still known to be no edit.
+_WRITING = "memory.mirror.writing"
 _HEAD = """\
 # Memory
 
@@ -45,14 +57,23 @@ Pinned and core items of agentd's memory. Edit a text and it is kept so; add a s
 item. A section taken out is no longer shown here, but kept: `agentctl memory forget --key KEY` deletes it.
 """  # noqa: E501
 _END = "<!-- the end: leave this line, it tells a whole file from a torn one -->"
+# Where a line of a text begins, perhaps only after an editor has made its own line ends of others:
+# there a text must not read as a heading or as the end of the file.
+_LINE_START = r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))"
+_TO_ESCAPE = re.compile(_LINE_START + r"(?=\\*(?:## |<!-- the end))")
+_ESCAPED = re.compile(_LINE_START + r"\\(?=\\*(?:## |<!-- the end))")
 _MARK_LINE = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
 
 
-class Facts(Protocol):
+# Inode, size and time of a file: they change when somebody saves it.
+_FileVersion = tuple[int, int, int]
+
+
+class KeyValueStore(Protocol):
     """A store of small values that survive a restart, by key."""
 
-    def remember(self, key: str, value: str) -> Awaitable[None]: ...
-    async def recall(self, key: str) -> str | None: ...
+    def put(self, key: str, value: str) -> Awaitable[None]: ...
+    async def get(self, key: str) -> str | None: ...
 
 
 class MarkdownFile(NamedTuple):
@@ -64,13 +85,23 @@ class MarkdownFile(NamedTuple):
     """The file has its last line, so it was not cut off."""
 
 
+class FileContent(NamedTuple):
+    """What was read of MEMORY.md."""
+
+    text: str | None
+    """None if there is no file."""
+    version: _FileVersion | None
+    is_owners: bool
+    """Nobody but its owner could have written it."""
+
+
 class Merge(NamedTuple):
     """The changes that bring the edits of the file into memory."""
 
-    keep: dict[str, str]
+    edited: dict[str, str]
     """Edited texts by key."""
-    aside: dict[str, str]
-    """Texts of runs that an edit replaces, by the new key that each is stored under."""
+    replaced: dict[str, MemoryItem]
+    """Items of runs that an edit replaces, by the new key that each is stored under."""
     demote: list[str]
     """Keys of items whose sections a person removed."""
 
@@ -85,7 +116,7 @@ def render(items: Mapping[str, MemoryItem]) -> str:
             "untrusted" if item.tainted else "",
         ]
         mark_line = " · ".join([*filter(None, marks), f"{item.updated:%Y-%m-%d %H:%M} UTC"])
-        text = re.sub(r"^(?=\\*(## |<!-- the end))", r"\\", item.content, flags=re.MULTILINE)
+        text = _TO_ESCAPE.sub(r"\\", item.content)
         blocks.append(f"## {item.key}\n*{mark_line}*\n\n{text}\n")
     return "\n".join([*blocks, _END, ""])
 
@@ -97,9 +128,8 @@ def parse(text: str) -> MarkdownFile:
     is_complete = is_after_heading = False
     if "\r\n" in text.partition("\n")[0] + "\n":
         text = text.replace("\r\n", "\n")  # saved by an editor on Windows
-    for line in text.split(
-        "\n"
-    ):  # not splitlines: it also splits at characters that a text may contain
+    # not splitlines: it also splits at characters that a text may contain
+    for line in text.split("\n"):
         if line == _END:
             is_complete = True
             break
@@ -108,7 +138,7 @@ def parse(text: str) -> MarkdownFile:
             is_after_heading = True
             continue
         if current is not None and not (is_after_heading and _MARK_LINE.fullmatch(line)):
-            current.append(re.sub(r"^\\(?=\\*(## |<!-- the end))", "", line))
+            current.append(_ESCAPED.sub("", line))
         is_after_heading = False
     return MarkdownFile(
         {key: "\n".join(lines).strip() for key, lines in sections.items() if key}, is_complete
@@ -116,36 +146,58 @@ def parse(text: str) -> MarkdownFile:
 
 
 def merge(
-    file: MarkdownFile, base: Mapping[str, str], items: Mapping[str, MemoryItem], now: datetime
+    file: MarkdownFile,
+    base: Mapping[str, str],
+    items: Mapping[str, MemoryItem],
+    now: datetime,
+    writing: Mapping[str, str] = MappingProxyType({}),
 ) -> Merge:
     """Compare the sections of the file and the items with `base`, the digests of the texts that
-    were last written, by key.
+    were last written, by key. `writing` has those of a write that may not have come to its end.
     """
-    keep, aside = {}, {}
+    edited, replaced = {}, {}
     for key, text in file.sections.items():
         item = items.get(key)
-        if not text or (item and text == item.content) or digest(text) == base.get(key):
+        if (
+            not text
+            or (item and text == item.content)
+            or digest(text)
+            in (
+                base.get(key),
+                writing.get(key),
+            )
+        ):
             continue  # unchanged, or emptied, which is as weak evidence as a missing section
         if item and not file.is_complete and item.content.startswith(text):
             continue  # the section where an incomplete file was cut off
-        keep[key] = text
+        edited[key] = text
         if item and digest(item.content) != base.get(key):
-            aside[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item.content
-    removed = [key for key in base if key not in file.sections and key in items]
+            replaced[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item
+    removed_keys = [key for key in base if key not in file.sections and key in items]
     is_deliberate = file.is_complete and any(key in file.sections for key in base)
-    return Merge(keep, aside, removed if is_deliberate else [])
+    return Merge(edited, replaced, removed_keys if is_deliberate else [])
 
 
 def digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-# Inode, size and time of a file: they change when somebody saves it.
-_FileVersion = tuple[int, int, int]
+def _file_version(status: os.stat_result) -> _FileVersion:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _file_version(stat: os.stat_result) -> _FileVersion:
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+def _is_owners(file: os.stat_result, folder: os.stat_result) -> bool:
+    """Tell whether only this user and root could have written a file: it has one name, in a folder
+    that nobody else may enter.
+    """
+    users = (0, os.geteuid())
+    return (
+        stat.S_ISREG(file.st_mode)
+        and file.st_uid in users
+        and file.st_nlink == 1
+        and folder.st_uid in users
+        and not folder.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    )
 
 
 class Mirror:
@@ -154,17 +206,18 @@ class Mirror:
     def __init__(
         self,
         memory: Memory,
-        workspace: Path,
-        facts: Facts,
+        folder: Path,
+        key_values: KeyValueStore,
         *,
         clock: Callable[[], datetime],
         directory_watcher: DirectoryWatcher | None = None,
         debounce: float = DEBOUNCE,
     ) -> None:
-        self._memory, self._facts, self._clock = memory, facts, clock
+        """`folder` is made, for its owner alone, where it is missing."""
+        self._memory, self._key_values, self._clock = memory, key_values, clock
         self._directory_watcher = directory_watcher or DirectoryWatcher()
         self._debounce = debounce
-        self.path = workspace / NAME
+        self.path = folder / NAME
 
     async def run(self) -> None:
         """Synchronise the file and memory at once and after each change, until cancelled."""
@@ -178,6 +231,7 @@ class Mirror:
                 timer.cancel()
             timer = loop.call_later(self._debounce, change_event.set)
 
+        self._make_folder()
         subscription = self._directory_watcher.subscribe([self.path.parent], schedule_sync)
         try:
             while True:
@@ -203,31 +257,34 @@ class Mirror:
 
         An edit that cannot be stored raises Refused, and the file stays as it is.
         """
-        text, version = await asyncio.to_thread(self._read)
-        base: dict[str, str] = json.loads(await self._facts.recall(_STATE) or "{}")
+        text, version, is_owners = await asyncio.to_thread(self._read)
+        base: dict[str, str] = json.loads(await self._key_values.get(_STATE) or "{}")
+        writing: dict[str, str] = json.loads(await self._key_values.get(_WRITING) or "{}")
         if text is not None:
-            await self._apply(merge(parse(text), base, await self._items(), self._clock()))
+            changes = merge(parse(text), base, await self._items(), self._clock(), writing)
+            await self._apply(changes, is_owners=is_owners)
         items = await self._items()
         new_text = render(items)
+        digests = {key: digest(item.content) for key, item in items.items()}
+        if new_text != text and digests != writing:
+            await self._key_values.put(_WRITING, json.dumps(digests))
         if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
             # a person saved an edit since the file was read: store that edit first
             await self.sync()
             return
-        digests = {key: digest(item.content) for key, item in items.items()}
         if digests != base:
-            await self._facts.remember(_STATE, json.dumps(digests))
+            await self._key_values.put(_STATE, json.dumps(digests))
 
-    async def _apply(self, changes: Merge) -> None:
+    async def _apply(self, changes: Merge, *, is_owners: bool) -> None:
         items = await self._items()
-        for key, text in changes.aside.items():
-            await self._memory.store(key, text)
-        for key, text in changes.keep.items():
-            existing = items.get(key) or await self._memory.item(key)
-            category = existing.category if existing else "core"
-            await self._memory.store(
-                key, text, category=category, tainted=bool(existing and existing.tainted)
-            )
-            log.info("memory.mirror_read", key=key)
+        for key, item in changes.replaced.items():
+            await self._memory.store(key, item.content, tainted=item.tainted)
+        for key, text in changes.edited.items():
+            old_item = items.get(key) or await self._memory.item(key)
+            category = old_item.category if old_item else "core"
+            is_tainted = not is_owners or bool(old_item and old_item.tainted)
+            await self._memory.store(key, text, category=category, tainted=is_tainted)
+            log.info("memory.mirror_read", key=key, tainted=is_tainted)
         for key in changes.demote:
             await self._memory.demote(key)
             log.info("memory.mirror_taken_out", key=key)
@@ -236,21 +293,26 @@ class Mirror:
         mirrored_items = await self._memory.mirrored_items()
         return {item.key: item for item in mirrored_items if not item.key.startswith(SEEDS)}
 
-    def _read(self) -> tuple[str | None, _FileVersion | None]:
+    def _make_folder(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _read(self) -> FileContent:
+        self._make_folder()
         try:
-            # O_NOFOLLOW: tools may write to this folder, and a link could lead anywhere
+            # O_NOFOLLOW: a link could lead to what others may write
             descriptor = os.open(
                 self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )
         except FileNotFoundError:
-            return None, None
+            return FileContent(None, None, is_owners=True)
         with os.fdopen(descriptor, "rb") as file:
             # before reading: a write during the read changes the version
-            version = _file_version(os.fstat(descriptor))
+            status = os.fstat(descriptor)
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise Refused(f"it is over {_MAX_BYTES} bytes")
-        return data.decode("utf-8"), version
+        is_owners = _is_owners(status, self.path.parent.stat())
+        return FileContent(data.decode("utf-8"), _file_version(status), is_owners)
 
     def _write(self, text: str, expected_version: _FileVersion | None) -> bool:
         """Replace the file; False, without a change, if its version is not the expected one."""

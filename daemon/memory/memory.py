@@ -1,4 +1,4 @@
-"""Memory: the one object through which other packages store, find and forget."""
+"""Memory: the one object through which other packages store, find and delete."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
 from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.repair import MemoryStore
-from daemon.memory.segments import Segment, segment_rows
+from daemon.memory.segments import Segment, make_segment_parts
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
+from daemon.store.connection import Connection
 from daemon.store.database import Database, Work
 from daemon.store.rows import clean, from_microseconds, to_microseconds
-from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
-    from daemon.memory.recall import RecallHit
+    from daemon.memory.recall import RecallHit, Selection
 
 # An item is a thought, not a file; what is longer belongs into the workspace.
-MAX_ITEM = 16_000
-MAX_KEY = 200
+MAX_ITEM_CHARACTERS = 16_000
+MAX_KEY_CHARACTERS = 200
 # Hits that one run, and all runs of one routine, may take of a prompt's excerpt: the reports of a
 # routine are alike and would fill it.
 PER_RUN, PER_ROUTINE = 3, 6
@@ -53,6 +53,8 @@ class RecallContext(NamedTuple):
     """The text of the item with the requested key; empty if there is no such item."""
     tainted: bool
     """Untrusted bytes may have influenced the excerpt or the item."""
+    left_out: int = 0
+    """How many texts, the item included, were left out since strangers may have written them."""
     extra: Any = None
     """What `read_extra` returned in the same transaction; None without it."""
 
@@ -95,11 +97,10 @@ class Memory:
 
     def notify_watchers(self) -> None:
         """Set the events of all watchers."""
-        if len(
-            self._watchers
-        ):  # mostly empty, and iterating over a WeakSet is slower than its length
-            for event in self._watchers:
-                event.set()
+        if not len(self._watchers):  # mostly so, and iterating over a WeakSet is slower
+            return
+        for event in self._watchers:
+            event.set()
 
     # --- items ---
 
@@ -136,7 +137,7 @@ class Memory:
         )
         return row.text if row else None
 
-    async def forget(self, key: str) -> bool:
+    async def delete_item(self, key: str) -> bool:
         """Delete the item with this key; False if there was none."""
         existed = await self.memory_store.write(
             lambda connection: rows.drop_item(connection, clean(key).strip())
@@ -155,12 +156,10 @@ class Memory:
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[MemoryItem]:
         """Return the items of one category or of all, the last changed first."""
-        return [
-            item_of(row)
-            for row in await self.memory_store.read(
-                lambda connection: rows.items(connection, category, limit)
-            )
-        ]
+        item_rows = await self.memory_store.read(
+            lambda connection: rows.items(connection, category, limit)
+        )
+        return [item_of(row) for row in item_rows]
 
     async def item(self, key: str) -> MemoryItem | None:
         """Return the item with exactly this key; None if there is no such item."""
@@ -201,7 +200,7 @@ class Memory:
         """Return the texts that fit a question, the best first; of several questions, the texts
         that fit any of them.
         """
-        from daemon.memory.texts import chunk
+        from daemon.memory.rows import chunk
 
         hits = await self.search(query, limit, exclude_run=exclude_run)
         return [chunk(hit.text, hit.relevance) for hit in hits]
@@ -209,7 +208,7 @@ class Memory:
     async def search(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[RecallHit]:
-        """Return the same texts as `retrieve`, as hits with the reasons of their relevance."""
+        """Return the texts that fit a question, as `retrieve` does, with the reasons for each."""
         from daemon.memory.recall import merge_hits
 
         queries = [query] if isinstance(query, str) else list(query)
@@ -224,9 +223,8 @@ class Memory:
         """Return the texts that fit a question as text for a prompt: merged, dated, fenced and
         within `tokens`; empty if no text fits.
         """
-        return (
-            await self.recall(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
-        ).excerpt_text
+        context = await self.recall(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
+        return context.excerpt_text
 
     async def recall(
         self,
@@ -236,23 +234,33 @@ class Memory:
         limit: int = 10,
         tokens: int = 800,
         exclude_run: str | None = None,
+        untainted_only: bool = False,
         read_extra: Work[Any] | None = None,
     ) -> RecallContext:
         """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item
         stored under `key`.
 
-        Uses one read transaction; `read_extra` runs in it too, and its result is the context's
-        `extra`.
+        With `untainted_only`, what strangers may have written is left out and counted. Uses one
+        read transaction; `read_extra` runs in it too, and its result is the context's `extra`.
         """
-        from daemon.memory import context
+        from daemon.memory import recall
 
-        def make_context(connection: Connection, hits: list[RecallHit]) -> RecallContext:
+        def make_context(connection: Connection, selection: Selection) -> RecallContext:
             item = rows.item(connection, key) if key else None
-            text, tainted = context.excerpt(connection, hits, tokens)
+            left_out = sum(
+                hit.relevance >= recall.MIN_RELEVANCE and not (key and hit.text.key == key)
+                for hit in selection.left_out
+            )
+            if item and item.tainted and untainted_only:
+                item, left_out = None, left_out + 1
+            text, tainted = recall.excerpt(
+                connection, selection.hits, tokens, untainted_only=untainted_only
+            )
             return RecallContext(
                 text,
                 item.text if item else "",
                 tainted or bool(item and item.tainted),
+                left_out,
                 read_extra(connection) if read_extra else None,
             )
 
@@ -262,6 +270,7 @@ class Memory:
             exclude_run=exclude_run,
             per_run=PER_RUN,
             per_routine=PER_ROUTINE,
+            untainted_only=untainted_only,
             convert=make_context,
         )
         return recalled
@@ -274,7 +283,8 @@ class Memory:
         exclude_run: str | None,
         per_run: int | None = None,
         per_routine: int | None = None,
-        convert: Callable[[Connection, list[RecallHit]], Any] = lambda _connection, hits: hits,
+        untainted_only: bool = False,
+        convert: Callable[[Connection, Selection], Any] = lambda _, selection: selection.hits,
     ) -> Any:
         """Search, and return what `convert` makes of the hits in the same read transaction."""
         from daemon.memory.recall import search
@@ -288,7 +298,7 @@ class Memory:
         )
 
         def work(connection: Connection) -> Any:
-            hits = search(
+            selection = search(
                 connection,
                 query,
                 limit,
@@ -297,17 +307,18 @@ class Memory:
                 exclude_run=exclude_run,
                 per_run=per_run,
                 per_routine=per_routine,
+                untainted_only=untainted_only,
             )
-            return convert(connection, hits)
+            return convert(connection, selection)
 
         return await self.memory_store.read(work)
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
         """Return the text at an anchor with `window` texts before and after it; raises NotFound."""
-        from daemon.memory import context
+        from daemon.memory import recall
 
         return await self.memory_store.read(
-            lambda connection: context.expand(connection, anchor, window)
+            lambda connection: recall.expand(connection, anchor, window)
         )
 
     # --- runs ---
@@ -322,19 +333,19 @@ class Memory:
         segments: Sequence[Segment],
         started: datetime,
         ended: datetime,
-        line: str | None = None,
+        run_line: str | None = None,
         tainted: bool = False,
     ) -> asyncio.Future[bool]:
         """Archive a run as segments, in place of an earlier archive of the run.
 
         The future ends when the run is committed; its result says whether searches may change.
 
-        `line`, a summary of the run, is stored as the item `run:<id>`. The line repeats the
-        segments, so it is indexed only when they are deleted: otherwise the lines of earlier runs
-        would be the best answers to a routine's goal.
+        `run_line`, the run in one line, is stored as the item `run:<id>`. It repeats the segments,
+        so it is indexed only when they are deleted: otherwise the lines of earlier runs would be
+        the best answers to a routine's goal.
         """
-        key = f"{rows.LINE_PREFIX}{run}"
-        line = check_text(key, line) if line else None
+        key = f"{rows.RUN_LINE_PREFIX}{run}"
+        run_line = check_text(key, run_line) if run_line else None
 
         def work(connection: Connection) -> bool:
             is_changed = rows.put_run(
@@ -345,13 +356,13 @@ class Memory:
                 status=status,
                 started=to_microseconds(started),
                 ended=to_microseconds(ended),
-                pieces=list(segment_rows(routine, segments)),
+                parts=list(make_segment_parts(routine, segments)),
             )
-            if line:
+            if run_line:
                 is_changed |= rows.put_item(
                     connection,
                     key=key,
-                    text=line,
+                    text=run_line,
                     category="conversation",
                     run=run,
                     tainted=tainted,
@@ -383,7 +394,7 @@ class Memory:
         }
 
 
-def item_of(row: rows.IndexedItem) -> MemoryItem:
+def item_of(row: rows.StoredItem) -> MemoryItem:
     return MemoryItem(
         row.key,
         row.text,
@@ -399,8 +410,8 @@ def item_of(row: rows.IndexedItem) -> MemoryItem:
 def check_key(key: str) -> str:
     """Return a key as it is stored; raises Refused for an invalid one."""
     key = clean(key).strip()
-    if not key or len(key) > MAX_KEY or not key.isprintable():
-        msg = f"a key is 1 to {MAX_KEY} printable characters, found {key[:60]!r}"
+    if not key or len(key) > MAX_KEY_CHARACTERS or not key.isprintable():
+        msg = f"a key is 1 to {MAX_KEY_CHARACTERS} printable characters, found {key[:60]!r}"
         raise Refused(msg)
     return key
 
@@ -411,10 +422,10 @@ def check_text(key: str, content: str) -> str:
     if not text:
         msg = f"there is nothing to keep under {key!r}; to delete an item, forget it"
         raise Refused(msg)
-    if len(text) > MAX_ITEM:
+    if len(text) > MAX_ITEM_CHARACTERS:
         msg = (
-            f"an item holds at most {MAX_ITEM} characters, this has {len(text)}: keep the essence, "
-            "or write a file"
+            f"an item holds at most {MAX_ITEM_CHARACTERS} characters, this has {len(text)}: "
+            "keep the essence, or write a file"
         )
         raise Refused(msg)
     return text

@@ -1,4 +1,6 @@
-"""Search memory: the index proposes texts, and a weighted sum of reasons ranks them.
+"""Search memory, and read the neighbours of what was found.
+
+The index proposes texts, and a weighted sum of reasons ranks them.
 
 Theory of operation. The index alone (bm25 over five weighted columns) finds 78 % of the evidence
 that LoCoMo's questions need. Each reason adds a share of the best score, as bm25 has no scale of
@@ -23,26 +25,32 @@ this sum can only gain.)
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
+from itertools import groupby
 from math import inf, log1p
 from typing import NamedTuple
 
 from daemon import tokens
+from daemon.errors import NotFound
 from daemon.memory import fulltext, vectors
 from daemon.memory.answer_shapes import looks_like_answer
+from daemon.memory.rows import ITEM_ITERATION, Text, by_ids, chunk, of_run, times_of_change
 from daemon.memory.similarity import DuplicateFinder
-from daemon.memory.texts import Text, by_ids, times_of_change
 from daemon.memory.times import TimeSpan, find_time_span
-from daemon.models import SegmentType
-from daemon.store.rows import clean, to_microseconds
-from daemon.store.statements import Connection
+from daemon.models import Anchor, ExpandedContext, MemoryChunk, SegmentType
+from daemon.store.connection import Connection
+from daemon.store.rows import clean, from_microseconds, to_microseconds
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
 POOL = 64
 
-_EXACT = 2.0
+# How much each reason counts, in units of the best score of the index; `_ASKS` is subtracted.
+_KEY = 2.0
 _RUN = 0.15
 _NAME = 0.15
 _ASKS = 0.1
@@ -57,6 +65,7 @@ _TIME = 0.3
 # Share of the cosine in the sum, with an embedder (measured with MiniLM on LoCoMo and REALTALK:
 # 0.25 to 0.4 differ little).
 _COSINE = 0.35
+# What is subtracted for a text of these types.
 _TYPE_PENALTY: dict[str, float] = {
     SegmentType.TOOL_CALL: 0.2,
     SegmentType.TOOL_RESULT: 0.1,
@@ -110,6 +119,14 @@ class RecallHit(NamedTuple):
         }
 
 
+class Selection(NamedTuple):
+    """The texts that fit a question, the best first."""
+
+    hits: list[RecallHit]
+    left_out: list[RecallHit]
+    """Texts that strangers may have written, passed over where only untainted ones are wanted."""
+
+
 def search(
     connection: Connection,
     question: str,
@@ -120,11 +137,13 @@ def search(
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
-) -> list[RecallHit]:
+    untainted_only: bool = False,
+) -> Selection:
     """Return the texts that fit a question best, the best first.
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
+    With `untainted_only`, texts that strangers may have written are passed over.
     """
     query = tokens.query(question)
     key = clean(question).strip()
@@ -145,16 +164,23 @@ def search(
     candidates = _Candidates(connection, scores, required, exclude_run, limit)
     texts = candidates.read_first()
     if not texts:
-        return []
+        return Selection([], [])
     score_text, max_score = _make_scorer(question, query, key, candidates.scores, texts, time_span)
     hits = [score_text(text) for text in texts]
     if query_embedding:
         hits = _add_cosines(
             hits, vectors.cosines(connection, query_embedding, (hit.text.id for hit in hits))
         )
-    selected = _select(_rank(hits, candidates, score_text, max_score), limit, per_run, per_routine)
-    best = selected[0].relevance if selected and selected[0].relevance > 0 else 1.0
-    return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in selected]
+    ranked = _rank(hits, candidates, score_text, max_score)
+    selection = _select(ranked, limit, per_run, per_routine, untainted_only=untainted_only)
+    best = max((hit.relevance for hits in selection for hit in hits), default=1.0)
+    scale = best if best > 0 else 1.0
+    return Selection(
+        *(
+            [hit._replace(relevance=max(0.0, hit.relevance / scale)) for hit in hits]
+            for hits in selection
+        )
+    )
 
 
 def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[RecallHit]:
@@ -170,7 +196,7 @@ def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[Rec
         limit,
         None,
         None,
-    )
+    ).hits
 
 
 def _propose(
@@ -222,6 +248,7 @@ class _Candidates:
         exclude_run: str | None,
         step: int,
     ) -> None:
+        """`required` are read at once; of the other items `step` are read at a time."""
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
         self.scores = scores
         self._first_ids = [id_ for id_ in scores if id_ > 0 or id_ in required]
@@ -239,10 +266,8 @@ class _Candidates:
 
     def read_more(self, extra_ids: Iterable[int] = ()) -> list[Text]:
         """Read the texts with these ids and the next `step` items, without the excluded run's."""
-        next_items, self.unread_items = (
-            self.unread_items[: self._step],
-            self.unread_items[self._step :],
-        )
+        next_items = self.unread_items[: self._step]
+        self.unread_items = self.unread_items[self._step :]
         texts = by_ids(self._connection, (*extra_ids, *next_items)).values()
         return [text for text in texts if not self._exclude_run or text.run_id != self._exclude_run]
 
@@ -268,25 +293,27 @@ def _make_scorer(
     mentioned = _find_named(query, candidates)
     has_answer_shape = looks_like_answer(question)
     question_scores = {
-        text.id + 1: scores[text.id] / best_score for text in candidates if text.asks and text.run
+        text.id + 1: scores[text.id] / best_score
+        for text in candidates
+        if text.is_question and text.run
     }
-    begin, end = (
-        (to_microseconds(time_span.begin), to_microseconds(time_span.end)) if time_span else (0, 0)
-    )
+    begin = end = 0
+    if time_span:
+        begin, end = to_microseconds(time_span.begin), to_microseconds(time_span.end)
     characters = query.characters
 
     def score_text(text: Text) -> RecallHit:
         word_share = scores[text.id] / best_score
-        shares = (
+        shares = (  # in the order of _REASONS
             word_share,
             _RUN * run_scores[text.run] / best_run_score if text.run else 0.0,
-            _EXACT if text.key == key else 0.0,
-            _NAME if text.who in mentioned or text.source in mentioned else 0.0,
+            _KEY if text.key == key else 0.0,
+            _NAME if text.speaker in mentioned or text.source in mentioned else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
             if characters
             else 0.0,
             _TIME if begin <= text.at < end else 0.0,
-            -_ASKS if text.asks else 0.0,
+            -_ASKS if text.is_question else 0.0,
             _ANSWERS * question_scores[text.id] if text.id in question_scores else 0.0,
             # no reasons by themselves: only for texts that the index found
             _LENGTH * _length_share(text) if word_share else 0.0,
@@ -348,24 +375,34 @@ def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[Re
 
 def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
     """Return the speakers and routines whose full name is in the question."""
-    names = {name for text in candidates for name in (text.who, text.source) if name}
+    names = {name for text in candidates for name in (text.speaker, text.source) if name}
     return {
         name for name in names if (name_words := tokens.words(name)) and name_words <= query.words
     }
 
 
 def _select(
-    hits: Iterable[RecallHit], limit: int, per_run: int | None, per_routine: int | None
-) -> list[RecallHit]:
+    hits: Iterable[RecallHit],
+    limit: int,
+    per_run: int | None,
+    per_routine: int | None,
+    *,
+    untainted_only: bool = False,
+) -> Selection:
     """Return the first `limit` hits within the limits of a run and a routine, each text once."""
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected: list[RecallHit] = []
+    left_out: list[RecallHit] = []
     duplicates = DuplicateFinder()
     for hit in hits:
         if len(selected) == limit:
             break
         text = hit.text
+        if untainted_only and text.tainted:
+            if len(left_out) < limit:
+                left_out.append(hit)
+            continue
         # Lines of deleted runs are alike too, and count within the limit of their routine.
         is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
         if is_of_routine and (
@@ -388,4 +425,146 @@ def _select(
         if text.run:
             runs[text.run] += 1
         selected.append(hit)
-    return selected
+    return Selection(selected, left_out)
+
+
+_OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
+# Share of the best hit's relevance; hits below it seldom have more than a word in common with the
+# question.
+MIN_RELEVANCE = 0.3
+# Characters of a hit, and of a neighbour of a hit, in a prompt.
+HIT_CHARACTERS = 800
+NEIGHBOUR_CHARACTERS = 200
+
+
+def expand(connection: Connection, anchor: Anchor, window: int) -> ExpandedContext:
+    """Return the text at an anchor, and `window` texts of its run before and after it; raises
+    NotFound.
+    """
+    if anchor.iteration == ITEM_ITERATION:
+        texts = list(by_ids(connection, [-anchor.segment]).values())
+    else:
+        texts = of_run(connection, anchor.run_id)
+    chunks_by_position = {
+        position: _join_parts(parts)
+        for position, parts in groupby(texts, lambda text: (text.iteration, text.segment))
+    }
+    position = (anchor.iteration, anchor.segment)
+    if position not in chunks_by_position:
+        msg = (
+            f"nothing is remembered of run {anchor.run_id or '-'} at "
+            f"{anchor.iteration}/{anchor.segment}"
+        )
+        raise NotFound(msg)
+    index = list(chunks_by_position).index(position)
+    chunks = tuple(chunks_by_position.values())
+    return ExpandedContext(
+        run=anchor.run_id,
+        focus=chunks[index],
+        before=chunks[max(0, index - window) : index],
+        after=chunks[index + 1 : index + 1 + window],
+    )
+
+
+def _join_parts(parts: Iterable[Text]) -> MemoryChunk:
+    first_part, *other_parts = parts
+    content = "\n".join((first_part.text, *(part.text for part in other_parts)))
+    return replace(chunk(first_part), content=content)
+
+
+def excerpt(
+    connection: Connection,
+    hits: Sequence[RecallHit],
+    budget: int,
+    *,
+    untainted_only: bool = False,
+) -> tuple[str, bool]:
+    """Return the hits and their neighbours as text for a prompt, and whether any of it is tainted.
+
+    The oldest text comes first. With at most `budget` tokens, better hits take precedence. The text
+    is fenced: no remembered text can close the fence, or look like a heading with time, source and
+    trust. With `untainted_only`, tainted neighbours are left out.
+    """
+    hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
+    neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
+    texts = by_ids(connection, neighbour_ids - hit_texts.keys()) | hit_texts
+    lines: dict[int, str] = {}
+    remaining = budget - tokens.estimate(_fence(()))
+    for id_, text in hit_texts.items():
+        neighbours = [
+            neighbour
+            for neighbour in (id_ - 1, id_ + 1)
+            if neighbour in texts
+            and 0 < texts[neighbour].run == text.run
+            and not (untainted_only and texts[neighbour].tainted)
+        ]
+        for line_ids in ([id_, *neighbours], [id_]):
+            new_lines = {
+                line_id: _line_of(texts[line_id], line_id in hit_texts)
+                for line_id in line_ids
+                if line_id not in lines
+            }
+            cost = tokens.estimate(_heading(text, tainted=True)) + sum(
+                map(tokens.estimate, new_lines.values())
+            )
+            if cost <= remaining:
+                lines |= new_lines
+                remaining -= cost
+                break
+    blocks = []
+    for group in _group_adjacent([texts[id_] for id_ in sorted(lines)]):
+        head = _heading(group[0], tainted=any(text.tainted for text in group))
+        blocks.append("\n".join((head, *(lines[text.id] for text in group))))
+    return _fence(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
+
+
+def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:
+    """Group texts that follow each other in one run, the oldest group first."""
+    groups: list[list[Text]] = []
+    for text in texts:
+        previous = groups[-1][-1] if groups else None
+        if previous and 0 < previous.run == text.run and previous.id + 1 == text.id:
+            groups[-1].append(text)
+        else:
+            groups.append([text])
+    return sorted(groups, key=lambda group: group[0].at)
+
+
+def _heading(text: Text, *, tainted: bool) -> str:
+    """Return the line above a group of texts: time, source, and whether strangers may have written
+    them.
+    """
+    source = f" · {text.source or text.key}" if text.source or text.key else ""
+    return f"[{_minute(text.at // 60_000_000)}{source}{' · untrusted' if tainted else ''}]"
+
+
+@lru_cache(maxsize=64)  # the hits of a search are often of one hour, and found again
+def _minute(number: int) -> str:
+    """Return the minute with this number since 1970 as `2026-11-20 08:30 UTC`."""
+    return (
+        from_microseconds(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
+    )
+
+
+def _line_of(text: Text, is_hit: bool) -> str:
+    return quote_line(
+        text.speaker, shorten(text.text, HIT_CHARACTERS if is_hit else NEIGHBOUR_CHARACTERS)
+    )
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut a text to `limit` characters, with an ellipsis."""
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} …"
+
+
+def quote_line(speaker: str, text: str) -> str:
+    """Return a text as a prompt shows it: a list item with the speaker, further lines indented."""
+    # Headings begin at the margin: indented, a remembered text cannot imitate one, nor the tag.
+    text = "\n  ".join(text.splitlines())
+    if "<" in text:
+        text = _OUR_TAG.sub("‹", text)
+    return f"- {speaker}: {text}" if speaker else f"- {text}"
+
+
+def _fence(blocks: Iterable[str]) -> str:
+    return "\n".join(("<memory>", "\n\n".join(blocks), "</memory>"))

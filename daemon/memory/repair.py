@@ -11,8 +11,8 @@ import structlog
 
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext, index
+from daemon.store.connection import Connection
 from daemon.store.database import Database, Work
-from daemon.store.statements import Connection
 
 log = structlog.get_logger()
 
@@ -86,12 +86,14 @@ class MemoryStore:
 
         def check_outcome(future: asyncio.Future[bool]) -> None:
             if future.cancelled() or future.exception():
-                attempts = (
-                    future if is_first else self._write_shielded(work) for is_first in (True, False)
-                )
-                asyncio.ensure_future(
-                    self._retry_after_repair(lambda: next(attempts))
-                ).add_done_callback(forward)
+                failed_attempts = [future]
+
+                def attempt() -> asyncio.Future[bool]:
+                    # the write that has failed, then, after the repair, a new one
+                    return failed_attempts.pop() if failed_attempts else self._write_shielded(work)
+
+                retry = asyncio.ensure_future(self._retry_after_repair(attempt))
+                retry.add_done_callback(forward)
                 return
             if future.result():
                 self._pending_compactions += 1

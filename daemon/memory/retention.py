@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 from daemon.memory import index, rows, vectors
 from daemon.models import SegmentType
+from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import to_microseconds
-from daemon.store.statements import Connection, placeholders
 
 # Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
 # changes no row of its neighbours.

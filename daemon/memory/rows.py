@@ -1,22 +1,140 @@
-"""Write items and archived runs, together with the index.
+"""Read items and segments of archived runs; write them together with the index.
 
 The functions take a connection and run in a transaction of the caller.
 """
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from daemon.memory import index, vectors
 from daemon.memory.index import IndexedSegment
-from daemon.memory.segments import RunPiece
-from daemon.store.statements import Connection, placeholders
+from daemon.memory.segments import SegmentPart
+from daemon.models import Anchor, MemoryChunk, SegmentType
+from daemon.store.connection import Connection, placeholders
+from daemon.store.rows import from_microseconds
+
+# Iteration in the anchor of an item, whose segment is the id of the item; runs begin at 0.
+ITEM_ITERATION = -1
 
 
-class IndexedItem(NamedTuple):
-    """One row of memory_item."""
+class Text(NamedTuple):
+    """A segment, or an item: then `run` is 0, and `id` negative as in the index."""
+
+    id: int
+    run: int
+    run_id: str
+    source: str
+    iteration: int
+    segment: int
+    type: str
+    at: int
+    speaker: str
+    is_question: int
+    tainted: int
+    key: str | None
+    text: str
+
+
+# The same as `Text._make` in a third of the time: a search makes a hundred of them.
+_make_text = partial(tuple.__new__, Text)
+
+_SEGMENT_COLUMNS = (
+    "s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, "
+    "s.tainted,"
+    " NULL, s.text"
+)
+_FROM_SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+_ITEM_COLUMNS = (
+    f"-id, 0, coalesce(run_id, ''), '', {ITEM_ITERATION}, id,"
+    " CASE category WHEN 'conversation' THEN 'summary' ELSE 'knowledge' END, updated, '', 0, "
+    "tainted, key, text"
+)
+_FROM_ITEMS = "FROM memory_item"
+
+
+def by_ids(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
+    """Return the existing texts with these ids, by id."""
+    id_list = list(ids)
+    texts: dict[int, Text] = {}
+    for columns, source, numbers in (
+        (_SEGMENT_COLUMNS, f"{_FROM_SEGMENTS} WHERE s.id IN ", [id_ for id_ in id_list if id_ > 0]),
+        (_ITEM_COLUMNS, f"{_FROM_ITEMS} WHERE id IN ", [-id_ for id_ in id_list if id_ < 0]),
+    ):
+        if numbers:
+            texts |= {
+                row[0]: _make_text(row)
+                for row in _select_by_number(connection, columns, source, numbers)
+            }
+    return texts
+
+
+def times_of_change(connection: Connection, items: Iterable[int]) -> dict[int, int]:
+    """Return the times of the last change of the existing items, in microseconds by id."""
+    return dict(
+        _select_by_number(
+            connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]
+        )
+    )
+
+
+def _select_by_number(
+    connection: Connection, columns: str, source: str, numbers: list[int]
+) -> Iterable[Any]:
+    """Return rows by their ids; SQLite returns all of them as one JSON value.
+
+    For each row that it fetches, a thread releases the interpreter's lock, and may wait a
+    millisecond to get it back.
+    """
+    # Padded with ids that no row has: each new length would be a new statement to prepare.
+    numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
+    source = f"{source}({placeholders(numbers)})"
+    if not isinstance(connection, sqlite3.Connection):
+        return connection.execute(f"SELECT {columns} {source}", numbers)
+    query = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
+    (result,) = connection.execute(query, numbers).fetchone()
+    rows: list[Any] = json.loads(result)
+    return rows
+
+
+def of_run(connection: Connection, run_id: str) -> list[Text]:
+    """Return the texts of a run in their order."""
+    rows = connection.execute(
+        f"SELECT {_SEGMENT_COLUMNS} {_FROM_SEGMENTS} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
+    )
+    return list(map(_make_text, rows))
+
+
+def anchor_of(text: Text) -> Anchor:
+    return Anchor(
+        run_id=text.run_id,
+        iteration=text.iteration,
+        segment=text.segment,
+        type=SegmentType(text.type),
+        timestamp=from_microseconds(text.at),
+    )
+
+
+def chunk(text: Text, relevance: float = 1.0) -> MemoryChunk:
+    """Return a text as a MemoryChunk, which other packages use."""
+    return MemoryChunk(
+        content=text.text,
+        anchor=anchor_of(text),
+        relevance=relevance,
+        key=text.key,
+        source=text.source,
+        speaker=text.speaker,
+        tainted=bool(text.tainted),
+    )
+
+
+class StoredItem(NamedTuple):
+    """One row of memory_item; its times are in microseconds."""
 
     id: int
     key: str
@@ -30,18 +148,19 @@ class IndexedItem(NamedTuple):
     indexed: int = 1
 
 
-# Prefix of the key of an archived run's line; the run's id follows.
-LINE_PREFIX = "run:"
+# Prefix of the key of a run line: the item that holds an archived run in one run_line. The run's id
+# follows.
+RUN_LINE_PREFIX = "run:"
 
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
 
-def item(connection: Connection, key: str) -> IndexedItem | None:
+def item(connection: Connection, key: str) -> StoredItem | None:
     row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()  # noqa: S608
-    return IndexedItem(*row) if row else None
+    return StoredItem(*row) if row else None
 
 
-def items(connection: Connection, category: str | None, limit: int) -> list[IndexedItem]:
+def items(connection: Connection, category: str | None, limit: int) -> list[StoredItem]:
     """Return items of a category, None for all, the last changed first."""
     return items_in(
         connection,
@@ -52,10 +171,10 @@ def items(connection: Connection, category: str | None, limit: int) -> list[Inde
 
 def items_in(
     connection: Connection, condition: str, values: tuple[object, ...] = ()
-) -> list[IndexedItem]:
+) -> list[StoredItem]:
     """Return the items of `SELECT … FROM memory_item WHERE <condition>`."""
     rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
-    return [IndexedItem(*row) for row in rows]
+    return [StoredItem(*row) for row in rows]
 
 
 def put_item(
@@ -78,9 +197,9 @@ def put_item(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
         (key, category, run, int(tainted), now, now, text, int(indexed)),
     ).fetchone()
-    existing = item(connection, key) if row is None else None  # most are new
-    if existing is not None:
-        _remove_from_index(connection, existing)
+    old_item = item(connection, key) if row is None else None  # most keys are new
+    if old_item is not None:
+        _remove_from_index(connection, old_item)
         row = connection.execute(
             "UPDATE memory_item SET category = ?, run_id = ?, tainted = ?, updated = ?, text = ?, "
             "indexed = ?"
@@ -89,33 +208,29 @@ def put_item(
         ).fetchone()
     if indexed:
         index.add_item(connection, row[0], key, text, now)
-    return existing is not None
+    return old_item is not None
 
 
-def _remove_from_index(connection: Connection, old: IndexedItem) -> None:
-    if old.indexed:
-        index.remove_item(connection, old.id, old.key, old.text, old.updated)
-    vectors.drop(connection, [-old.id])
+def _remove_from_index(connection: Connection, old_item: StoredItem) -> None:
+    if old_item.indexed:
+        index.remove_item(connection, old_item.id, old_item.key, old_item.text, old_item.updated)
+    vectors.drop(connection, [-old_item.id])
 
 
 def drop_item(connection: Connection, key: str) -> bool:
     """Delete an item; False if there was none."""
-    existing = item(connection, key)
-    if existing is None:
+    old_item = item(connection, key)
+    if old_item is None:
         return False
-    _remove_from_index(connection, existing)
-    connection.execute("DELETE FROM memory_item WHERE id = ?", (existing.id,))
+    _remove_from_index(connection, old_item)
+    connection.execute("DELETE FROM memory_item WHERE id = ?", (old_item.id,))
     return True
 
 
 def pin(connection: Connection, key: str, pinned: bool) -> bool:
     """Protect an item from retention, or end the protection; False if there is no such item."""
-    return (
-        connection.execute(
-            "UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)
-        ).rowcount
-        > 0
-    )
+    cursor = connection.execute("UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key))
+    return cursor.rowcount > 0
 
 
 def demote(connection: Connection, key: str) -> None:
@@ -130,8 +245,8 @@ def seed(connection: Connection, seeds: Iterable[tuple[str, str]], category: str
     change.
     """
     for key, text in seeds:
-        existing = item(connection, key)
-        if existing is None or (existing.text, existing.category) != (text, category):
+        old_item = item(connection, key)
+        if old_item is None or (old_item.text, old_item.category) != (text, category):
             put_item(
                 connection, key=key, text=text, category=category, run=None, tainted=False, now=now
             )
@@ -146,84 +261,92 @@ def put_run(
     status: str,
     started: int,
     ended: int,
-    pieces: Sequence[RunPiece],
+    parts: Sequence[SegmentPart],
 ) -> bool:
-    """Archive a run as segments, in place of an earlier archive of the run, as after a crash.
+    """Archive a run as the parts of its segments, in place of an earlier archive, as after a crash.
 
-    Texts that a routine repeats would flood every search, so only one of them is indexed: the last
-    one, or of several on one day the first, as replacing it in the index would cost more than all
-    other work for a run. Return whether searches may change: not if the routine had all texts
-    before on that day. `started` and `ended` are in microseconds.
+    Texts that a routine repeats would flood every search. So of equal texts one is in the index,
+    and the rows of the others name it as superseding them:
+
+    - a new text supersedes the equal texts of earlier days;
+    - an equal text of the same day stays in the index and supersedes the new text: replacing it
+      would cost more than all other work for a run.
+
+    Return whether searches may change: not if the same day had all texts already. `started` and
+    `ended` are in microseconds.
     """
-    run_columns = (run, routine, goal, status, started, ended)
-    row = connection.execute(_RUN, run_columns).fetchone()
+    run_values = (run, routine, goal, status, started, ended)
+    row = connection.execute(_INSERT_RUN, run_values).fetchone()
     is_replaced = row is None and drop_run(connection, run)
     if row is None:
-        row = connection.execute(_RUN, run_columns).fetchone()
+        row = connection.execute(_INSERT_RUN, run_values).fetchone()
     (memory_run,) = row
-    earlier = _find_repeated(connection, {piece.digest for piece in pieces})
-    same_day_ids = [
-        next((id_ for id_, at in earlier[piece.digest] if at // _DAY == piece.at // _DAY), None)
-        for piece in pieces
-    ]
+    equal_texts = _find_equal_texts(connection, {part.digest for part in parts})
+    # by position in `parts`: the equal text of the same day, None where there is none
+    superseding_ids = [_id_of_same_day(equal_texts[part.digest], part.at) for part in parts]
     connection.executemany(
-        _SEGMENT,
+        _INSERT_SEGMENT,
         [
-            (memory_run, *piece, indexed_id)
-            for piece, indexed_id in zip(pieces, same_day_ids, strict=True)
+            (memory_run, *part, superseding_id)
+            for part, superseding_id in zip(parts, superseding_ids, strict=True)
         ],
     )
-    if None in same_day_ids:
-        ids = [id_ for (id_,) in connection.execute(_IDS, (memory_run,))]
-        included = {
-            id_ for id_, indexed_id in zip(ids, same_day_ids, strict=True) if indexed_id is None
+    if None in superseding_ids:
+        ids = [id_ for (id_,) in connection.execute(_SELECT_SEGMENT_IDS, (memory_run,))]
+        ids_to_index: set[int] = set()
+        new_ids: dict[int, int] = {}  # of the first new text, by digest
+        for id_, part, superseding_id in zip(ids, parts, superseding_ids, strict=True):
+            if superseding_id is None:
+                ids_to_index.add(id_)
+                new_ids.setdefault(part.digest, id_)
+        successors = {
+            equal_text.id: new_id
+            for digest, new_id in new_ids.items()
+            for equal_text in equal_texts[digest]
         }
-        successors: dict[int, int] = {}
-        for id_, piece in zip(ids, pieces, strict=True):
-            if id_ in included:
-                successors.setdefault(piece.digest, id_)
-        _supersede(
+        _supersede(connection, successors)
+        index.add_texts(
             connection,
-            {
-                id_: successor
-                for digest, successor in successors.items()
-                for id_, _ in earlier[digest]
-            },
+            [
+                IndexedSegment(id_, part.at, part.speaker, routine, part.text)
+                for id_, part in zip(ids, parts, strict=True)
+            ],
+            ids_to_index,
         )
-        texts = [
-            IndexedSegment(id_, piece.at, piece.who, routine, piece.text)
-            for id_, piece in zip(ids, pieces, strict=True)
-        ]
-        index.add_texts(connection, texts, included)
-    return is_replaced or not pieces or None in same_day_ids
+    return is_replaced or not parts or None in superseding_ids
 
 
 _DAY = 86_400_000_000  # microseconds
-_RUN = (
-    "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, "
-    "?)"
-    " ON CONFLICT (run_id) DO NOTHING RETURNING id"
+_INSERT_RUN = (
+    "INSERT INTO memory_run (run_id, routine, goal, status, started, ended)"
+    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING RETURNING id"
 )
 # Row by row, as the ids of a run have to follow each other.
-_SEGMENT = (
+_INSERT_SEGMENT = (
     "INSERT INTO memory_segment"
-    " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, "
-    "superseded)"
+    " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text,"
+    " superseded)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
+_SELECT_SEGMENT_IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 
 
-def _find_repeated(
+class _EqualText(NamedTuple):
+    """An indexed segment with the same digest as a new one."""
+
+    id: int
+    at: int
+    """Microseconds."""
+
+
+def _find_equal_texts(
     connection: Connection, digests: Iterable[int]
-) -> defaultdict[int, list[tuple[int, int]]]:
-    """Return the ids and times of the indexed texts with these digests, by digest, the oldest
-    first.
-    """
-    remaining = list(digests)
-    earlier: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for begin in range(0, len(remaining), _DIGESTS_PER_QUERY):
-        batch = remaining[begin : begin + _DIGESTS_PER_QUERY]
+) -> defaultdict[int, list[_EqualText]]:
+    """Return the indexed segments with these digests, by digest, the oldest first."""
+    digest_list = list(digests)
+    equal_texts: defaultdict[int, list[_EqualText]] = defaultdict(list)
+    for begin in range(0, len(digest_list), _DIGESTS_PER_QUERY):
+        batch = digest_list[begin : begin + _DIGESTS_PER_QUERY]
         # padded to a power of two: each new length would be a new statement to prepare
         batch += batch[:1] * ((1 << (len(batch) - 1).bit_length()) - len(batch))
         rows = connection.execute(
@@ -232,11 +355,19 @@ def _find_repeated(
             batch,
         )
         for digest, id_, at in rows:
-            earlier[digest].append((id_, at))
-    return earlier
+            equal_texts[digest].append(_EqualText(id_, at))
+    return equal_texts
 
 
 _DIGESTS_PER_QUERY = 64
+
+
+def _id_of_same_day(equal_texts: Iterable[_EqualText], at: int) -> int | None:
+    """Return the id of the first of these texts that is of the day of `at`, in UTC."""
+    for equal_text in equal_texts:
+        if equal_text.at // _DAY == at // _DAY:
+            return equal_text.id
+    return None
 
 
 def _supersede(connection: Connection, successors: Mapping[int, int]) -> None:
@@ -267,38 +398,41 @@ def drop_run(connection: Connection, run: str) -> bool:
     ).fetchall()
     index.remove_segments(connection, [id_ for id_, superseded in segments if superseded is None])
     vectors.drop(connection, [id_ for id_, _ in segments])
-    replacements = [(superseded, id_) for id_, superseded in segments if superseded is not None]
+    # what a superseded text of the run had superseded is now superseded by the text that is left
     connection.executemany(
-        "UPDATE memory_segment SET superseded = ? WHERE superseded = ?", replacements
+        "UPDATE memory_segment SET superseded = ? WHERE superseded = ?",
+        [(superseded, id_) for id_, superseded in segments if superseded is not None],
     )
-    # of several superseded texts with one digest, the last is indexed and supersedes the others
+    # of several texts that an indexed text of the run superseded, the last is indexed instead and
+    # supersedes the others
     reinstated = connection.execute(
-        "SELECT max(o.id), n.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded"
-        " WHERE n.memory_run = ? AND o.memory_run != n.memory_run GROUP BY n.id",
+        "SELECT max(earlier.id), gone.id FROM memory_segment earlier"
+        " JOIN memory_segment gone ON gone.id = earlier.superseded"
+        " WHERE gone.memory_run = ? AND earlier.memory_run != gone.memory_run GROUP BY gone.id",
         row,
     ).fetchall()
     connection.executemany(
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
-        [(successor, id_, successor) for successor, id_ in reinstated],
+        [(reinstated_id, gone_id, reinstated_id) for reinstated_id, gone_id in reinstated],
     )
-    # the foreign keys delete its segments and set `superseded` of other segments to NULL
+    # the foreign keys delete its segments and set `superseded` of the reinstated ones to NULL
     connection.execute("DELETE FROM memory_run WHERE id = ?", row)
-    index.add_segments(connection, [successor for successor, _ in reinstated])
-    _index_line(connection, run)
+    index.add_segments(connection, [reinstated_id for reinstated_id, _ in reinstated])
+    _index_run_line(connection, run)
     return True
 
 
-def hide_line(connection: Connection, run: str) -> None:
-    """Remove the line of a run from the index: the line repeats the segments of the run."""
-    line = item(connection, f"{LINE_PREFIX}{run}")
-    if line is not None and line.indexed:
-        _remove_from_index(connection, line)
-        connection.execute("UPDATE memory_item SET indexed = 0 WHERE id = ?", (line.id,))
+def hide_run_line(connection: Connection, run: str) -> None:
+    """Remove the run line of a run from the index: it repeats the segments of the run."""
+    run_line = item(connection, f"{RUN_LINE_PREFIX}{run}")
+    if run_line is not None and run_line.indexed:
+        _remove_from_index(connection, run_line)
+        connection.execute("UPDATE memory_item SET indexed = 0 WHERE id = ?", (run_line.id,))
 
 
-def _index_line(connection: Connection, run: str) -> None:
-    """Index the line of a run whose segments are deleted."""
-    line = item(connection, f"{LINE_PREFIX}{run}")
-    if line is not None and not line.indexed:
-        connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (line.id,))
-        index.add_item(connection, line.id, line.key, line.text, line.updated)
+def _index_run_line(connection: Connection, run: str) -> None:
+    """Index the run line of a run whose segments are deleted."""
+    run_line = item(connection, f"{RUN_LINE_PREFIX}{run}")
+    if run_line is not None and not run_line.indexed:
+        connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (run_line.id,))
+        index.add_item(connection, run_line.id, run_line.key, run_line.text, run_line.updated)

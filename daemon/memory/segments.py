@@ -1,4 +1,4 @@
-"""Turn the segments of a run into rows: shortened, cut into parts, with a digest each."""
+"""Cut the segments of a run into parts, the rows of memory_segment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from daemon.models import SegmentType
 from daemon.store.rows import clean, to_microseconds
 
-# Characters of one row, and so of one hit: in a longer one the answer is hard to see, a shorter one
-# lacks its context.
-MAX_PIECE = 800
-# Characters of a segment: of a longer one the beginning and end are stored, the journal has the
+# Characters of one part, and so of one hit: in a longer part the answer is hard to see, a shorter
+# part lacks its context.
+MAX_PART_CHARACTERS = 800
+# Characters of a segment: of a longer segment the beginning and end are stored, the journal has the
 # whole.
-TEXT_CHARACTERS = 20_000
+SEGMENT_CHARACTERS = 20_000
 # Characters. A shorter text ("Yes, both.") depends on the text before it: it is a repetition only
 # behind the same text.
 _SHORT_TEXT = 40
@@ -28,14 +28,14 @@ _SENTENCES = re.compile(r".*(?:(?<=[。！？；\n])|(?<=[.!?;])\s)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """One text of a run, at its anchor."""
+    """One text of a run, at its anchor: a message, a tool call, a result."""
 
     iteration: int
     segment: int
     type: SegmentType
     timestamp: datetime
     text: str
-    who: str = ""
+    speaker: str = ""
     """The speaker: a person, the agent, a tool."""
     tainted: bool = False
     """The run had read untrusted bytes by then."""
@@ -43,68 +43,73 @@ class Segment:
     """The position among several texts at one anchor."""
 
 
-class RunPiece(NamedTuple):
-    """One row of memory_segment, without its ids."""
+class SegmentPart(NamedTuple):
+    """A part of a segment: one row of memory_segment without its ids, by column.
+
+    `at` is in microseconds. Parts of a routine with the same `digest` have the same text.
+    """
 
     iteration: int
     segment: int
     part: int
     type: str
     at: int
-    who: str
-    asks: int
+    speaker: str
+    is_question: int
     tainted: int
     digest: int
     text: str
 
 
-def segment_rows(routine: str, segments: Iterable[Segment]) -> Iterator[RunPiece]:
-    """Yield the rows of a run's segments; blank ones are left out."""
+def make_segment_parts(routine: str, segments: Iterable[Segment]) -> Iterator[SegmentPart]:
+    """Yield the parts of a run's segments: a long segment has several, a blank one none."""
     previous = ""
     for segment in segments:
-        for part, text in enumerate(split(_shorten_middle(clean(segment.text)))):
-            yield segment_row(routine, segment, segment.part + part, text, previous)
+        for part, text in enumerate(split(shorten_middle(clean(segment.text), SEGMENT_CHARACTERS))):
+            yield make_segment_part(routine, segment, segment.part + part, text, previous)
             previous = text
 
 
-def segment_row(routine: str, segment: Segment, part: int, text: str, previous: str) -> RunPiece:
-    """Return the row of one part of a segment; `previous` is the text before it in the run."""
-    return RunPiece(
+def make_segment_part(
+    routine: str, segment: Segment, part: int, text: str, previous: str
+) -> SegmentPart:
+    """Return one part of a segment; `previous` is the text before it in the run."""
+    return SegmentPart(
         iteration=segment.iteration,
         segment=segment.segment,
         part=part,
         type=segment.type.value,
         at=to_microseconds(segment.timestamp),
-        who=clean(segment.who),
-        asks=int(text.endswith(("?", "？"))),
+        speaker=clean(segment.speaker),
+        is_question=int(text.endswith(("?", "？"))),
         tainted=int(segment.tainted),
         digest=_digest(routine, segment.type, text, previous if len(text) < _SHORT_TEXT else ""),
         text=text,
     )
 
 
-def split(text: str, limit: int = MAX_PIECE) -> list[str]:
+def split(text: str, limit: int = MAX_PART_CHARACTERS) -> list[str]:
     """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words,
     else anywhere.
     """
     parts: list[str] = []
     remainder = text.strip()
     while len(remainder) > limit:
-        match = _SENTENCES.match(remainder, limit // 2, limit)
-        end = (
-            match.end()
-            if match and match.end() > limit // 2
-            else remainder.rfind(" ", limit // 2, limit) + 1 or limit
-        )
+        sentences = _SENTENCES.match(remainder, limit // 2, limit)
+        if sentences and sentences.end() > limit // 2:
+            end = sentences.end()
+        else:
+            end = remainder.rfind(" ", limit // 2, limit) + 1 or limit
         parts.append(remainder[:end].rstrip())
         remainder = remainder[end:].lstrip()
     return [part_text for part_text in (*parts, remainder) if part_text]
 
 
-def _shorten_middle(text: str) -> str:
-    if len(text) <= TEXT_CHARACTERS:
+def shorten_middle(text: str, limit: int) -> str:
+    """Return a text that is longer than `limit` characters as its beginning and its end."""
+    if len(text) <= limit:
         return text
-    half = TEXT_CHARACTERS // 2
+    half = limit // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.memory import index
 from daemon.models import Json
-from daemon.store.statements import Connection
+from daemon.store.connection import Connection
 
 
 def counts(connection: Connection) -> Json:

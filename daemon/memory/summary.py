@@ -52,7 +52,7 @@ def build_prompt(routine: str, segments: Sequence[Segment], language: str) -> li
             if len(segment.text) <= _MAX_TEXT
             else f"{segment.text[: _MAX_TEXT // 2]} … {segment.text[-_MAX_TEXT // 2 :]}"
         )
-        line = f"[{number}] {segment.who or segment.type}: {excerpt}"
+        line = f"[{number}] {segment.speaker or segment.type}: {excerpt}"
         if len(line) > remaining:
             break
         lines.append(line)
@@ -68,25 +68,32 @@ def add_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
     if not segments or not answer.strip():
         return list(segments)
     summary, facts = _parse_answer(answer)
+    # the model says which text a fact is from: it may have learned the fact from any of them
+    tainted = any(segment.tainted for segment in segments)
     result: list[Segment] = []
     for number, segment in enumerate(segments):
         result.append(segment)
         texts = [text for text, source in facts if source == number]
         result += [
-            replace(segment, type=SegmentType.SUMMARY, text=text, part=_FIRST_FACT_PART + n)
+            replace(
+                segment,
+                type=SegmentType.SUMMARY,
+                text=text,
+                part=_FIRST_FACT_PART + n,
+                tainted=tainted,
+            )
             for n, text in enumerate(texts)
         ]
     last_segment = segments[-1]
     if summary:
         position = {"iteration": last_segment.iteration, "segment": last_segment.segment + 1}
-        tainted = any(segment.tainted for segment in segments)
         result.append(
             Segment(
                 **position,
                 type=SegmentType.SUMMARY,
                 timestamp=last_segment.timestamp,
                 text=summary,
-                who="agent",
+                speaker="agent",
                 tainted=tainted,
             )
         )

@@ -1,4 +1,5 @@
-"""Find relative times in a question ("yesterday", "two weeks ago", "上周三") as time spans.
+"""Find relative times in a question ("yesterday", "two weeks ago", "上周三") as time spans, by the
+words and patterns of time_words.toml.
 
 Absolute days (a date, a month, a weekday) are words of the index. A time span only raises texts
 and excludes none: people misremember.
@@ -7,9 +8,11 @@ and excludes none: people misremember.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 
@@ -23,47 +26,23 @@ class TimeSpan(NamedTuple):
 
 _Interval: TypeAlias = tuple[datetime, datetime]
 
-_ENGLISH_NUMBERS = {
-    word: number
-    for number, words in enumerate(
-        [
-            "",
-            "a an one",
-            "two couple",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-        ]
-    )
-    for word in words.split()
-}
-_CHINESE_NUMBERS = {
-    **{digit: n for n, digit in enumerate("零一二三四五六七八九十")},
-    "两": 2,
-    "几": 3,
-}
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_CHINESE_DAYS = {**{day: n for n, day in enumerate("一二三四五六")}, "日": 6, "天": 6}
-_UNITS = {"小时": "hour", "天": "day", "日": "day", "月": "month", "年": "year"}
-_UNITS |= dict.fromkeys(("周", "星期", "礼拜"), "week")
+# How the span of one way to name a time is computed from its match and the present moment.
+_ToInterval: TypeAlias = Callable[[re.Match[str], datetime], _Interval]
 
-_N = r"(?P<n>\d{1,3}|" + "|".join(_ENGLISH_NUMBERS) + r")"
-_CN = r"(?P<n>\d{1,3}|[一二两三四五六七八九十几]+)"
-_UNIT = r"(?P<unit>hour|day|week|month|year)s?"
-_CUNIT = r"(?P<unit>小时|天|日|周|星期|礼拜|月|年)"
-_DAY = rf"(?P<day>{'|'.join(_DAYS)})"
+_WORDS = tomllib.loads(Path(__file__).with_name("time_words.toml").read_text("utf-8"))
+_NUMBERS: dict[str, int] = _WORDS["numbers"]
+_CHINESE_NUMBERS: dict[str, int] = _WORDS["numbers_zh"]
+_WEEKDAYS: dict[str, int] = _WORDS["weekdays"] | _WORDS["weekdays_zh"]
+_UNITS: dict[str, str] = {
+    chinese: english for english, words in _WORDS["units"].items() for chinese in words
+}
 
 
 def find_time_span(question: str, now: datetime) -> TimeSpan | None:
     """Return the time span that a question names relative to `now`, in the zone of `now`; None if
     it names none.
     """
-    for match, to_interval in _find_patterns(question):
+    for match, to_interval in _find_matches(question):
         try:
             begin, end = to_interval(match, now)
         except (OverflowError, ValueError):  # 999 years ago
@@ -73,13 +52,11 @@ def find_time_span(question: str, now: datetime) -> TimeSpan | None:
 
 
 @lru_cache(maxsize=64)  # runs of one routine have the same question
-def _find_patterns(
-    question: str,
-) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Interval]], ...]:
+def _find_matches(question: str) -> tuple[tuple[re.Match[str], _ToInterval], ...]:
     """Return the matches of the patterns in a question, in the order of the patterns."""
     return tuple(
         (match, to_interval)
-        for pattern, to_interval in _PATTERNS
+        for pattern, to_interval in _load_patterns()
         if (match := pattern.search(question))
     )
 
@@ -87,8 +64,8 @@ def _find_patterns(
 def _parse_number(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    if text in _ENGLISH_NUMBERS:
-        return _ENGLISH_NUMBERS[text]
+    if text in _NUMBERS:
+        return _NUMBERS[text]
     tens, ten, ones = text.rpartition("十")
     if not ten:
         return _CHINESE_NUMBERS.get(text, 1)
@@ -167,47 +144,48 @@ def _weekend(match: re.Match[str], now: datetime) -> _Interval:
 
 def _weekday(match: re.Match[str], now: datetime) -> _Interval:
     """Return the last such day before today."""
-    day = _DAYS.index(match["day"].lower())
+    day = _WEEKDAYS[match["day"].lower()]
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
 def _chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
-    day, prefix = _CHINESE_DAYS[match["day"]], match["which"] or ""
+    day, prefix = _WEEKDAYS[match["day"]], match["which"] or ""
     if prefix.startswith("上"):
         return _days(now, now.weekday() - day + 7 * prefix.count("上"))
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
-def _day_back(days_back: int) -> Callable[[re.Match[str], datetime], _Interval]:
+def _day_back(days_back: int) -> _ToInterval:
     return lambda _match, now: _days(now, days_back)
 
 
-# The first match decides, so a longer pattern stands before the ones it contains.
-_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Interval]], ...] = (
-    tuple(
-        (re.compile(pattern, re.IGNORECASE), to_interval)
-        for pattern, to_interval in (
-            (r"\bday before yesterday\b", _day_back(2)),
-            (r"\b(yesterday|last night)\b", _day_back(1)),
-            (r"\b(today|tonight|this (morning|afternoon|evening))\b", _day_back(0)),
-            (rf"\b{_N}( of)? {_UNIT} ago\b", _interval_ago),
-            (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _interval_since),
-            (r"\b(?P<which>this|last|past|previous) (?P<unit>week|month|year)\b", _this_or_last),
-            (r"\b(?P<which>this|last|over the) weekend\b", _weekend),
-            (rf"\b(last|on|since|this) {_DAY}\b", _weekday),
-            (r"大前天", _day_back(3)),
-            (r"前天|前晚", _day_back(2)),
-            (r"昨天|昨日|昨晚|昨夜", _day_back(1)),
-            (r"今天|今日|今早|今晚|今晨", _day_back(0)),
-            (rf"{_CN}个?{_CUNIT}(以|之)?前", _interval_ago),
-            (rf"(最近|过去|近){_CN}个?{_CUNIT}", _interval_since),
-            (
-                r"(?P<which>上上?|这|本)?个?(周|星期|礼拜)(?P<day>[一二三四五六日天])",
-                _chinese_weekday,
-            ),
-            (r"(?P<which>上)?个?周末", _weekend),
-            (r"(?P<which>上上|上|这|本)个?(?P<unit>周|星期|礼拜|月)", _this_or_last),
-            (r"(?P<which>去|今|前)(?P<unit>年)", _this_or_last),
-        )
-    )
-)
+# The words for `span` in time_words.toml, but `day`.
+_SPANS: dict[str, _ToInterval] = {
+    "ago": _interval_ago,
+    "since": _interval_since,
+    "period": _this_or_last,
+    "weekend": _weekend,
+    "weekday": _weekday,
+    "weekday_zh": _chinese_weekday,
+}
+
+
+@cache
+def _load_patterns() -> tuple[tuple[re.Pattern[str], _ToInterval], ...]:
+    """Return the patterns of time_words.toml, each with the function that makes its time span."""
+    groups = {
+        "<any_number>": rf"(?P<n>\d{{1,3}}|{'|'.join(_NUMBERS)})",
+        "<any_number_zh>": r"(?P<n>\d{1,3}|[一二两三四五六七八九十几]+)",
+        "<any_unit>": rf"(?P<unit>{'|'.join(_WORDS['units'])})s?",
+        "<any_unit_zh>": rf"(?P<unit>{'|'.join(_UNITS)})",
+        "<any_weekday>": rf"(?P<day>{'|'.join(_WORDS['weekdays'])})",
+        "<any_weekday_zh>": rf"(?P<day>[{''.join(_WORDS['weekdays_zh'])}])",
+    }
+    patterns = []
+    for row in _WORDS["time"]:
+        source = row["pattern"]
+        for name, group in groups.items():
+            source = source.replace(name, group)
+        to_interval = _day_back(row["days_back"]) if row["span"] == "day" else _SPANS[row["span"]]
+        patterns.append((re.compile(source, re.IGNORECASE), to_interval))
+    return tuple(patterns)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from daemon.errors import Refused
 from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, check_key, check_text
-from daemon.memory.segments import Segment, segment_row
+from daemon.memory.segments import Segment, make_segment_part
 from daemon.models import Json, SegmentType
+from daemon.store.connection import Connection
 from daemon.store.rows import clean, from_microseconds, to_microseconds
-from daemon.store.statements import Connection
 
 FORMAT = "agentd-memory/1"
 # Items or runs per page.
@@ -48,7 +48,7 @@ def export(connection: Connection, cursor: str | None) -> ExportPage:
     )
 
 
-def _item(item: rows.IndexedItem) -> Json:
+def _item(item: rows.StoredItem) -> Json:
     return {
         "item": item.key,
         "text": item.text,
@@ -100,22 +100,22 @@ class ImportResult(NamedTuple):
 class ImportRows(NamedTuple):
     """The rows of some lines; all lines are parsed before a row is written."""
 
-    items: list[rows.IndexedItem]
+    items: list[rows.StoredItem]
     runs: list[tuple[dict[str, Any], list[Any]]]
 
 
 def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
     """Parse lines of an export; raises Refused with the number of an invalid line."""
-    parsed = ImportRows([], [])
+    import_rows = ImportRows([], [])
     for number, line in enumerate(lines, first_number):
         if not line.strip():
             continue
         try:
             data = json.loads(line)
             if "item" in data:
-                parsed.items.append(_read_item(data))
+                import_rows.items.append(_read_item(data))
             elif "archived" in data:
-                parsed.runs.append(_read_run(data))
+                import_rows.runs.append(_read_run(data))
             elif data.get("form") != FORMAT:
                 raise ValueError(f"neither an item nor an archived run, nor the head of {FORMAT}")
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
@@ -125,10 +125,10 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
                 "nothing from there on was taken in"
             )
             raise Refused(msg) from None
-    return parsed
+    return import_rows
 
 
-def _read_item(data: Json) -> rows.IndexedItem:
+def _read_item(data: Json) -> rows.StoredItem:
     key = check_key(data["item"])
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
@@ -137,7 +137,7 @@ def _read_item(data: Json) -> rows.IndexedItem:
     )
     run = clean(data["run"]) if data.get("run") else None
     text = check_text(key, data["text"])
-    return rows.IndexedItem(
+    return rows.StoredItem(
         0,
         key,
         data["category"],
@@ -155,7 +155,7 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     moments = {
         name: to_microseconds(datetime.fromisoformat(data[name])) for name in ("started", "ended")
     }
-    pieces, previous = [], ""
+    parts, previous = [], ""
     for text in data["texts"]:
         segment = Segment(
             iteration=int(text["iteration"]),
@@ -163,22 +163,22 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
             type=SegmentType(text["type"]),
             timestamp=datetime.fromisoformat(text["at"]),
             text=clean(text["text"]),
-            who=clean(text["who"]),
+            speaker=clean(text["who"]),
             tainted=bool(text.get("tainted")),
         )
-        pieces.append(
-            segment_row(fields["routine"], segment, int(text["part"]), segment.text, previous)
+        parts.append(
+            make_segment_part(fields["routine"], segment, int(text["part"]), segment.text, previous)
         )
         previous = segment.text
-    return {"run": clean(data["archived"]), **fields, **moments}, pieces
+    return {"run": clean(data["archived"]), **fields, **moments}, parts
 
 
 def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
     """Store the rows; an item with a later change here, and an archived run, stay as they are."""
     unchanged = 0
     for item in work.items:
-        existing = rows.item(connection, item.key)
-        if existing and existing.updated >= item.updated:
+        old_item = rows.item(connection, item.key)
+        if old_item and old_item.updated >= item.updated:
             unchanged += 1
             continue
         rows.put_item(
@@ -195,12 +195,12 @@ def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
             " pinned = ? WHERE key = ?",
             (item.created, item.created, item.pinned, item.key),
         )
-    for fields, pieces in work.runs:
+    for fields, parts in work.runs:
         if connection.execute(
             "SELECT 1 FROM memory_run WHERE run_id = ?", (fields["run"],)
         ).fetchone():
             unchanged += 1
             continue
-        rows.put_run(connection, **fields, pieces=pieces)
-        rows.hide_line(connection, fields["run"])
+        rows.put_run(connection, **fields, parts=parts)
+        rows.hide_run_line(connection, fields["run"])
     return ImportResult(len(work.items), len(work.runs), unchanged)

@@ -19,7 +19,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from daemon.memory import pgvector
-from daemon.store.statements import Connection, placeholders
+from daemon.store.connection import Connection, placeholders
 
 # Texts that are compared by signs, the newest of a larger store: 30 ms, and some 50 MB with 1,024
 # dimensions.

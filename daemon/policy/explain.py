@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemon.models import Json, Verdict
-from daemon.policy.judge import applies_to, judge
+from daemon.policy.judge import applies_to, judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
@@ -49,7 +49,7 @@ def explain(
     explained = (
         ExplainedPart(
             text=str(part),
-            verdict=judge(part, policy.rules, routine=routine, default=policy.default),
+            verdict=judge_part(part, policy.rules, routine=routine, default=policy.default),
             rules=() if part.refusal else tuple(rule for rule in rules if applies_to(rule, part)),
             reads=tuple(names[0] for names in part.paths),
         )

@@ -121,13 +121,13 @@ def _parse_git(words: Sequence[Word]) -> ParsedCommand:
 
 
 def command_line(
-    words: Sequence[Word], *, is_path: Callable[[str], bool], denied: Iterable[str]
+    words: Sequence[Word], *, is_path: Callable[[str], bool], denied_patterns: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the words that run: in one way only to be read, and past all that must not be shown.
 
-    `is_path` tells whether an operand stands for files of the work tree; `denied` are patterns
-    relative to it, as globs.py has them. Raises Unreadable for what could not be kept off those,
-    and for what is no plain revision.
+    `is_path` tells whether an operand stands for files of the work tree; `denied_patterns` are
+    relative to the work tree, as globs.py has them. Raises Unreadable for what could not be kept
+    off files that fit those, and for what is no plain revision.
     """
     if len(words) == 2 and words[1].text == "--version":
         return ("git", "--version")
@@ -158,25 +158,23 @@ def command_line(
         if name == "git blame" and operands and not paths:
             paths = operands[-1:]
         revisions = [operand for operand in operands if operand not in paths]
-    if not parsed.has(
-        "-g", "--walk-reflogs"
-    ):  # the log of a branch goes by its plain name; it holds commits only
+    # the log of a branch goes by its plain name; it holds commits only
+    if not parsed.has("-g", "--walk-reflogs"):
         revisions = [_revision(name, operand) for operand in revisions]
     elif any(not _REVISION.fullmatch(operand) for operand in revisions):
         raise Unreadable(
             f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH"
         )
     if name == "git shortlog" and not revisions:
-        revisions = [
-            "HEAD"
-        ]  # else it would read a log from standard input, there being no terminal
+        # else it would read a log from standard input, there being no terminal
+        revisions = ["HEAD"]
     if name == "git blame" and len(paths) != 1:
         raise Unreadable("git blame takes one file", "write git blame [REVISION] -- FILE")
     if name == "git describe":
         return ("git", "describe", *options, *revisions)
 
     exclusions = sorted(
-        {operand for pattern in denied for operand in _exclusion_pathspecs(pattern)}
+        {operand for pattern in denied_patterns for operand in _exclusion_pathspecs(pattern)}
     )
     if exclusions and name == "git blame" and parsed.has("-C"):
         raise Unreadable("git blame -C searches files that must not be shown", "leave out -C")
@@ -196,10 +194,11 @@ def command_line(
                 )
         else:
             if name != "git diff" and name != "git ls-files" and not paths:
+                # commits that changed nothing else are told of all the same
                 options += [
                     "--full-history",
                     "--sparse",
-                ]  # commits that changed nothing else are told of all the same
+                ]
             paths = [*(paths or ["."]), *exclusions]
     return ("git", name[4:], *options, *revisions, "--", *paths)
 
@@ -271,9 +270,8 @@ _PLAIN = (
 _REVISION = re.compile(_PLAIN)
 _FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
-_PARENTS = re.compile(
-    r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL
-)  # ^REVISION, or REVISION^@ and its like
+# ^REVISION, or REVISION^@ and its like
+_PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)
 
 
 def _revision(name: str, operand: str) -> str:

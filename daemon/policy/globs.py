@@ -57,8 +57,8 @@ class Glob:
         are.
         """
         name = self.pattern.removeprefix("**/").removesuffix("/**")
-        whole = self.pattern == f"**/{name}/**"
-        return name if whole and "/" not in name and name not in ("*", "**") else None
+        is_whole_folder = self.pattern == f"**/{name}/**"
+        return name if is_whole_folder and "/" not in name and name not in ("*", "**") else None
 
     def relative_to(self, folder: str) -> frozenset[str]:
         """Return the patterns that say the same of paths relative to a folder (`.` is the
@@ -97,9 +97,8 @@ class Glob:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
             return False
-        fixed_part = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[
-            0
-        ]  # what leads to the first wildcard
+        # what leads to the first wildcard
+        fixed_part = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]
         start = "" if folder == "." else folder
         if self.ignore_case:
             fixed_part, start = fixed_part.casefold(), start.casefold()

@@ -44,7 +44,6 @@ def _refuse_globs(name: str, words: Sequence[Word]) -> None:
 
 
 # --- echo, expr, test
-# --------------------------------------------------------------------------------
 
 
 def _parse_echo(words: Sequence[Word]) -> ParsedCommand:
@@ -88,7 +87,6 @@ def _parse_test(words: Sequence[Word]) -> ParsedCommand:
 
 
 # --- find
-# --------------------------------------------------------------------------------------------
 
 _WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
@@ -137,7 +135,6 @@ def _parse_find(words: Sequence[Word]) -> ParsedCommand:
 
 
 # --- sed
-# ---------------------------------------------------------------------------------------------
 
 _SED_PRINT = re.compile(r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?p)(?:; *(?:\d+|\$)(?:,(?:\d+|\$))?p)*")
 _SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
@@ -173,7 +170,6 @@ def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
 
 
 # --- ps
-# ----------------------------------------------------------------------------------------------
 
 _PS_LIST = re.compile(r"[A-Za-z0-9_.,:/%@+-]*")
 _PS_DASHED_BSD = re.compile(r"-auxw*")
@@ -228,11 +224,11 @@ def _parse_ps_cluster(text: str, remaining: list[str]) -> list[str]:
         if letter in word_list("ps", "flags"):
             flags += "A" if letter == "e" else letter
         elif letter in long_names:
-            joined = text[position:]
-            if joined and letter != "o" and not re.fullmatch(r"[\d,]+", joined):
+            value = text[position:]
+            if value and letter != "o" and not re.fullmatch(r"[\d,]+", value):
                 raise _ps_unknown(text)  # -auxe is the option u with the value xe, or aux and e
             valued = _join_ps_value(
-                long_names[letter], joined or _take_value(remaining, f"-{letter}")
+                long_names[letter], value or _take_value(remaining, f"-{letter}")
             )
             return [f"-{flags}", valued] if flags else [valued]
         else:
@@ -278,7 +274,6 @@ def _take_value(remaining: list[str], option: str) -> str:
 
 
 # --- ip
-# ----------------------------------------------------------------------------------------------
 
 _IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
 _IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"
@@ -292,9 +287,8 @@ def _parse_ip(words: Sequence[Word]) -> ParsedCommand:
             raise Unreadable(
                 "ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}"
             )
-    if remaining[1:2] == ["s"] and not remaining[0].startswith(
-        "l"
-    ):  # of a link it would mean `set`
+    # of a link it would mean `set`
+    if remaining[1:2] == ["s"] and not remaining[0].startswith("l"):
         remaining[1] = "show"
     if (
         not remaining

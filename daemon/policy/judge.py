@@ -1,19 +1,32 @@
 """Judge one part of a call: of all rules that apply to it, the strictest decides.
 
+The section of a routine, `[routine.NAME]`, only takes away: whatever it leaves still needs a rule
+that allows it. The level of autonomy, the taint of a run and `on_ask = "deny"` make no verdict
+milder: each step returns the verdict of the step before, or a stricter one.
+
 Pure functions of values. What a call would do (its words, its files) is found by requests.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import Unreadable
-from daemon.policy.policy_file import Rule, strictness
-from daemon.policy.restrictions import NAMED_ONLY_TOOLS
-from daemon.policy.web import Target
+from daemon.policy.policy_file import (
+    NAMED_ONLY_TOOLS,
+    TOOLS,
+    UNKNOWN_TOOL,
+    Autonomy,
+    OnAsk,
+    RoutineTable,
+    Rule,
+    strictness,
+)
+from daemon.policy.web import HostPattern, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +54,11 @@ class CallPart:
     """Why no rule could allow it."""
 
     def __str__(self) -> str:
-        where = str(self.target or "") or " ".join(names[0] for names in self.paths)
-        return " ".join(self.words) or where or self.tool
+        location = str(self.target or "") or " ".join(names[0] for names in self.paths)
+        return " ".join(self.words) or location or self.tool
 
 
-def judge(
+def judge_part(
     part: CallPart,
     rules: Sequence[Rule],
     *,
@@ -93,9 +106,9 @@ def applies_to(rule: Rule, part: CallPart) -> bool:
         return True
     # what is excluded lies deeper: a folder that is named itself is read, whatever a program is
     # told to pass over
-    excluded = part.excluded if rule.effect is Effect.DENY else ()
+    excluded_globs = part.excluded if rule.effect is Effect.DENY else ()
     return any(
-        glob.covers_all_of(folder) or (glob not in excluded and glob.may_lie_beneath(folder))
+        glob.covers_all_of(folder) or (glob not in excluded_globs and glob.may_lie_beneath(folder))
         for glob in rule.paths
         for names in part.trees
         for folder in names
@@ -104,7 +117,9 @@ def applies_to(rule: Rule, part: CallPart) -> bool:
 
 def _applies_to_target(rule: Rule, target: Target) -> bool:
     return target.method in rule.methods and (
-        not rule.hosts or any(host.matches(target) for host in rule.hosts)
+        (not rule.hosts or any(host.matches(target) for host in rule.hosts))
+        and (not rule.urls or target.url in rule.urls)
+        and (target.is_plain or not rule.safe)
     )
 
 
@@ -126,5 +141,131 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
             return part.misfit.problem
         return f"no rule allows {part}"
     if part.target is not None:
-        return f"no rule allows {part.target.method} {part.target.origin}"
+        additions = "" if part.target.is_plain else " with headers, a body or other arguments"
+        return f"no rule allows {part.target.method} {part.target.origin}{additions}"
     return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing else "")
+
+
+def is_granted(tool: str, pattern: str) -> bool:
+    """Tell whether what grants something by a name or a pattern grants it to this tool."""
+    return tool == pattern or (tool not in NAMED_ONLY_TOOLS and fnmatchcase(tool, pattern))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallTraits:
+    """What a call is like, whatever it is called."""
+
+    tool: str
+    is_read_only: bool
+    """It changes nothing."""
+    sends: bool
+    """What it is given may leave the machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restriction:
+    """What holds in one routine besides the rules."""
+
+    routine: str
+    autonomy: Autonomy = "full"
+    on_ask: OnAsk = "park"
+    tainted_tools: tuple[str, ...] = ()
+
+    def may_lower(self, verdict: Verdict, *, tainted: bool) -> bool:
+        """Tell whether it could lower this verdict at all."""
+        if verdict.effect is Effect.DENY:
+            return False
+        return tainted or self.autonomy != "full" or verdict.effect is Effect.ASK
+
+    def lower(self, verdict: Verdict, call: CallTraits, *, tainted: bool) -> Verdict:
+        """Return the verdict, or a stricter one."""
+        verdict = self._apply_preset(verdict, call)
+        if tainted:
+            verdict = self._apply_taint(verdict, call)
+        return self._deny_instead_of_asking(verdict) if self.on_ask == "deny" else verdict
+
+    def _apply_preset(self, verdict: Verdict, call: CallTraits) -> Verdict:
+        if call.is_read_only or self.autonomy == "full" or verdict.effect is Effect.DENY:
+            return verdict
+        rule = f'autonomy = "{self.autonomy}"'
+        if self.autonomy == "readonly":
+            reason = f"{call.tool} may change something, and {self.routine or 'this'} only looks"
+            return Verdict(
+                effect=Effect.DENY, rule=rule, reason=reason, alternative="whatever only reads"
+            )
+        if verdict.effect is Effect.ALLOW:
+            reason = f"{call.tool} may change something, which a person approves first"
+            return Verdict(effect=Effect.ASK, rule=rule, reason=reason)
+        return verdict
+
+    def _apply_taint(self, verdict: Verdict, call: CallTraits) -> Verdict:
+        if verdict.effect is not Effect.ALLOW or (call.is_read_only and not call.sends):
+            return verdict
+        if verdict.output_folder:
+            return verdict
+        if any(is_granted(call.tool, pattern) for pattern in self.tainted_tools):
+            return verdict
+        action = "send something out" if call.is_read_only else "change something"
+        return Verdict(
+            effect=Effect.ASK,
+            rule="taint",
+            reason=(
+                f"{call.tool} may {action}, and this run has read text that strangers may have "
+                "written"
+            ),
+            alternative=(
+                "what only reads; a person may name the tool in tainted_tools of this routine"
+            ),
+        )
+
+    @staticmethod
+    def _deny_instead_of_asking(verdict: Verdict) -> Verdict:
+        if verdict.effect is not Effect.ASK:
+            return verdict
+        reason = "; ".join(
+            filter(None, (verdict.reason, "it would have to be approved, and nobody is asked here"))
+        )
+        return replace(verdict, effect=Effect.DENY, reason=reason)
+
+
+def allows_tool(table: RoutineTable, tool: str) -> bool:
+    """Tell whether a routine may use a tool at all."""
+    return table.tools is None or any(fnmatchcase(tool, pattern) for pattern in table.tools)
+
+
+def refuse_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None:
+    """Return the refusal of a tool that a routine may not use; None if it may."""
+    if allows_tool(table, tool):
+        return None
+    return _make_denial(routine, f"{routine} may not use {tool}", table.tools or ("finish",))
+
+
+def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | None:
+    """Return the refusal of one part of a call that lies outside the confines of its routine; None
+    if it does not.
+    """
+    if part.words and table.commands is not None and part.tool in ("shell", "git"):
+        words = part.words if part.tool == "shell" else ("git", *part.words)
+        if not any(words[: len(text.split())] == tuple(text.split()) for text in table.commands):
+            return _make_denial(
+                routine, f"{routine} may not run {' '.join(words[:2])}", table.commands
+            )
+    if part.target is not None and table.hosts is not None:
+        is_allowed = any(HostPattern.of(text).matches(part.target) for text in table.hosts)
+        if not is_allowed:
+            return _make_denial(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
+    if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on == "writing" and table.write is not None:
+        globs = [Glob(text) for text in table.write]
+        if not all(any_covers(globs, names[0]) for names in part.paths):
+            return _make_denial(routine, f"{routine} may not write {part}", table.write)
+    return None
+
+
+def _make_denial(routine: str, reason: str, tools: tuple[str, ...]) -> Verdict:
+    names = ", ".join(tools) or "none"
+    return Verdict(
+        effect=Effect.DENY,
+        rule=f"[routine.{routine}]",
+        reason=reason,
+        alternative=f"this routine may use {names}",
+    )

@@ -28,10 +28,11 @@ from typing import Literal, NoReturn, TypeAlias
 
 from daemon.policy.tables import word_list
 
+# a longer one is no command but a program; any word may be a path to be followed
 MAX_LINE, MAX_WORDS = (
     10_000,
     500,
-)  # a longer one is no command but a program; any word may be a path to be followed
+)
 
 
 class Unreadable(ValueError):
@@ -106,7 +107,6 @@ def parse_line(line: str) -> tuple[Pipeline, ...]:
 
 
 # --- characters
-# ------------------------------------------------------------------------------------
 
 # Characters without ink that Unicode does not class as format or space.
 _INKLESS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"  # noqa: E501
@@ -168,7 +168,6 @@ def _refuse_lookalikes(text: str) -> None:
 
 
 # --- words
-# -----------------------------------------------------------------------------------------
 
 # Outside quotes, these are themselves; letters and signs beyond ASCII are too, once
 # _refuse_lookalikes has seen them.
@@ -317,9 +316,8 @@ class _LineParser:
 
     def _word(self, *, first: bool) -> Word:
         if not first and (match := _ESCAPED_WORD.match(self.line, self.at)):
-            self.at = (
-                match.end()
-            )  # find's \( \) and \!: the only escapes that can mean nothing else
+            # find's \( \) and \!: the only escapes that can mean nothing else
+            self.at = match.end()
             return Word(match[1], bare=False)
         self.words += 1
         if self.words > MAX_WORDS:
@@ -357,9 +355,9 @@ class _LineParser:
             self.at += 1
             return char, False, True
         if char == "'":
-            return self._quoted(_SINGLE.match(self.line, self.at)), True, False
+            return self._take_quoted(_SINGLE.match(self.line, self.at)), True, False
         if char == '"':
-            inside = self._quoted(_DOUBLE.match(self.line, self.at))
+            inside = self._take_quoted(_DOUBLE.match(self.line, self.at))
             if match := _NOT_LITERAL.search(inside):
                 self._refuse(
                     match[0][-1],
@@ -393,7 +391,7 @@ class _LineParser:
             return char, False, False
         return self._refuse(char)
 
-    def _quoted(self, match: re.Match[str] | None) -> str:
+    def _take_quoted(self, match: re.Match[str] | None) -> str:
         if match is None:
             raise Unreadable(
                 f"a {self.line[self.at]} is not closed on its line", "close the quotes"

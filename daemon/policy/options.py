@@ -61,9 +61,8 @@ _PATHS = ("PATH", "FILE", "TREE")
 _MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
 OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
-_MAX_OPTION_LENGTH = (
-    40  # of an option; to look for one like a word of many thousand letters would take seconds
-)
+# of an option; to look for one like a word of many thousand letters would take seconds
+_MAX_OPTION_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +109,16 @@ Operands: TypeAlias = Callable[[Parsed], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
+class ProgramOption:
+    """An option that a program may be given, with the kinds of its values."""
+
     name: str
     kinds: tuple[str, ...] = ()
-    """Of its value; two only where both are the next words."""
+    """The kind of the option's value; two kinds only where both are the next words."""
     optional: bool = False
-    """Its value, if any, is joined to it."""
+    """Whether the option's value, if it has one, is joined to the option."""
     may_lack_value: bool = False
-    """It does without its value where no word is left."""
+    """Whether the option does without its value where no word is left."""
 
     @property
     def value_count(self) -> int:
@@ -175,8 +176,8 @@ class Program:
             [path for path in paths_by_kind[kind] if path != "-"] for kind in _PATHS
         )
         stdin = stdin and not parsed.has(*self.without_input)
-        added = self.extra_options(parsed)
-        argv = (words[0].text, *added, *(word.text for word in words[1:]))
+        extra_options = self.extra_options(parsed)
+        argv = (words[0].text, *extra_options, *(word.text for word in words[1:]))
         values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
         name_globs = [
             text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")
@@ -189,7 +190,7 @@ class Program:
             tuple(name_globs),
             stdin,
             tuple(no_folders),
-            None if end is None else end + len(added),
+            None if end is None else end + len(extra_options),
         )
 
     def extra_options(self, parsed: Parsed) -> Sequence[str]:
@@ -206,8 +207,8 @@ class OptionTable:
 
     def __init__(self, text: str, negative: bool) -> None:
         self._text, self._negative = text, negative
-        self._short: dict[str, _Option] = {}
-        self._long: dict[str, _Option] = {}
+        self._short: dict[str, ProgramOption] = {}
+        self._long: dict[str, ProgramOption] = {}
         self._number = False  # whether -20 is an option
         for item in text.split():
             self._add(item)
@@ -219,15 +220,15 @@ class OptionTable:
             name, _, kind = item.partition("=")
             plain = name.rstrip("[")
             kinds = _split_kinds(kind.rstrip("]?"))
-            self._long[plain] = _Option(
+            self._long[plain] = ProgramOption(
                 plain, kinds, optional=name != plain, may_lack_value=kind.endswith("?")
             )
         elif item[2:3] in (":", "?"):
-            self._short[item[1]] = _Option(
+            self._short[item[1]] = ProgramOption(
                 item[:2], _split_kinds(item[3:]), optional=item[2] == "?"
             )
         else:
-            self._short.update({letter: _Option(f"-{letter}") for letter in item[1:]})
+            self._short.update({letter: ProgramOption(f"-{letter}") for letter in item[1:]})
 
     @property
     def names(self) -> frozenset[str]:
@@ -236,7 +237,7 @@ class OptionTable:
         return frozenset({*(option.name for option in self.options), *number})
 
     @property
-    def options(self) -> list[_Option]:
+    def options(self) -> list[ProgramOption]:
         """Its options, but for -NUM."""
         return [*self._short.values(), *self._long.values()]
 
@@ -262,13 +263,13 @@ class OptionTable:
             ):
                 operands.append(word)
                 continue
-            for option, joined in self._read(name, text):
+            for option, joined_value in self._read(name, text):
                 value_words = (
-                    [Word(joined)]
-                    if joined is not None
+                    [Word(joined_value)]
+                    if joined_value is not None
                     else list(words[position : position + option.value_count])
                 )
-                if joined is None and any(value.text == "--" for value in value_words):
+                if joined_value is None and any(value.text == "--" for value in value_words):
                     problem = (
                         f"{name} {option.name} -- is read as a value by some programs, and as an "
                         "end by others"
@@ -279,34 +280,34 @@ class OptionTable:
                     raise Unreadable(
                         problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
-                position += 0 if joined is not None else len(value_words)
+                position += 0 if joined_value is not None else len(value_words)
                 values += _typed_values(name, option, value_words)
                 options.append((option.name, value_words[0].text if value_words else None))
         return Parsed(name, tuple(options), tuple(operands), tuple(values), options_end, before_end)
 
-    def _read(self, name: str, text: str) -> list[tuple[_Option, str | None]]:
+    def _read(self, name: str, text: str) -> list[tuple[ProgramOption, str | None]]:
         """Return the options in one word, each with the value that is joined to it."""
         if text.startswith("--"):
             return [self._read_long(name, text)]
         if self._number and _NUMBER.fullmatch(text):
-            return [(_Option("-NUM", ("NUM",)), text[1:])]
-        options: list[tuple[_Option, str | None]] = []
+            return [(ProgramOption("-NUM", ("NUM",)), text[1:])]
+        options: list[tuple[ProgramOption, str | None]] = []
         letters = text[1:]
         while letters:
             option = self._short.get(letters[0])
             if option is None:
-                raise self._unknown(name, f"-{letters[0]}")
+                raise self._make_unknown_error(name, f"-{letters[0]}")
             letters = letters[1:]
             if option.kinds:
                 return [*options, (option, letters or None)]
             options.append((option, None))
         return options
 
-    def _read_long(self, name: str, text: str) -> tuple[_Option, str | None]:
+    def _read_long(self, name: str, text: str) -> tuple[ProgramOption, str | None]:
         key, equals, value = text.partition("=")
         option = self._long.get(key)
         if option is None:
-            raise self._unknown(name, key)
+            raise self._make_unknown_error(name, key)
         if equals and len(option.kinds) != 1:
             raise Unreadable(
                 f"{name} {key} takes no value after =",
@@ -314,7 +315,7 @@ class OptionTable:
             )
         return option, value if equals else None
 
-    def _unknown(self, name: str, option: str) -> Unreadable:
+    def _make_unknown_error(self, name: str, option: str) -> Unreadable:
         problem = (
             f"{name} {option} is not an option that is known here to change nothing and to end by "
             "itself"
@@ -335,7 +336,9 @@ class OptionTable:
         )
 
 
-def _typed_values(name: str, option: _Option, value_words: Sequence[Word]) -> list[tuple[str, str]]:
+def _typed_values(
+    name: str, option: ProgramOption, value_words: Sequence[Word]
+) -> list[tuple[str, str]]:
     """Return an option's values, each with its kind; raise Unreadable for values that do not
     fit.
     """
@@ -371,11 +374,11 @@ def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
     assigned: list[str] = []
     remaining = len(operands)
     for kind, count, _ in OPERAND.findall(kinds):
-        taken = remaining if count in ("*", "+") else min(remaining, 1)
-        if not taken and count in ("", "+"):
+        count_taken = remaining if count in ("*", "+") else min(remaining, 1)
+        if not count_taken and count in ("", "+"):
             raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")
-        assigned += [kind] * taken
-        remaining -= taken
+        assigned += [kind] * count_taken
+        remaining -= count_taken
     if remaining:
         expectation = f"it takes {kinds}" if kinds else "it takes none"
         raise Unreadable(f"{name} does not take {operands[len(assigned)].text!r} here", expectation)

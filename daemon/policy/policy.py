@@ -4,14 +4,12 @@ call.
 
 from __future__ import annotations
 
-import grp
 import hashlib
 import os
-import pwd
-import stat
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -21,13 +19,29 @@ from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, par
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
+from daemon.policy import output_files
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.judge import CallPart, applies_to, judge
+from daemon.policy.judge import (
+    CallPart,
+    CallTraits,
+    Restriction,
+    allows_tool,
+    applies_to,
+    is_granted,
+    judge_part,
+    refuse_part,
+    refuse_tool,
+)
 from daemon.policy.lexer import Unreadable
+from daemon.policy.numbers import prints_only_numbers
 from daemon.policy.policy_file import (
+    AUTONOMY_LEVELS,
+    NAMED_ONLY_TOOLS,
     RUN_END_TOOLS,
     TOOLS,
     UNKNOWN_TOOL,
+    Autonomy,
+    OnAsk,
     PolicyFile,
     PolicyLimits,
     RoutineTable,
@@ -38,16 +52,8 @@ from daemon.policy.policy_file import (
 from daemon.policy.profiles import read_only, suggest_instead
 from daemon.policy.reachable_paths import CallPath, ReachablePaths
 from daemon.policy.requests import PlannedPipeline, Request, analyze_call
-from daemon.policy.restrictions import (
-    NAMED_ONLY_TOOLS,
-    PRESETS,
-    Autonomy,
-    CallTraits,
-    OnAsk,
-    Restriction,
-)
-from daemon.policy.routine_rules import allows_tool, refuse_part, refuse_tool
 from daemon.policy.web import SAFE_METHODS, Target
+from daemon.system.ownership import explain_other_writers
 
 # The policy in the words of a prompt.
 _SUMMARY_TEXTS = {
@@ -88,6 +94,37 @@ class _ToolRules:
     """Those that speak there of reading files."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """The trial of a routine: nobody is asked about its calls, and what was denied is recorded."""
+
+    routine: str
+    """Whose section in policy.toml says so."""
+    until: datetime | None
+    """When it ends; None if the section does not say."""
+
+    def is_over(self, now: datetime) -> bool:
+        return self.until is not None and self.until <= now
+
+    def describe(self, now: datetime) -> str:
+        """Say how the trial stands, and what to do next."""
+        command = f"agentctl policy suggest {self.routine}"
+        if self.until is None:
+            end = 'as long as mode = "observe" stands in policy.toml'
+        else:
+            end = f"until {self.until.astimezone(now.tzinfo):%Y-%m-%d %H:%M}"
+        if self.is_over(now):
+            end = end.removeprefix("until ")
+            return (
+                f"{self.routine}: observe ended on {end}, and people are asked again; run "
+                f"`{command}`, which shows rules for what was denied"
+            )
+        return (
+            f"{self.routine}: observe {end}: nobody is asked, and what the policy does not allow "
+            f"is denied and recorded; `{command}` shows rules for it"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What agents may do. Every call is judged anew; nothing is remembered between calls."""
@@ -104,6 +141,10 @@ class Policy:
     """`module:function` of the user's own check for orders in results; empty for none."""
     trusted: tuple[Glob, ...] = ()
     """Files that may speak of orders to agents."""
+    folders_in_use: tuple[str, ...] = ()
+    """Folders and files of the workspace that the daemon looks at by itself or delivers to, as
+    output_files.folders_in_use finds them in config and routines.
+    """
     hash: str = ""
     """SHA-256 of the file, as `sha256sum policy.toml` prints it."""
     text: str = field(default="", repr=False, compare=False)
@@ -204,11 +245,25 @@ class Policy:
             return Verdict(
                 effect=Effect.DENY, rule="built in", reason=error.problem, alternative=error.instead
             ), ()
-        verdict = self._by_rules(request.parts, tool_rules, tainted=tainted)
-        return self._restricted(verdict, tool_rules, tool, arguments, tainted=tainted), request.line
+        verdict = self._judge_parts(request.parts, tool_rules, tainted=tainted)
+        if verdict.allows and (url := _safe_url(request.parts, tool_rules.rules)):
+            tainted_tools = tool_rules.restriction.tainted_tools
+            may_repeat = any(is_granted(tool, pattern) for pattern in tainted_tools)
+            return replace(verdict, once="" if may_repeat else url), request.line
+        if tainted and tool == "file_write":
+            verdict = self._judge_output(verdict, request.parts[0].paths[0], arguments, tool_rules)
+        return self._apply_restriction(
+            verdict, tool_rules, tool, arguments, tainted=tainted
+        ), request.line
 
     def judge_path(
-        self, tool: str, path: CallPath, *, routine: str, tainted: bool = False
+        self,
+        tool: str,
+        path: CallPath,
+        *,
+        routine: str,
+        tainted: bool = False,
+        arguments: Json | None = None,
     ) -> Verdict:
         """Judge a call by where its path was found to lead, which is not followed again: that is
         what will be opened.
@@ -218,16 +273,50 @@ class Policy:
         tool_rules = self._tool_rules(tool, routine)
         if tool_rules.verdict is not None:
             return tool_rules.verdict
-        verdict = self._by_rules(
+        verdict = self._judge_parts(
             (CallPart(tool=tool, paths=(path.names[:1],)),), tool_rules, tainted=tainted
         )
-        return self._restricted(verdict, tool_rules, tool, {}, tainted=tainted)
+        if tainted and tool == "file_write":
+            verdict = self._judge_output(verdict, path.names[:1], arguments or {}, tool_rules)
+        return self._apply_restriction(verdict, tool_rules, tool, arguments or {}, tainted=tainted)
+
+    def _judge_output(
+        self, verdict: Verdict, names: Sequence[str], arguments: Json, tool_rules: _ToolRules
+    ) -> Verdict:
+        """Return what becomes of an allowed `file_write` below `out/` in a tainted run: it is
+        allowed within bounds, or denied, and never asked about.
+        """
+        restriction = tool_rules.restriction
+        is_exempt = any(is_granted("file_write", pattern) for pattern in restriction.tainted_tools)
+        if not verdict.allows or is_exempt or not output_files.is_below_out(names):
+            return verdict
+        misfit = output_files.explain_misfit(
+            names,
+            str(arguments["content"]) if "content" in arguments else None,
+            routine=restriction.routine,
+            folders_in_use=self.folders_in_use,
+            trusted=self.trusted,
+        )
+        if misfit is None:
+            return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
+        reason = f"{misfit.problem}, and this run has read text that strangers may have written"
+        return Verdict(effect=Effect.DENY, rule="taint", reason=reason, alternative=misfit.instead)
+
+    def output_folder(self, routine: str) -> str:
+        """Return the folder in which tainted runs of a routine write unasked; empty if there is
+        none.
+        """
+        folder = output_files.output_folder(routine)
+        verdicts = (
+            self.judge("file_write", {"path": path}, routine=routine, tainted=True)
+            for path in output_files.example_paths(folder)
+        )
+        return next((verdict.output_folder for verdict in verdicts if verdict.output_folder), "")
 
     @cached_property
     def _tool_rules(self) -> Callable[[str, str], _ToolRules]:
-        return lru_cache(maxsize=1024)(
-            self._collect_tool_rules
-        )  # a routine makes the same few calls in each of its runs
+        # a routine makes the same few calls in each of its runs
+        return lru_cache(maxsize=1024)(self._collect_tool_rules)
 
     def _collect_tool_rules(self, tool: str, routine: str) -> _ToolRules:
         tables = tuple(self._tables(routine))
@@ -238,18 +327,18 @@ class Policy:
             verdict=_RUN_END_VERDICT
             if tool in RUN_END_TOOLS
             else next(filter(None, refusals), None),
-            restriction=self._restriction(routine),
+            restriction=self._restriction_of(routine),
             file_rules=tuple(rule for rule in self.rules if rule.is_for("file_read", routine)),
         )
 
-    def _by_rules(
+    def _judge_parts(
         self, parts: Sequence[CallPart], tool_rules: _ToolRules, *, tainted: bool
     ) -> Verdict:
         """Return the strictest of what sections and rules say of the parts of a call."""
         tables, rules, routine = tool_rules.tables, tool_rules.rules, tool_rules.restriction.routine
         verdicts = [
             next(filter(None, (refuse_part(table, part, name) for name, table in tables)), None)
-            or judge(part, rules, routine=routine, default=self.default, tainted=tainted)
+            or judge_part(part, rules, routine=routine, default=self.default, tainted=tainted)
             for part in parts
         ]
         index = max(
@@ -267,7 +356,7 @@ class Policy:
             ),
         )
 
-    def _restricted(
+    def _apply_restriction(
         self, verdict: Verdict, tool_rules: _ToolRules, tool: str, arguments: Json, *, tainted: bool
     ) -> Verdict:
         if not tool_rules.restriction.may_lower(verdict, tainted=tainted):
@@ -290,6 +379,113 @@ class Policy:
             return False
         return all(part.misfit is None and part.refusal is None for part in request.parts)
 
+    def tools_held_by_taint(
+        self, routine: str, tools: Collection[str], *, keeps_safe_reads: bool = True
+    ) -> tuple[str, ...]:
+        """Return those of `tools` that a routine loses by reading what strangers may have written.
+
+        These are the tools with calls which are allowed in an untainted run, and asked about or
+        denied in a tainted one. A tool is among them if only some of its calls are, as nobody
+        knows yet which calls the model will make. A tainted sub-agent reads no address, not even a
+        safe one (`keeps_safe_reads`), and so none does that a tainted run begins. `file_write` is
+        not among them where its rules speak of files below `out/` only: plain files are written.
+        """
+        keeps_safe_reads = keeps_safe_reads and "subagent" not in tools
+        return tuple(
+            tool for tool in tools if self._is_held_by_taint(tool, routine, keeps_safe_reads)
+        )
+
+    def tools_to_approve(self, routine: str, tools: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `tools` of which some calls have to be approved in any run of a routine.
+
+        A rule says so, or `autonomy = "supervised"` for what changes something.
+        """
+        return tuple(tool for tool in tools if self._has_calls_to_approve(tool, routine))
+
+    def _has_calls_to_approve(self, tool: str, routine: str) -> bool:
+        tool_rules = self._tool_rules(tool, routine)
+        if tool_rules.verdict is not None:
+            return False
+        if any(rule.effect is Effect.ASK for rule in tool_rules.rules):
+            return True
+        if self.default is Effect.ASK and tool not in NAMED_ONLY_TOOLS:
+            return True
+        changes = TOOLS.get(tool, UNKNOWN_TOOL).changes
+        return changes and tool_rules.restriction.autonomy == "supervised"
+
+    def observation_of(self, routine: str) -> Observation | None:
+        """Return the trial of a routine, or of its maker; None if neither is observed."""
+        return next(
+            (
+                Observation(routine=name, until=table.observe_until)
+                for name, table in self._tables(routine)
+                if table.mode == "observe"
+            ),
+            None,
+        )
+
+    def is_observed(self, routine: str, now: datetime) -> bool:
+        """Tell whether calls of a routine that would have to be approved are denied and recorded at
+        this moment, as a trial says.
+        """
+        return any(
+            table.mode == "observe"
+            and not Observation(routine=name, until=table.observe_until).is_over(now)
+            for name, table in self._tables(routine)
+        )
+
+    def denies_what_it_would_ask(self, routine: str) -> bool:
+        """Tell whether calls of a routine that would have to be approved are denied instead."""
+        return self._restriction_of(routine).on_ask == "deny"
+
+    def taint_rules_of(self, routine: str, tools: Iterable[str]) -> dict[str, Effect]:
+        """Return those of `tools` of which a rule says `tainted`, with the strictest that is said.
+
+        `tainted_tools` does not lift that.
+        """
+        effects: dict[str, Effect] = {}
+        for tool in tools:
+            stated = [
+                rule.tainted
+                for rule in self._tool_rules(tool, routine).rules
+                if rule.effect is Effect.ALLOW and rule.tainted
+            ]
+            if stated:
+                effects[tool] = max(stated, key=strictness)
+        return effects
+
+    def denies_once_tainted(self, routine: str, tools: Collection[str]) -> bool:
+        """Tell whether calls of any of these tools that taint holds are denied instead of asked
+        about.
+        """
+        return self.denies_what_it_would_ask(routine) or (
+            Effect.DENY in self.taint_rules_of(routine, tools).values()
+        )
+
+    def _is_held_by_taint(self, tool: str, routine: str, keeps_safe_reads: bool) -> bool:
+        tool_rules = self._tool_rules(tool, routine)
+        if tool_rules.verdict is not None:  # all its calls are judged alike
+            return False
+        allowing = [rule for rule in tool_rules.rules if rule.effect is Effect.ALLOW]
+        if not allowing:
+            return False
+        if any(rule.tainted for rule in allowing):
+            return True
+        restriction, properties = tool_rules.restriction, TOOLS.get(tool, UNKNOWN_TOOL)
+        if any(is_granted(tool, pattern) for pattern in restriction.tainted_tools):
+            return False
+        if tool == "http_request":
+            return not keeps_safe_reads or not all(rule.safe for rule in allowing)
+        if properties.sends and not properties.changes:
+            return True
+        if not properties.changes or restriction.autonomy != "full":
+            return False  # its calls change nothing, or are asked about in every run
+        if tool == "file_write":
+            return not all(rule.paths and _is_below_out(rule) for rule in allowing)
+        if tool == "shell":
+            return not all(rule.profile for rule in allowing)  # a profile allows what only reads
+        return True
+
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
         if all(table.injection == "review" for _, table in self._tables(routine)):
@@ -302,10 +498,18 @@ class Policy:
             return False
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
-    def _restriction(self, routine: str) -> Restriction:
+    @staticmethod
+    def prints_only_numbers(tool: str, arguments: Json, output: str) -> bool:
+        """Tell whether a successful call printed nothing but numbers of this machine."""
+        command = arguments.get("command")
+        return tool == "shell" and isinstance(command, str) and prints_only_numbers(command, output)
+
+    def _restriction_of(self, routine: str) -> Restriction:
         tables = [table for _, table in self._tables(routine)]
         autonomy = min(
-            self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index
+            self.autonomy,
+            *(table.autonomy or self.autonomy for table in tables),
+            key=AUTONOMY_LEVELS.index,
         )
         return Restriction(
             routine=routine,
@@ -326,7 +530,7 @@ class Policy:
             return [(routine, self.routines.get(routine, _NO_SECTION))]
         return [(name, self.routines.get(name, _NO_SECTION)) for name in routine.split("/")]
 
-    def names(self, tool: str, routine: str) -> bool:
+    def has_rule_naming(self, tool: str, routine: str) -> bool:
         """Tell whether a rule that does not forbid names this tool, for this routine."""
         return any(
             rule.tool == tool and rule.effect is not Effect.DENY and rule.is_for(tool, routine)
@@ -381,22 +585,23 @@ class Policy:
 
     @cached_property
     def _summaries(self) -> Callable[[str, tuple[str, ...], str], str]:
-        return lru_cache(maxsize=256)(
-            self._summarize
-        )  # a routine is told the same in each of its runs
+        # a routine is told the same in each of its runs
+        return lru_cache(maxsize=256)(self._summarize)
 
     def _summarize(self, routine: str, tools: tuple[str, ...], language: str) -> str:
         texts = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
         tables = [table for _, table in self._tables(routine)]
-        offered = [
+        offered_tools = [
             tool
             for tool in tools
             if tool not in RUN_END_TOOLS and all(allows_tool(table, tool) for table in tables)
         ]
-        rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
+        rules = [
+            rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered_tools)
+        ]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
-        for tool in offered:
+        for tool in offered_tools:
             tool_rules = [rule for rule in allowing if rule.is_for(tool, routine)]
             if not tool_rules:
                 continue
@@ -455,7 +660,7 @@ class Policy:
             )
         routine = rule.routines[0] if rule.routines else ""
         for part in parts if allows else ():
-            verdict = judge(part, self.rules, routine=routine)
+            verdict = judge_part(part, self.rules, routine=routine)
             if not verdict.allows:
                 return f"{verdict.rule} says {verdict.effect}" + (
                     f": {verdict.reason}" if verdict.reason else ""
@@ -513,8 +718,23 @@ class Policy:
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
 
 
+def _safe_url(parts: Sequence[CallPart], rules: Iterable[Rule]) -> str:
+    """Return the address of a call that only reads what a rule with `safe` names; else ""."""
+    if len(parts) != 1 or (target := parts[0].target) is None:
+        return ""
+    is_safe = any(rule.safe and applies_to(rule, parts[0]) for rule in rules)
+    return target.url if is_safe else ""
+
+
+def _is_below_out(rule: Rule) -> bool:
+    """Tell whether a rule speaks of nothing but files below `out/` of the workspace."""
+    return all(glob.pattern.startswith(f"{output_files.FOLDER}/") for glob in rule.paths)
+
+
 def _describe_allowed(rule: Rule) -> list[str]:
     """Return what a rule for http_request, git or script speaks of, in words."""
+    if rule.urls:
+        return [f"{'|'.join(sorted(rule.methods))} {url}" for url in sorted(rule.urls)]
     if rule.hosts:
         return [f"{'|'.join(sorted(rule.methods))} {host.pattern}" for host in rule.hosts]
     return [" ".join("|".join(sorted(tokens)) for tokens in rule.argv)] if rule.argv else []
@@ -531,14 +751,13 @@ def _allowed_programs(rules: Collection[Rule]) -> list[str]:
     names: dict[str, None] = {}
     for rule in rules:
         if rule.effect is Effect.ALLOW and rule.tool == "shell":
-            following = " " + "|".join(sorted(rule.argv[1])) if len(rule.argv) > 1 else ""
+            subcommands = " " + "|".join(sorted(rule.argv[1])) if len(rule.argv) > 1 else ""
             programs = sorted(rule.argv[0] if rule.argv else read_only())
-            names.update(dict.fromkeys(f"{name}{following}" for name in programs if name != "["))
+            names.update(dict.fromkeys(f"{name}{subcommands}" for name in programs if name != "["))
     return list(names)
 
 
 # --- proofs at load
-# ------------------------------------------------------------------------------------
 
 
 def _proof_checks(
@@ -579,54 +798,18 @@ def refuse_if_shared(path: Path) -> None:
             status = checked_path.stat()
         except OSError:
             return  # load_toml says it better
-        problem = ""
-        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if status.st_uid not in (0, os.geteuid()):
-            problem, hint = (
-                f"belongs to {_user_name(status.st_uid)}",
-                f"chown it to {_user_name(os.geteuid())} or root",
-            )
-        elif status.st_mode & stat.S_IWOTH and not sticky:
-            problem, hint = "can be written by everybody", "chmod o-w"
-        elif (
-            status.st_mode & stat.S_IWGRP
-            and not sticky
-            and (other_users := _describe_others(status.st_gid, status.st_uid))
-        ):
-            problem, hint = f"can be written by {other_users}", "chmod g-w"
-        if problem:
+        if writers := explain_other_writers(status):
+            problem, hint = writers
             raise ConfigError(
                 Fault(file=display(checked_path), key="", found="", problem=problem, hint=hint)
             )
 
 
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def _describe_others(gid: int, uid: int) -> str:
-    """Return who else is in a group; empty if it is a user's own, as with umask 002."""
-    try:
-        group = grp.getgrgid(gid)
-    except KeyError:
-        return f"group {gid}"
-    owner = _user_name(uid)
-    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)} - {
-        owner,
-        "root",
-    }
-    return (
-        f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})"
-        if members
-        else ""
-    )
-
-
 class LivePolicy(Protocol):
-    """Give the policy in force. Do not keep it: a reload replaces it."""
+    """The settings of the daemon, as far as they hold the policy in force.
+
+    Read it at each use: a reload replaces it.
+    """
 
     @property
     def policy(self) -> Policy: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, TypeAlias
@@ -12,15 +13,20 @@ from pydantic import AfterValidator, Field
 
 from daemon.definitions.config.tables import is_settable
 from daemon.definitions.reading import Conflict, CrossFieldCheck
-from daemon.definitions.values import Items, Table, Wrong
+from daemon.definitions.values import InvalidValue, Items, Table
 from daemon.definitions.words import did_you_mean
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import read_only
-from daemon.policy.restrictions import NAMED_ONLY_TOOLS, PRESETS, Autonomy, OnAsk
 from daemon.policy.tables import word_list
-from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method
+from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method, parse_target
+
+Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
+OnAsk: TypeAlias = Literal["park", "deny"]
+AUTONOMY_LEVELS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
+# What changes agentd itself: no pattern grants it, and no default but deny holds for it.
+NAMED_ONLY_TOOLS = frozenset({"routine", "config"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +99,13 @@ def _check_pattern(pattern: str) -> str:
     try:
         Glob(pattern)
     except BadPattern as error:
-        raise Wrong(str(error), hint='like "reports/**", "*.pem" or "/var/log/**"') from None
+        raise InvalidValue(str(error), hint='like "reports/**", "*.pem" or "/var/log/**"') from None
     return pattern
 
 
 def _check_absolute(path: str) -> str:
     if not path.startswith(("/", "~/")):
-        raise Wrong(
+        raise InvalidValue(
             "must begin with / or ~/", hint="what lies in the workspace needs no naming here"
         )
     return path
@@ -109,15 +115,28 @@ def _check_host(pattern: str) -> str:
     try:
         HostPattern.of(pattern)
     except Unreadable as error:
-        raise Wrong(error.problem, hint=error.instead) from None
+        raise InvalidValue(error.problem, hint=error.instead) from None
     return pattern
+
+
+def _check_url(url: str) -> str:
+    try:
+        return parse_target(url).url
+    except Unreadable as error:
+        raise InvalidValue(error.problem, hint=error.instead) from None
+
+
+def _check_has_offset(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise InvalidValue("has no offset from UTC", hint="like 2026-12-01T09:00:00+01:00")
+    return moment
 
 
 def _check_network(network: str) -> str:
     try:
         ip_network(network)
     except ValueError as error:
-        raise Wrong(str(error), hint='like "192.168.1.0/24" or "fd00::1"') from None
+        raise InvalidValue(str(error), hint='like "192.168.1.0/24" or "fd00::1"') from None
     return network
 
 
@@ -146,6 +165,14 @@ class RuleTable(Table):
     hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
     for all; without a port: 80 and 443.
+    """
+    urls: Items[Annotated[str, AfterValidator(_check_url)]] = ()
+    """Tool http_request: only these very addresses, each whole with its query."""
+    safe: bool = False
+    """Tool http_request with `urls`: a run may read each of them by a plain GET (neither headers
+    nor a body) also after it has read what strangers may have written, once per run: later calls
+    get the first answer. Whether and in which order it reads them is all that it can tell their
+    servers.
     """
     methods: Items[Method] = ()
     """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS,
@@ -225,7 +252,7 @@ class RoutineTable(Table):
     """Only these files may be written."""
     limits: RoutineLimits = RoutineLimits()
     autonomy: Autonomy | None = None
-    """A stricter preset than that of the file."""
+    """A stricter level than that of the file."""
     on_ask: OnAsk | None = None
     """What becomes of a call that must be approved; left out: as in the file."""
     tainted_tools: Items[Token] = ()
@@ -235,6 +262,14 @@ class RoutineTable(Table):
     injection: Literal["block", "review"] = "block"
     """What becomes of a result that gives orders: block = the model never sees it; review = it
     does, and the run is tainted; for routines that read about such attacks.
+    """
+    mode: Literal["enforce", "observe"] = "enforce"
+    """observe = for a trial: nobody is asked and no run waits; what would be asked about is denied
+    as well, and recorded, so that `agentctl policy suggest` can write rules for it.
+    """
+    observe_until: Annotated[datetime, AfterValidator(_check_has_offset)] | None = None
+    """When the trial ends, like `2026-12-01T09:00:00+01:00`: from then on people are asked again.
+    Left out: when `mode` is taken out.
     """
 
 
@@ -294,6 +329,8 @@ class Rule:
     profile: bool = False
     paths: tuple[Glob, ...] = ()
     hosts: tuple[HostPattern, ...] = ()
+    urls: frozenset[str] = frozenset()
+    safe: bool = False
     methods: frozenset[str] = METHODS
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     routines: tuple[str, ...] = ()
@@ -326,7 +363,11 @@ class Rule:
             table.profile is not None,
             tuple(Glob(pattern, fold) for pattern in table.paths),
             tuple(map(HostPattern.of, table.hosts)),
-            frozenset(table.methods) or (SAFE_METHODS if effect is Effect.ALLOW else METHODS),
+            frozenset(table.urls),
+            table.safe,
+            frozenset({"GET"})
+            if table.safe
+            else frozenset(table.methods) or (SAFE_METHODS if effect is Effect.ALLOW else METHODS),
             tuple(map(ip_network, table.networks)),
             table.routines,
             table.reason,
@@ -382,11 +423,14 @@ class Rule:
             )
             and len(self.argv) <= len(other_rule.argv)
             and all(
-                theirs <= ours for ours, theirs in zip(self.argv, other_rule.argv, strict=False)
+                other_words <= own_words
+                for own_words, other_words in zip(self.argv, other_rule.argv, strict=False)
             )
             and (not self.profile or other_rule.profile)
             and (not self.paths or _covers_all(other_rule.paths, self.paths))
             and other_rule.methods <= self.methods
+            and (not self.safe or other_rule.safe)
+            and (not self.urls or (bool(other_rule.urls) and other_rule.urls <= self.urls))
             and (
                 not self.hosts
                 or (
@@ -397,7 +441,7 @@ class Rule:
         )
 
     def _matches_all_hosts_of(self, host: HostPattern) -> bool:
-        return any(host.is_within(ours) for ours in self.hosts)
+        return any(host.is_within(pattern) for pattern in self.hosts)
 
 
 def _describe_subject(table: RuleTable) -> str:
@@ -405,7 +449,7 @@ def _describe_subject(table: RuleTable) -> str:
         token if isinstance(token, str) else token[0] + ("…" if len(token) > 1 else "")
         for token in table.argv
     ]
-    patterns = table.paths or table.hosts
+    patterns = table.paths or table.hosts or table.urls
     subject = " ".join(words) or ", ".join(patterns[:2]) + ("…" if len(patterns) > 2 else "")
     return f"{table.tool}: {subject}" if subject else table.tool
 
@@ -422,7 +466,6 @@ def _is_wider(wider: str, narrower: str) -> bool:
 
 
 # --- what no single key can know
-# ----------------------------------------------------------------------
 
 
 def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
@@ -449,11 +492,21 @@ def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile]
     return (
         CrossFieldCheck(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
         CrossFieldCheck(("autonomy", "routine.*.autonomy"), _autonomy_is_narrower),
+        CrossFieldCheck(("routine.*.mode", "routine.*.observe_until"), _end_has_a_trial),
         CrossFieldCheck(
             ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _rule_keys_fit
         ),
         CrossFieldCheck(
-            ("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"),
+            (
+                "rule.tool",
+                "rule.hosts",
+                "rule.urls",
+                "rule.safe",
+                "rule.methods",
+                "rule.networks",
+                "rule.effect",
+                "rule.tainted",
+            ),
             _web_keys_fit,
         ),
         CrossFieldCheck(("rule.tool", "rule.argv", "rule.effect"), _actions_exist),
@@ -466,11 +519,22 @@ def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile]
 
 def _autonomy_is_narrower(file: PolicyFile) -> Iterator[Conflict]:
     for name, table in file.routine.items():
-        if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(
-            file.autonomy
-        ):
+        if table.autonomy is not None and AUTONOMY_LEVELS.index(
+            table.autonomy
+        ) > AUTONOMY_LEVELS.index(file.autonomy):
             problem = f'a routine can only be narrower than the file, which says "{file.autonomy}"'
             yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
+
+
+def _end_has_a_trial(file: PolicyFile) -> Iterator[Conflict]:
+    for name, table in file.routine.items():
+        if table.observe_until is not None and table.mode != "observe":
+            yield Conflict(
+                f"routine.{name}.observe_until",
+                "ends no trial, as this routine is not observed",
+                table.observe_until.isoformat(),
+                hint='add mode = "observe", or leave it out',
+            )
 
 
 def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
@@ -522,11 +586,15 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
 def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
     for index, rule in enumerate(file.rule):
         key, web = f"rule[{index}]", rule.tool == "http_request"
-        for name in ("hosts", "methods", "networks"):
+        for name in ("hosts", "urls", "methods", "networks"):
             if getattr(rule, name) and not web:
                 problem = f"only rules for the tool http_request have {name}"
                 yield Conflict(f"{key}.{name}", problem, list(getattr(rule, name)))
-        if web and rule.effect != "deny" and not rule.hosts:
+        if rule.safe and not web:
+            yield Conflict(f"{key}.safe", "only rules for the tool http_request have safe", True)
+        elif rule.safe:
+            yield from _safe_fits(key, rule)
+        if web and rule.effect != "deny" and not rule.hosts and not rule.urls:
             hint = 'add hosts = ["api.example.org"], or ["*"] if you mean it'
             yield Conflict(key, "would allow every host there is", hint=hint)
         if rule.networks and rule.effect == "deny":
@@ -535,6 +603,23 @@ def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
                 "says what may be reached besides, and this rule forbids",
                 hint="leave it out",
             )
+
+
+def _safe_fits(key: str, rule: RuleTable) -> Iterator[Conflict]:
+    """Yield what keeps a rule from being safe: only a plain GET of a named address is."""
+    if rule.effect != "allow":
+        yield Conflict(f"{key}.safe", "only a rule that allows can be safe", True)
+    if not rule.urls:
+        yield Conflict(
+            f"{key}.safe",
+            "needs urls: the model may choose no part of the address",
+            True,
+            hint='add urls = ["https://example.org/releases.atom"]',
+        )
+    if set(rule.methods) - {"GET"}:
+        yield Conflict(f"{key}.methods", "a safe rule allows GET only", list(rule.methods))
+    if rule.tainted:
+        yield Conflict(f"{key}.tainted", "a safe rule holds in tainted runs, too", rule.tainted)
 
 
 def _actions_exist(file: PolicyFile) -> Iterator[Conflict]:
@@ -611,6 +696,8 @@ def _no_rule_is_shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 rule.effect_on(tainted=True)
             ):
                 continue
+            if rule.safe and not other_rule.safe and other_rule.effect is Effect.ALLOW:
+                continue  # it allows more in a tainted run
             if (
                 _strictness(other_rule) == _strictness(rule)
                 and rule.covers(other_rule)

@@ -23,7 +23,6 @@ def known_programs() -> Iterator[Program]:
 
 
 # --- operands that depend on options
-# -------------------------------------------------------------------
 
 
 def _grep_operands(parsed: Parsed) -> str:
@@ -49,7 +48,6 @@ def _diff_without_links(parsed: Parsed) -> Sequence[str]:
 
 
 # --- what must not be read within a tree
-# ---------------------------------------------------------------
 
 
 def _skip_in_grep(pattern: str, folder: bool) -> Sequence[str]:
@@ -67,7 +65,6 @@ def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
 
 
 # --- what no table can say
-# -----------------------------------------------------------------------------
 
 
 def _only_a_format(parsed: Parsed) -> None:

@@ -64,8 +64,8 @@ class ReachablePaths:
             raise Unreadable(
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
             )
-        joined = self._absolute(text)
-        real = resolve_links(joined) if self.on_disk else os.path.normpath(joined)
+        absolute = self._absolute(text)
+        real = resolve_links(absolute) if self.on_disk else os.path.normpath(absolute)
         if writing and (name := _find_code_name(self._name(real))):
             raise Unreadable(
                 f"{text} is not written: programs run or obey what stands in {name}",
@@ -73,15 +73,15 @@ class ReachablePaths:
             )
         for root in (self.workspace, *(() if writing else self.readable)):
             if _is_within(real, root):
-                return CallPath(text, real, root, self._names(joined, real))
+                return CallPath(text, real, root, self._names(absolute, real))
         raise Unreadable(f"{text} lies outside {self._describe(writing=writing)}", self._suggest())
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.workspace}/{path}"
 
-    def _names(self, joined: str, real: str) -> tuple[str, ...]:
-        written = os.path.normpath(joined)
-        return (self._name(real),) if written == real else (self._name(real), self._name(written))
+    def _names(self, absolute: str, real: str) -> tuple[str, ...]:
+        normal = os.path.normpath(absolute)
+        return (self._name(real),) if normal == real else (self._name(real), self._name(normal))
 
     def _name(self, path: str) -> str:
         if path == self.workspace:
@@ -107,8 +107,8 @@ class ReachablePaths:
         folders = ["/" if word.pattern.startswith("/") else "."]
         *parts, last_part = word.pattern.strip("/").split("/")
         for part in parts:
-            folders = [name for folder in folders for name in self._matching(folder, part)]
-        names = [name for folder in folders for name in self._matching(folder, last_part)]
+            folders = [name for folder in folders for name in self._find_matches(folder, part)]
+        names = [name for folder in folders for name in self._find_matches(folder, last_part)]
         if word.pattern.endswith("/"):
             names = [f"{name}/" for name in names if Path(self._absolute(name)).is_dir()]
         if len(names) > MAX_NAMES:
@@ -123,7 +123,7 @@ class ReachablePaths:
             )
         return tuple(Word(name, pattern=word.pattern) for name in sorted(names))
 
-    def _matching(self, folder: str, part: str) -> list[str]:
+    def _find_matches(self, folder: str, part: str) -> list[str]:
         """Return the paths in a folder that one part of a pattern stands for."""
         prefix = folder.rstrip("/") + "/"
         if not any(char in part for char in "*?"):

@@ -36,7 +36,7 @@ class PlannedCommand:
     """One program as it runs."""
 
     program: str
-    """Its plain name."""
+    """The plain name of the program, without a folder."""
     argv: tuple[str, ...]
     """The first word may be an absolute path in a system folder."""
     redirects: tuple[Redirect, ...]
@@ -44,7 +44,7 @@ class PlannedCommand:
     answers: tuple[int, ...]
     """Exit codes that are no failure."""
     reads_only: bool = False
-    """Its words fit a profile, so it changes nothing."""
+    """Whether the words fit a profile: then the program changes nothing."""
     folder: CallPath | None = None
     """Tool git: the repository; every other command starts in the workspace."""
     denied: tuple[str, ...] = ()
@@ -117,7 +117,13 @@ def analyze_call(
             parts=(
                 CallPart(
                     tool=tool,
-                    target=web.parse_target(subject_text, str(arguments.get("method", "GET"))),
+                    target=web.parse_target(
+                        subject_text,
+                        str(arguments.get("method", "GET")),
+                        is_plain=arguments.keys() <= {"url", "method", "headers", "body"}
+                        and arguments.get("headers") in (None, {})
+                        and arguments.get("body") is None,
+                    ),
                 ),
             )
         )
@@ -172,11 +178,13 @@ def _analyze_git(
     denying = _denied_globs(
         (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
     )
-    denied = _denied_in_repository(denying, repository_path, reach)
+    denied_patterns = _denied_in_repository(denying, repository_path, reach)
     argv = usage.argv
     if misfit is None:
         try:
-            argv = git.command_line(words, is_path=_path_predicate(repository_reach), denied=denied)
+            argv = git.command_line(
+                words, is_path=_path_predicate(repository_reach), denied_patterns=denied_patterns
+            )
         except Unreadable as error:
             misfit = error
     # under the name that was written as well as under the one it leads to: in history no link need
@@ -205,7 +213,7 @@ def _analyze_git(
         answers=read_only()["git"].answers,
         reads_only=True,
         folder=repository_path,
-        denied=denied,
+        denied=denied_patterns,
     )
     return Request(parts=(part,), line=(PlannedPipeline(joint=";", commands=(planned,)),))
 
@@ -233,9 +241,8 @@ def _denied_in_repository(
             f"everything in {repository_path.text} is denied by a rule", "name another repository"
         )
     workspace_in_repository = os.path.relpath(reach.workspace, repository_path.real)
-    if not workspace_in_repository.startswith(
-        "."
-    ):  # the workspace lies in the repository, and its files go by their paths in it
+    # the workspace lies in the repository, and its files go by their paths in it
+    if not workspace_in_repository.startswith("."):
         folder = re.sub(r"[*?[\\]", "?", workspace_in_repository)
         patterns |= {
             f"{folder}/{glob.pattern}"
@@ -275,7 +282,6 @@ def _path_predicate(reach: ReachablePaths) -> Callable[[str], bool]:
 
 
 # --- command lines
-# -------------------------------------------------------------------------------------
 
 
 def _analyze_line(
@@ -320,34 +326,36 @@ def _analyze_command(
             refuse_devices(stdin)
     except Unreadable as error:
         refusal = error
-    allowed = read_only().get(name)
+    profile = read_only().get(name)
     named_words = (Word(name), *words[1:])
-    usage, paths, misfit = _fit_profile(allowed, named_words, reach)
+    usage, paths, misfit = _fit_profile(profile, named_words, reach)
     if usage.stdin and not piped and command.stdin is None:
         misfit = Unreadable(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
     word_texts = usage.argv if misfit is None else tuple(word.text for word in named_words)
-    argv, excluded, denied = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
+    argv, excluded_globs, denied_patterns = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
     matching_rules = [rule for rule in rules if rule.matches_words(word_texts)]
     if name == "git":
-        excluded = _denied_globs((*matching_rules, *file_rules))
+        excluded_globs = _denied_globs((*matching_rules, *file_rules))
         try:
             _refuse_outside((*usage.files, *usage.trees), reach)
-            denied = _denied_in_repository(excluded, reach.resolve("."), reach)
+            denied_patterns = _denied_in_repository(excluded_globs, reach.resolve("."), reach)
             if misfit is None:
-                argv = git.command_line(named_words, is_path=_path_predicate(reach), denied=denied)
+                argv = git.command_line(
+                    named_words, is_path=_path_predicate(reach), denied_patterns=denied_patterns
+                )
         except Unreadable as error:
             refusal = refusal or error
-    elif usage.trees and allowed and allowed.excludes:
-        excluded = tuple(
+    elif usage.trees and profile and profile.excludes:
+        excluded_globs = tuple(
             glob for glob in _denied_globs(matching_rules) if glob.plain_name or glob.folder_name
         )
         options = [
             option
-            for glob in excluded
+            for glob in excluded_globs
             if (pattern := glob.plain_name or glob.folder_name)
-            for option in allowed.excludes(pattern, glob.plain_name is None)
+            for option in profile.excludes(pattern, glob.plain_name is None)
         ]
         end = len(argv) if usage.options_end is None else usage.options_end
         argv = (*argv[:end], *dict.fromkeys(options), *argv[end:])
@@ -357,7 +365,7 @@ def _analyze_command(
         paths=tuple(path.names for path in (*paths, *([stdin] if stdin else ()))),
         trees=tuple(_tree_names(usage, reach)),
         name_globs=usage.name_globs,
-        excluded=excluded,
+        excluded=excluded_globs,
         misfit=misfit,
         refusal=refusal,
     )
@@ -369,9 +377,9 @@ def _analyze_command(
         argv=argv,
         redirects=command.redirects,
         stdin=stdin,
-        answers=allowed.answers if allowed else (),
+        answers=profile.answers if profile else (),
         reads_only=misfit is None and refusal is None,
-        denied=denied,
+        denied=denied_patterns,
     )
 
 
@@ -384,9 +392,8 @@ def _tree_names(usage: ParsedCommand, reach: ReachablePaths) -> Iterator[tuple[s
         if reach.on_disk and os.path.isfile(folder.real):  # noqa: PTH113 - Path raises for a name that is too long
             continue
         holds_workspace = reach.workspace.startswith(folder.real.rstrip("/") + "/")
-        yield (
-            (*folder.names, ".") if holds_workspace else folder.names
-        )  # what is in the workspace goes by its path there
+        # what is in the workspace goes by its path there
+        yield ((*folder.names, ".") if holds_workspace else folder.names)
 
 
 def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word]:
@@ -398,14 +405,14 @@ def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word
 
 
 def _fit_profile(
-    allowed: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
+    profile: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
 ) -> tuple[ParsedCommand, tuple[CallPath, ...], Unreadable | None]:
     """Return how a command fits its profile, and the files it reads; or why it does not fit."""
     unparsed = ParsedCommand(tuple(word.text for word in words))
-    if allowed is None:
+    if profile is None:
         return unparsed, (), Unreadable(f"{words[0].text} is not in the profile read-only")
     try:
-        usage = unparsed if _asks_for_help(words) else allowed.usage(words)
+        usage = unparsed if _asks_for_help(words) else profile.usage(words)
         paths = tuple(
             reach.resolve(path) for path in (*usage.files, *usage.trees) if path != os.devnull
         )

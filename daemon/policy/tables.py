@@ -30,6 +30,8 @@ def programs(tables: Mapping[str, Fields], code: Mapping[str, Fields]) -> Iterat
     """
     for name, fields in tables.items():
         row = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in fields.items()
+            if key != "numbers"  # of outputs: numbers.py reads it
         }
         yield {"name": name, **row, **code.get(name, {})}

@@ -41,6 +41,8 @@ class Target:
     port: int
     path: str
     """With the query; never empty."""
+    is_plain: bool = True
+    """Nothing goes along but the address: neither headers nor a body that the caller chose."""
 
     @property
     def origin(self) -> str:
@@ -57,7 +59,7 @@ class Target:
         return f"{self.method} {self.url}"
 
 
-def parse_target(url: str, method: str = "GET") -> Target:
+def parse_target(url: str, method: str = "GET", *, is_plain: bool = True) -> Target:
     """Read a URL; raise Unreadable for whatever another reader could take for something else."""
     if method not in METHODS:
         raise Unreadable(f"{method!r:.40} is no method", f"use one of {', '.join(sorted(METHODS))}")
@@ -87,7 +89,7 @@ def parse_target(url: str, method: str = "GET") -> Target:
     if not 0 < port < 65536:
         raise Unreadable(f"there is no port {port}")
     path = quote((match["path"] or "/") + (match["query"] or ""), safe="/?:@!$&'()*+,;=-._~%[]|^")
-    return Target(method, scheme, host_name(authority["host"]), port, path)
+    return Target(method, scheme, host_name(authority["host"]), port, path, is_plain)
 
 
 def host_name(text: str) -> str:

@@ -31,7 +31,6 @@ class AnthropicBaseProvider(SdkProvider):
 
         headers = {"anthropic-version": _VERSION}
         if not self._is_own_vendor:
-            headers["X-Api-Key"] = (
-                self._api_key or "none"
-            )  # some compatible servers look only there
+            # some compatible servers look only there
+            headers["X-Api-Key"] = self._api_key or "none"
         return AsyncAnthropic(**self._client_settings(headers), open_telemetry=False)

@@ -20,6 +20,8 @@ class ListedModel:
     """active, deprecated or retired, where the vendor says so."""
     retires: date | None = None
     """When it is shut down, where the vendor says so."""
+    created: float = 0.0
+    """When it came out, in seconds since 1970, where the vendor says so; else 0."""
 
 
 class LLMProvider(ABC):

@@ -63,16 +63,17 @@ class RunBudget:
     run: str
     routine: str
     budget: Budget
+    """The limits of its routine."""
     parent: RunBudget | None = None
     total: RunningTotal | None = None
     """None until a cap needs what the run has spent."""
 
     def chain(self) -> Iterator[RunBudget]:
-        """Yield this budget and those that it also spends from."""
-        account: RunBudget | None = self
-        while account:
-            yield account
-            account = account.parent
+        """Yield this budget, then those that it also spends from."""
+        payer: RunBudget | None = self
+        while payer:
+            yield payer
+            payer = payer.parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +183,7 @@ class BudgetLedger:
     def _budget(self) -> BudgetConfig:
         return self._settings.config.budget
 
-    def has_caps(self, account: RunBudget, *, include_tokens: bool = False) -> bool:
+    def has_caps(self, run_budget: RunBudget, *, include_tokens: bool = False) -> bool:
         """Return whether a cap on a day, on a month or on dollars applies; with `include_tokens`,
         or one on a run's tokens.
         """
@@ -194,9 +195,9 @@ class BudgetLedger:
             or limits.month_tokens
         ):
             return True
-        current: RunBudget | None = account
-        while current:  # a loop instead of `chain`, as this runs before every call of a model
-            budget, current = current.budget, current.parent
+        payer: RunBudget | None = run_budget
+        while payer:  # a loop instead of `chain`, as this runs before every call of a model
+            budget, payer = payer.budget, payer.parent
             if budget.usd is not None or budget.day is not None or budget.month is not None:
                 return True
             if include_tokens and budget.tokens is not None:
@@ -204,7 +205,12 @@ class BudgetLedger:
         return False
 
     async def reserve(
-        self, account: RunBudget, rates: Rates | None, *, input_tokens: int, max_tokens: int | None
+        self,
+        run_budget: RunBudget,
+        rates: Rates | None,
+        *,
+        input_tokens: int,
+        max_tokens: int | None,
     ) -> Reservation:
         """Reserve what a call may cost, whose input has `input_tokens` and whose answer at most
         `max_tokens` tokens (None: DEFAULT_ANSWER).
@@ -219,7 +225,7 @@ class BudgetLedger:
             # Before the totals are read: a settlement that is notified in between may not be in
             # them.
             settlement = self._next_settlement() if self._is_shared else None
-            caps = await self.caps(account)
+            caps = await self.caps(run_budget)
             for cap in caps:
                 if cap.is_money and rates is None:
                     raise OverBudget(
@@ -249,7 +255,7 @@ class BudgetLedger:
             total.reserved_tokens += input_tokens + answer_tokens
         limits = tuple(
             SpendingLimit(
-                since=cap.start, routine=cap.routine, most=cap.limit, dollars=cap.is_money
+                since=cap.start, routine=cap.routine, amount=cap.limit, is_money=cap.is_money
             )
             for cap in caps
             if self._is_shared and cap.start
@@ -271,14 +277,14 @@ class BudgetLedger:
     def settle(
         self,
         reservation: Reservation | None,
-        account: RunBudget,
+        run_budget: RunBudget,
         at: datetime,
         *,
         cost: int,
         tokens: int,
     ) -> None:
         """Count what a call cost, in place of its reservation if it had one. `at` is its start."""
-        totals = reservation.totals if reservation else self._totals_without_cap(account, at)
+        totals = reservation.totals if reservation else self._totals_without_cap(run_budget, at)
         for total in totals:
             total.cost += cost
             total.tokens += tokens
@@ -294,18 +300,18 @@ class BudgetLedger:
             self._settlement_event.set()
             self._settlement_event = None
 
-    def _totals_without_cap(self, account: RunBudget, at: datetime) -> list[RunningTotal]:
+    def _totals_without_cap(self, run_budget: RunBudget, at: datetime) -> list[RunningTotal]:
         """Return the totals in memory that also count a call made without any cap: the next reload
         may set one.
         """
-        totals = [payer.total for payer in account.chain() if payer.total]
+        totals = [payer.total for payer in run_budget.chain() if payer.total]
         if self._totals:
             local = at.astimezone(self._settings.zone)
             periods: tuple[_Period, ...] = (
                 (local.year, local.month),
                 (local.year, local.month, local.day),
             )
-            keys = [(period, routine) for period in periods for routine in ("", account.routine)]
+            keys = [(period, routine) for period in periods for routine in ("", run_budget.routine)]
             totals += [self._totals[key] for key in keys if key in self._totals]
         return totals
 
@@ -313,43 +319,48 @@ class BudgetLedger:
         """Return the cap that leaves no room for a run of `routine`, described for a person;
         None if there is room.
         """
+        if not routine.run.asks_model:
+            return None
         config = self._settings.config
         provider = routine.run.provider or config.provider
         if provider not in config.provider_names:
             return None  # the config names it no more; the run says so
         if config.provider_config(provider).kind == "offline":
             return None
-        account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
-        if not self.has_caps(account):
+        run_budget = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
+        if not self.has_caps(run_budget):
             return None
         known_rates = await self.prices.load(provider, routine.run.model)
-        for cap in await self._caps_of_periods(account):
+        # as `reserve` will judge the run's first call, whose input is not known yet
+        configured = routine.run.max_tokens or config.provider_config(provider).max_tokens
+        max_answer = configured or DEFAULT_ANSWER
+        for cap in await self._caps_of_periods(run_budget):
             if cap.remaining <= 0:
                 return cap.describe()
-            if (
-                known_rates
-                and cap.answer_room(0, known_rates, ignore_reservations=True) < MIN_ANSWER
-            ):
-                return cap.describe()
+            if known_rates:
+                room = cap.answer_room(0, known_rates, ignore_reservations=True)
+                if room < min(max_answer, cap.min_answer):
+                    return cap.describe()
         return None
 
     async def list_caps(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:
         """Return (routine, cap) for each cap on a day or month: first those of config.toml, whose
         routine is None, then those of routines.
         """
-        shared = await self._caps_of_periods(RunBudget(run="", routine="", budget=Budget()))
-        caps: list[tuple[str | None, Cap]] = [(None, cap) for cap in shared]
+        shared_caps = await self._caps_of_periods(RunBudget(run="", routine="", budget=Budget()))
+        caps: list[tuple[str | None, Cap]] = [(None, cap) for cap in shared_caps]
         for routine in routines:
-            account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
-            if account.budget.day is not None or account.budget.month is not None:
-                both = await self._caps_of_periods(account)
-                caps += [(routine.name, cap) for cap in both[: len(both) - len(shared)]]
+            run_budget = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
+            if run_budget.budget.day is not None or run_budget.budget.month is not None:
+                own_and_shared = await self._caps_of_periods(run_budget)
+                own_caps = own_and_shared[: len(own_and_shared) - len(shared_caps)]
+                caps += [(routine.name, cap) for cap in own_caps]
         return caps
 
-    async def caps(self, account: RunBudget) -> list[Cap]:
-        """Return every cap on a call that `account` pays: on days and months, then on the run."""
-        caps = await self._caps_of_periods(account)
-        for payer in account.chain():
+    async def caps(self, run_budget: RunBudget) -> list[Cap]:
+        """Return every cap on a call paid from `run_budget`: on days and months, then on runs."""
+        caps = await self._caps_of_periods(run_budget)
+        for payer in run_budget.chain():
             if payer.budget.usd is None and payer.budget.tokens is None:
                 continue
             if payer.total is None:
@@ -373,14 +384,14 @@ class BudgetLedger:
                 )
         return caps
 
-    async def _caps_of_periods(self, account: RunBudget) -> list[Cap]:
+    async def _caps_of_periods(self, run_budget: RunBudget) -> list[Cap]:
         local = self.clock.now().astimezone(self._settings.zone)
         day: _Period = (local.year, local.month, local.day)
         caps = []
-        limits, own_limits = self._budget, account.budget
+        limits, own_limits = self._budget, run_budget.budget
         for rule, limit, period, routine in (
-            ("[run.budget] day", own_limits.day, day, account.routine),
-            ("[run.budget] month", own_limits.month, day[:2], account.routine),
+            ("[run.budget] day", own_limits.day, day, run_budget.routine),
+            ("[run.budget] month", own_limits.month, day[:2], run_budget.routine),
             ("[budget] day", limits.day, day, ""),
             ("[budget] month", limits.month, day[:2], ""),
         ):
@@ -463,7 +474,7 @@ def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ..
             for key in ("day", "month")
             if getattr(limits, key) is not None
         ]
-        if not keys:
+        if not keys or not run.asks_model:
             return
         primary = run.provider or config.provider
         for name, model in ((primary, run.model), *((name, None) for name in run.fallback)):

@@ -14,7 +14,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.providers.budget import DEFAULT_ANSWER, BudgetLedger, Reservation, RunBudget
 from daemon.providers.pricing import Rates
-from daemon.store.records import Called, Spent
+from daemon.store.records import CallOutcome, ModelCall
 from daemon.tokens import estimate
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class _MeteredCall:
     at: datetime
     """When it began: it counts for the day and month of that moment."""
     reservation: Reservation | None = None
-    number: int | None = None
-    """The number of its row in the journal, if its reservation was written."""
-    size: int = 0
-    """Tokens of its input, estimated."""
+    row_id: int | None = None
+    """The id of its row in the journal, if its reservation was written."""
+    input_tokens: int = 0
+    """Estimated."""
 
 
 class MeteredProvider(DelegatingProvider):
@@ -45,12 +45,12 @@ class MeteredProvider(DelegatingProvider):
     """
 
     def __init__(
-        self, inner: LLMProvider, *, budget_ledger: BudgetLedger, account: RunBudget
+        self, inner: LLMProvider, *, budget_ledger: BudgetLedger, run_budget: RunBudget
     ) -> None:
         super().__init__(inner)
         self._budget_ledger = budget_ledger
         self._prices = budget_ledger.prices
-        self._account = account
+        self._run_budget = run_budget
         self._counted_prefix = (0, 0)
         """(number of messages, their tokens) of the last answered request, as its vendor counted.
         """
@@ -60,12 +60,9 @@ class MeteredProvider(DelegatingProvider):
         """Whether a cap has made that limit smaller than was asked for."""
 
     def larger_max_tokens(self, max_tokens: int | None) -> int | None:
-        # The cap would cut a repeated answer as well.
-        return (
-            None
-            if self._is_shortened
-            else self.inner.larger_max_tokens(max_tokens or self._sent_max_tokens)
-        )
+        if self._is_shortened:  # the cap would cut a repeated answer as well
+            return None
+        return self.inner.larger_max_tokens(max_tokens or self._sent_max_tokens)
 
     async def chat(
         self,
@@ -109,54 +106,61 @@ class MeteredProvider(DelegatingProvider):
     async def _reserve(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
     ) -> tuple[_MeteredCall, Json]:
+        """Reserve what a call may cost. Return the call, and its `kw` with the limit on the answer
+        that the caps allow. Raises OverBudget.
+        """
         start = self._budget_ledger.clock.now()
-        if not self._budget_ledger.has_caps(self._account, include_tokens=True):
+        if not self._budget_ledger.has_caps(self._run_budget, include_tokens=True):
             return _MeteredCall(at=start), kw
-        has_money_caps = self._budget_ledger.has_caps(self._account)
-        size = self._estimate_request(messages, functions)
+        has_money_caps = self._budget_ledger.has_caps(self._run_budget)
+        input_tokens = self._estimate_request(messages, functions)
         rates = await self._prices.load(self.name, self.model_name) if has_money_caps else None
         max_tokens = kw.get("max_tokens") or self.inner.max_tokens
-        reservation, number = await self._reserve_row(
-            start, rates, size=size, max_tokens=max_tokens, in_journal=has_money_caps
+        reservation, row_id = await self._reserve_row(
+            start,
+            rates,
+            input_tokens=input_tokens,
+            max_tokens=max_tokens,
+            in_journal=has_money_caps,
         )
-        self._sent_max_tokens, self._is_shortened = (
-            reservation.max_tokens,
-            reservation.max_tokens < (max_tokens or DEFAULT_ANSWER),
+        self._sent_max_tokens = reservation.max_tokens
+        self._is_shortened = reservation.max_tokens < (max_tokens or DEFAULT_ANSWER)
+        call = _MeteredCall(
+            at=start, reservation=reservation, row_id=row_id, input_tokens=input_tokens
         )
-        return _MeteredCall(at=start, reservation=reservation, number=number, size=size), kw | {
-            "max_tokens": reservation.max_tokens
-        }
+        return call, kw | {"max_tokens": reservation.max_tokens}
 
     async def _reserve_row(
         self,
         start: datetime,
         rates: Rates | None,
         *,
-        size: int,
+        input_tokens: int,
         max_tokens: int | None,
         in_journal: bool,
     ) -> tuple[Reservation, int | None]:
         """Reserve what a call may cost. With `in_journal` the reservation is also written as a row,
-        whose number is returned.
+        whose id is returned.
         """
         while True:
             reservation = await self._budget_ledger.reserve(
-                self._account, rates, input_tokens=size, max_tokens=max_tokens
+                self._run_budget, rates, input_tokens=input_tokens, max_tokens=max_tokens
             )
-            if (
-                not in_journal
-            ):  # a cap on a run's tokens needs no row: only this process counts them
+            if not in_journal:
+                # a cap on a run's tokens needs no row: only this process counts them
                 return reservation, None
-            usage = Usage(input=size, output=reservation.max_tokens)
-            row = self._row(start, Called.ASKED, usage, reservation.cost if rates else None)
-            number = None
+            usage = Usage(input=input_tokens, output=reservation.max_tokens)
+            row = self._row(start, CallOutcome.ASKED, usage, reservation.cost if rates else None)
+            row_id = None
             try:
-                number = await self._budget_ledger.spending.reserve(row, reservation.limits)
+                row_id = await self._budget_ledger.spending.reserve(row, reservation.limits)
             finally:
-                if number is None:
-                    self._budget_ledger.settle(reservation, self._account, start, cost=0, tokens=0)
-            if number is not None:  # else another process has spent in between: read totals again
-                return reservation, number
+                if row_id is None:
+                    self._budget_ledger.settle(
+                        reservation, self._run_budget, start, cost=0, tokens=0
+                    )
+            if row_id is not None:  # else another process has spent in between: read totals again
+                return reservation, row_id
 
     async def _record_answer(
         self, call: _MeteredCall, response: LLMResponse, messages: int
@@ -164,7 +168,7 @@ class MeteredProvider(DelegatingProvider):
         usage = response.usage
         self._counted_prefix = messages + 1, usage.input + usage.output
         rates = await self._prices.load(self.name, self.model_name)
-        self._write(call, Called.ANSWERED, usage, rates.cost(usage) if rates else None)
+        self._write(call, CallOutcome.ANSWERED, usage, rates.cost(usage) if rates else None)
 
     def _record_failure(
         self,
@@ -174,30 +178,35 @@ class MeteredProvider(DelegatingProvider):
         functions: Sequence[Json] | None,
     ) -> None:
         if isinstance(error, ProviderError) and not error.unsure:
-            self._write(call, Called.FAILED, Usage(), 0)
+            self._write(call, CallOutcome.FAILED, Usage(), 0)
         elif call.reservation is not None:
             # The vendor may have answered and may charge for it, so the whole reservation counts.
-            usage = Usage(input=call.size, output=call.reservation.max_tokens)
-            self._write(call, Called.UNKNOWN, usage, call.reservation.cost)
+            usage = Usage(input=call.input_tokens, output=call.reservation.max_tokens)
+            self._write(call, CallOutcome.UNKNOWN, usage, call.reservation.cost)
         else:
             self._write(
-                call, Called.UNKNOWN, Usage(input=self._estimate_request(messages, functions)), None
+                call,
+                CallOutcome.UNKNOWN,
+                Usage(input=self._estimate_request(messages, functions)),
+                None,
             )
 
-    def _write(self, call: _MeteredCall, outcome: Called, usage: Usage, cost: int | None) -> None:
+    def _write(
+        self, call: _MeteredCall, outcome: CallOutcome, usage: Usage, cost: int | None
+    ) -> None:
         self._budget_ledger.settle(
-            call.reservation, self._account, call.at, cost=cost or 0, tokens=usage.total
+            call.reservation, self._run_budget, call.at, cost=cost or 0, tokens=usage.total
         )
         write = self._budget_ledger.spending.record(
-            self._row(call.at, outcome, usage, cost), call.number
+            self._row(call.at, outcome, usage, cost), call.row_id
         )
         write.add_done_callback(_raise_unexpected)
 
-    def _row(self, at: datetime, outcome: Called, usage: Usage, cost: int | None) -> Spent:
-        return Spent(
+    def _row(self, at: datetime, outcome: CallOutcome, usage: Usage, cost: int | None) -> ModelCall:
+        return ModelCall(
             at=at,
-            run=self._account.run,
-            routine=self._account.routine,
+            run=self._run_budget.run,
+            routine=self._run_budget.routine,
             provider=self.name,
             model=self.model_name,
             outcome=outcome,

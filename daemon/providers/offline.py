@@ -9,21 +9,21 @@ from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 from daemon.providers.facts import humanize_key
 
-_NOTICE = (
+_NO_MODEL_TEXT = (
     "*No model was asked: these are the gathered facts as they stand. "
     "To have them read and summed up, name a model in config.toml: `provider`, and its "
-    "`[providers.NAME]`.*"
+    "`[providers.…]`.*"
 )
 _GREETING = (
     "*No model was asked. To get an answer, name one in config.toml: `provider`, and its "
-    "`[providers.NAME]`.*\n\n"
+    "`[providers.…]`.*\n\n"
     "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a "
     "model there is "
     "nothing to tell."
 )
 _NO_ROUTINE = (
     "*There is no model to answer. To have one, name it in config.toml: `provider`, and its "
-    "`[providers.NAME]`.*\n\n"
+    "`[providers.…]`.*\n\n"
     "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell "
     "what is known here."
 )
@@ -61,7 +61,7 @@ def report(facts: Sequence[Fact]) -> str:
     """Return the facts as a Markdown report: what changed first, what failed marked as such."""
     if not facts:
         return _GREETING
-    sections = [_NOTICE]
+    sections = [_NO_MODEL_TEXT]
     changes = [
         f"- {humanize_key(fact.name)}: {' '.join(change.split())}"
         for fact in facts

@@ -24,13 +24,18 @@ from daemon.providers.vendor import (
 )
 from daemon.providers.wire.base import ChatRequest
 from daemon.providers.wire.chat import CHAT
-from daemon.system.http_body import ACCEPT_ENCODING, limited, parse_json, read_limited
+from daemon.system.http_body import ACCEPT_ENCODING, limit_body, parse_json, read_limited
 from daemon.system.http_client import KEEPALIVE, connection_settings
 
 if TYPE_CHECKING:
     import httpx
 
 log = structlog.get_logger()
+
+# Tokens. A shorter prompt fits into any context.
+LONG_PROMPT = 1500
+# Prose has four or five characters per token, spaces included; no other text has more than this.
+MAX_CHARACTERS_PER_TOKEN = 8
 
 
 class OpenSourceProvider(VendorProvider):
@@ -42,8 +47,8 @@ class OpenSourceProvider(VendorProvider):
         super().__init__(wire=CHAT, **settings)
         self._clients: HttpxClients | None = None
         self._open_lock = asyncio.Lock()
-        self._is_not_ollama = False
-        """Whether the server is known not to be Ollama; False also if that is not known yet."""
+        self._is_ollama: bool | None = None
+        """Whether the server is Ollama; None if it was not asked yet."""
 
     async def load(self) -> None:
         await self._open_clients()
@@ -82,7 +87,7 @@ class OpenSourceProvider(VendorProvider):
 
         try:
             async with aclosing(
-                limited(response.aiter_raw(), response.headers, self.max_answer)
+                limit_body(response.aiter_raw(), response.headers, self.max_answer)
             ) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -106,52 +111,61 @@ class OpenSourceProvider(VendorProvider):
         except (httpx.RequestError, OSError) as error:
             raise self._connection_error(error) from error
 
-    def _is_suspicious(self, response: LLMResponse, request: ChatRequest) -> bool:
-        return (
-            0 < response.usage.input < _min_tokens(request) > LONG_PROMPT
-            and not self._is_not_ollama
-        )
-
-    async def _explain_suspicion(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
+    async def _note_cut_prompt(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
         """Add a note if the server has cut the prompt to its context, which Ollama does silently.
 
         Ollama's `/v1` has no parameter for the size of the context. That is 4,096 tokens unless the
         server was started with more, and what does not fit is dropped from the front
-        (NousResearch/hermes-agent#43900). The answer's count of input tokens reveals this, but
-        older versions leave cached tokens out of the count: so the server is asked for its context.
+        (NousResearch/hermes-agent#43900). The count of input tokens in the answer reveals it: it is
+        lower than the prompt can have. But older versions leave cached tokens out of the count, so
+        the server is asked for its context as well.
         """
-        min_tokens, context = _min_tokens(request), await self._ollama_context()
-        has_answer = any(message.role == "assistant" for message in request.messages)
-        if context is None and (has_answer or self._is_not_ollama):
-            # The tokens not counted may have been cached; and other servers report a prompt that is
-            # too long.
+        tokens_read = response.usage.input
+        min_tokens = sum(len(message.content) for message in request.messages) // (
+            MAX_CHARACTERS_PER_TOKEN
+        )
+        # A count of 0: the server does not count. A short prompt fits into any context.
+        if not 0 < tokens_read < min_tokens or min_tokens <= LONG_PROMPT:
             return response
+        if self._is_ollama is False:  # other servers report a prompt that is too long
+            return response
+        context = await self._ask_context()
         if context is not None and context >= min_tokens:
-            return response
-        counted = f"{response.usage.input:,} of at least {min_tokens:,} tokens"
-        note = f"{self.name} ({self._model}) cut the question without a word: it read {counted}"
+            return response  # all of it did fit: the missing tokens were cached
+        if context is None:
+            has_answer = any(message.role == "assistant" for message in request.messages)
+            if has_answer or not self._is_ollama:  # a prompt that grows is cached
+                return response
+        note = (
+            f"{self.name} ({self._model}) cut the question without a word: it read "
+            f"{tokens_read:,} of at least {min_tokens:,} tokens"
+        )
         if context is not None:
             note += f", as it holds {context:,}"
-        note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={_suggest_context(min_tokens)} or more"
-        fields = {
-            "provider": self.name,
-            "model": self._model,
-            "read": response.usage.input,
-            "least": min_tokens,
-        }
-        log.warning("provider.context_cut", **fields)
+        # A power of two that is at least twice the tokens of the prompt.
+        suggestion = 1 << (2 * min_tokens).bit_length()
+        note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={suggestion} or more"
+        log.warning(
+            "provider.context_cut",
+            provider=self.name,
+            model=self._model,
+            read=tokens_read,
+            least=min_tokens,
+        )
         return replace(response, note=note)
 
-    async def _ollama_context(self) -> int | None:
-        """Ask the server how many tokens the context of this model has. None if the model is not
-        loaded, or the server is not Ollama.
+    async def _ask_context(self) -> int | None:
+        """Ask Ollama how many tokens the context of this model has.
+
+        Returns None if the model is not loaded, or if the server is not Ollama; from then on
+        `_is_ollama` says which.
         """
         root = self.base_url.removesuffix("/v1")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 answer = await self._request("GET", f"{root}/api/ps")
             models = parse_json(answer.content)["models"] if answer.status == 200 else None
-            self._is_not_ollama = not isinstance(models, list)
+            self._is_ollama = isinstance(models, list)
             names = (self._model, f"{self._model}:latest")
             contexts = [
                 model.get("context_length") for model in models or () if model.get("model") in names
@@ -166,7 +180,7 @@ class OpenSourceProvider(VendorProvider):
             AttributeError,
             RecursionError,
         ):
-            self._is_not_ollama = True
+            self._is_ollama = False
             return None
 
 
@@ -243,19 +257,3 @@ class HttpxClients:
         clients, self._idle = self._idle, []
         for client, _ in clients:
             await client.aclose()
-
-
-# Tokens. A shorter prompt fits into any context.
-LONG_PROMPT = 1500
-# Prose has four or five characters per token, spaces included; no other text has more than this.
-_MAX_CHARACTERS_PER_TOKEN = 8
-
-
-def _min_tokens(request: ChatRequest) -> int:
-    """Return a lower bound of the tokens of a request."""
-    return sum([len(message.content) for message in request.messages]) // _MAX_CHARACTERS_PER_TOKEN
-
-
-def _suggest_context(tokens: int) -> int:
-    """Return a power of two that is at least twice the estimated tokens of a prompt."""
-    return 1 << (2 * tokens).bit_length()

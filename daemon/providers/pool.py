@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import structlog
+
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
+from daemon.errors import ConfigError
 from daemon.providers import LLMProvider, create_provider
 from daemon.telemetry.redaction import Secrets
+
+log = structlog.get_logger()
 
 
 class Providers:
@@ -16,6 +21,16 @@ class Providers:
     def __init__(self, config: Config, env: Mapping[str, str], secrets: Secrets) -> None:
         self._config, self._env, self._secrets = config, env, secrets
         self._built: dict[tuple[str, str | None], LLMProvider] = {}
+        self.keys = {name: self._find_key(name) for name in config.providers}
+        """The API key of each provider, as it was found when this was made."""
+
+    def _find_key(self, name: str) -> str | None:
+        """Return the API key of a provider; None where it needs none, or where it is missing."""
+        try:
+            secret = self._config.secret(name, self._env)
+        except ConfigError:
+            return None
+        return secret.get_secret_value() if secret else None
 
     def get(self, name: str, model: str | None = None) -> LLMProvider:
         """Return the provider of a name, with another `model` than that of config.toml if given.
@@ -27,22 +42,30 @@ class Providers:
         return self._built[name, model]
 
     def _build(self, name: str, model: str | None) -> LLMProvider:
-        settings = self._config.provider_config(name)
-        key = self._config.secret(name, self._env)
-        if key is not None:
-            self._secrets.add(key.get_secret_value())
-        options = settings.settings() | ({"model": model} if model else {})
-        return create_provider(
-            settings.kind, name=name, api_key=key.get_secret_value() if key else None, **options
-        )
+        config = self._config.provider_config(name)
+        settings = config.settings()
+        if model:
+            settings["model"] = model
+        secret = self._config.secret(name, self._env)
+        api_key = secret.get_secret_value() if secret else None
+        if api_key is not None:
+            self._secrets.add(api_key)
+        return create_provider(config.kind, name=name, api_key=api_key, **settings)
 
     def chain(self, routine: Routine) -> list[LLMProvider]:
-        """Return a routine's provider, then its fallbacks in order."""
+        """Return a routine's provider, then its fallbacks in order.
+
+        A fallback without its key is left out, and logged: the others may answer without it.
+        Raises ConfigError if the key of the routine's own provider is missing.
+        """
         primary = routine.run.provider or self._config.provider
-        return [
-            self.get(primary, routine.run.model),
-            *(self.get(name) for name in routine.run.fallback),
-        ]
+        providers = [self.get(primary, routine.run.model)]
+        for name in routine.run.fallback:
+            try:
+                providers.append(self.get(name))
+            except ConfigError as error:
+                log.warning("provider.fallback_left_out", provider=name, fault=str(error))
+        return providers
 
     async def close(self) -> None:
         for provider in self._built.values():

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
+from math import ceil, inf
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +31,17 @@ _VALIDITY = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """Dollars per million tokens. `tiers` are (size, price): if the input is larger than that size,
-    all its tokens have this price; ascending.
+    """A price in dollars per million tokens, which may depend on the size of the input.
+
+    `tiers` are (size, price), ascending by size: if the input has more than `size` tokens, all its
+    tokens have that price.
     """
 
     base: float
     tiers: tuple[tuple[int, float], ...] = ()
 
     def at(self, size: int) -> float:
+        """Return the price for an input of `size` tokens, in dollars per million tokens."""
         return next((price for start, price in reversed(self.tiers) if size > start), self.base)
 
 
@@ -69,11 +72,13 @@ class Rates:
         """Return what a call cost in billionths of a dollar, rounded up."""
         size = usage.input
         uncached = max(0, size - usage.cache_read - usage.cache_write)
-        dollars = uncached * self.input.at(size) + usage.output * self.output.at(size)
-        dollars += usage.cache_read * self.cache_read.at(
+        # in millionths of a dollar
+        amount = uncached * self.input.at(size) + usage.output * self.output.at(size)
+        amount += usage.cache_read * self.cache_read.at(
             size
         ) + usage.cache_write * self.cache_write.at(size)
-        return -int(-round(dollars * _PER_TOKEN, 6) // 1)
+        # rounded first: a sum such as 3.0000000000000004 is 3, not 4
+        return ceil(round(amount * _PER_TOKEN, 6))
 
     def max_input_token(self, size: int) -> float:
         """Return the most that a token of an input of this size can cost, in billionths: it may
@@ -106,7 +111,7 @@ class Prices:
         return rates
 
     def _look_up(self, name: str, model: str | None) -> tuple[float, Rates | None]:
-        """Return (time of expiry, rates)."""
+        """Return (expiry, rates): seconds since 1970, infinite for rates of config.toml."""
         settings = self._config.provider_config(name)
         if settings.price is not None:
             return inf, Rates.from_config(settings.price)
@@ -114,9 +119,8 @@ class Prices:
             return inf, _FREE
         model = model or settings.model
         now = datetime.now(UTC)
-        return now.timestamp() + _VALIDITY, _known_rates(
-            model, self._address(name), now
-        ) if model else None
+        rates = _find_rates(model, self._address(name), now) if model else None
+        return now.timestamp() + _VALIDITY, rates
 
     def _address(self, name: str) -> str | None:
         """Return the base URL of a provider; None if it has none, or cannot be made."""
@@ -142,7 +146,10 @@ class Prices:
         return await asyncio.to_thread(self.get, name, model)
 
 
-def _known_rates(model: str, address: str | None, now: datetime) -> Rates | None:
+def _find_rates(model: str, address: str | None, now: datetime) -> Rates | None:
+    """Return the rates of genai-prices at a moment; None if it does not know the address or the
+    model.
+    """
     if address is None:
         return None
     from genai_prices.data_snapshot import get_snapshot
@@ -158,10 +165,8 @@ def _convert_prices(prices: Mapping[str, Any]) -> Rates | None:
     """Convert the prices of genai-prices; cached input has the price of input if it has none of its
     own.
     """
-    input_rate, output_rate = (
-        _convert_price(prices.get("input_mtok")),
-        _convert_price(prices.get("output_mtok")),
-    )
+    input_rate = _convert_price(prices.get("input_mtok"))
+    output_rate = _convert_price(prices.get("output_mtok"))
     if input_rate is None or output_rate is None:
         return None
     return Rates(
@@ -173,6 +178,7 @@ def _convert_prices(prices: Mapping[str, Any]) -> Rates | None:
 
 
 def _convert_price(price: Any) -> Rate | None:
+    """Convert one price of genai-prices: a number, or an object with a base and tiers."""
     if price is None:
         return None
     if tiers := getattr(price, "tiers", None):

@@ -126,7 +126,7 @@ def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
     """
     if isinstance(reply, str | LLMResponse | ProviderError):
         return reply
-    problem = _problem(reply)
+    problem = _find_problem(reply)
     if problem:
         raise ConfigError(
             Fault(
@@ -139,18 +139,17 @@ def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
     return reply
 
 
-def _problem(reply: object) -> str:
+def _find_problem(reply: object) -> str:
     if not isinstance(reply, dict):
         return "a reply is a text or a table"
-    if unknown := set(reply) - _KEYS:
-        return f"unknown key {min(unknown)!r}, a reply knows {', '.join(sorted(_KEYS))}"
+    if unknown_keys := set(reply) - _KEYS:
+        return f"unknown key {min(unknown_keys)!r}, a reply knows {', '.join(sorted(_KEYS))}"
     for call in reply.get("tool_calls", ()):
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return "a tool call needs a name"
-        if unknown := set(call) - _CALL_KEYS:
-            return (
-                f"unknown key {min(unknown)!r}, a tool call knows {', '.join(sorted(_CALL_KEYS))}"
-            )
+        if unknown_keys := set(call) - _CALL_KEYS:
+            key, keys = min(unknown_keys), ", ".join(sorted(_CALL_KEYS))
+            return f"unknown key {key!r}, a tool call knows {keys}"
         if not isinstance(call.get("arguments", {}), dict):
             return "the arguments of a tool call are a table"
     return ""

@@ -83,7 +83,7 @@ class SdkProvider(VendorProvider):
         """Return a client that sends our headers only, and limits the size of answers."""
         import httpx2
 
-        from daemon.system.http_limit import limit_response
+        from daemon.system.http_limit import LimitedTransport
 
         headers = {
             "Authorization": f"Bearer {self._api_key or 'none'}",
@@ -105,14 +105,14 @@ class SdkProvider(VendorProvider):
             if client.cookies:
                 client.cookies.set_cookie_header(request)
 
-        async def limit_answer(response: httpx2.Response) -> None:
-            limit_response(response, self.max_answer)
-
+        transport = httpx2.AsyncHTTPTransport(
+            **connection_settings(self.base_url), limits=httpx2.Limits(keepalive_expiry=KEEPALIVE)
+        )
         client = httpx2.AsyncClient(
-            **connection_settings(self.base_url),
-            limits=httpx2.Limits(keepalive_expiry=KEEPALIVE),
+            transport=LimitedTransport(transport, self.max_answer),
+            trust_env=False,
             follow_redirects=False,
-            event_hooks={"request": [set_headers], "response": [limit_answer]},
+            event_hooks={"request": [set_headers]},
         )
         return client
 

@@ -107,7 +107,7 @@ def make_strict(functions: Sequence[Json]) -> list[Json]:
     """Return functions with their schemas converted to strict mode and marked `strict`; unchanged
     where strict mode cannot express a schema.
     """
-    converted = []
+    strict_functions = []
     for function in functions:
         parameters = function.get("parameters") or {"type": "object", "properties": {}}
         try:
@@ -115,41 +115,41 @@ def make_strict(functions: Sequence[Json]) -> list[Json]:
                 raise _NotStrictError
             strict = _convert(parameters, depth=0, count=[0])
         except _NotStrictError:
-            converted.append(function)
+            strict_functions.append(function)
         else:
-            converted.append({**function, "parameters": strict, "strict": True})
-    return converted
+            strict_functions.append({**function, "parameters": strict, "strict": True})
+    return strict_functions
 
 
 def _convert(schema: Any, *, depth: int, count: list[int]) -> Json:
     if not isinstance(schema, dict) or depth > _MAX_DEPTH or not _UNSUPPORTED.isdisjoint(schema):
         raise _NotStrictError
-    converted = {key: value for key, value in schema.items() if key in _KEYWORDS}
+    strict_schema = {key: value for key, value in schema.items() if key in _KEYWORDS}
     if variants := schema.get("anyOf") or schema.get("oneOf"):
-        converted["anyOf"] = [
+        strict_schema["anyOf"] = [
             _convert(variant, depth=depth + 1, count=count) for variant in variants
         ]
     if "$defs" in schema:
-        converted["$defs"] = {
+        strict_schema["$defs"] = {
             name: _convert(definition, depth=depth, count=count)
             for name, definition in schema["$defs"].items()
         }
     if "items" in schema:
-        converted["items"] = _convert(schema["items"], depth=depth + 1, count=count)
+        strict_schema["items"] = _convert(schema["items"], depth=depth + 1, count=count)
     if "default" in schema:
-        converted["description"] = (
+        strict_schema["description"] = (
             f"{schema.get('description', '')} Default: {schema['default']!r}.".strip()
         )
-    if not {"type", "anyOf", "$ref", "enum", "const"} & converted.keys() or (
-        "array" in _types(converted) and "items" not in converted
+    if not {"type", "anyOf", "$ref", "enum", "const"} & strict_schema.keys() or (
+        "array" in _types(strict_schema) and "items" not in strict_schema
     ):
         raise _NotStrictError  # a schema must restrict the value
-    if "object" in _types(converted):
-        _close_object(converted, schema, depth, count)
-    return converted
+    if "object" in _types(strict_schema):
+        _close_object(strict_schema, schema, depth, count)
+    return strict_schema
 
 
-def _close_object(converted: Json, schema: Json, depth: int, count: list[int]) -> None:
+def _close_object(strict_schema: Json, schema: Json, depth: int, count: list[int]) -> None:
     """Require every property of an object, and allow no other."""
     properties = schema.get("properties")
     if schema.get("additionalProperties") or (properties is None and depth):
@@ -158,12 +158,15 @@ def _close_object(converted: Json, schema: Json, depth: int, count: list[int]) -
     count[0] += len(properties or {})
     if count[0] > _MAX_PROPERTIES:
         raise _NotStrictError
-    converted["properties"] = {
+    strict_schema["properties"] = {
         name: converted_property if name in required else _nullable(converted_property)
         for name, subschema in (properties or {}).items()
         for converted_property in (_convert(subschema, depth=depth + 1, count=count),)
     }
-    converted["required"], converted["additionalProperties"] = list(converted["properties"]), False
+    strict_schema["required"], strict_schema["additionalProperties"] = (
+        list(strict_schema["properties"]),
+        False,
+    )
 
 
 def _nullable(schema: Json) -> Json:

@@ -21,7 +21,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,6 +33,7 @@ from daemon.errors import (
     ConfigError,
     Fatal,
     Fault,
+    NothingListens,
     ProviderError,
     Transport,
 )
@@ -43,7 +44,8 @@ from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import make_strict, normalize_functions, remove_filler_nulls
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
-from daemon.system.http_body import BodyTooLarge, parse_json
+from daemon.system.http_body import BodyTooLarge, TooManyValues, parse_json
+from daemon.system.http_client import describe_connection_error
 from daemon.telemetry.log import is_level_enabled
 
 T = TypeVar("T")
@@ -128,6 +130,7 @@ class VendorProvider(LLMProvider):
         adapted.
         """
         self._vendor = _parse_host(self.base_url, self.name)
+        self._address_hint = _missing_path_hint(self.base_url, wire)
         self._api_key, self._key_fault = api_key, _key_problem(api_key, needs_key, self.name)
         self._timeout, self._stall = timeout, stall
         self._temperature, self._max_tokens = temperature, max_tokens
@@ -181,8 +184,7 @@ class VendorProvider(LLMProvider):
             response = await _run_in_thread_if_large(
                 len(answer.content), lambda: self._parse_answer(answer, request)
             )
-            if self._is_suspicious(response, request):
-                response = await self._explain_suspicion(response, request)
+            response = await self._note_cut_prompt(response, request)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -233,10 +235,8 @@ class VendorProvider(LLMProvider):
                         )
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
-                        assembler, parser = (
-                            self.wire.new_assembler(),
-                            EventStreamParser(self.max_answer),
-                        )
+                        assembler = self.wire.new_assembler()
+                        parser = EventStreamParser(self.max_answer)
                         with _marking_unsure():
                             async for chunk in self._stream_chunks(stream, parser, assembler):
                                 yield chunk
@@ -244,8 +244,7 @@ class VendorProvider(LLMProvider):
                                 parser.size,
                                 lambda: self._assemble_answer(stream, assembler, request),
                             )
-        if self._is_suspicious(response, request):
-            response = await self._explain_suspicion(response, request)
+        response = await self._note_cut_prompt(response, request)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -277,6 +276,7 @@ class VendorProvider(LLMProvider):
         try:
             yield
         except ProviderError as error:
+            # `args` is what the text, the repr and a pickle of an exception show
             error.args = (self._name_and_redact(str(error)),)
             raise
 
@@ -296,20 +296,23 @@ class VendorProvider(LLMProvider):
     async def list_models(self) -> Sequence[ListedModel]:
         with self._naming_errors():
             self._check_key()
+            await self.load()  # the time limit is the vendor's, not that of importing a library
             try:
                 async with asyncio.timeout(self._timeout):
                     answer = await self._get(self.wire.models_path)
             except TimeoutError:
                 raise Transport(f"no answer within {self._timeout:g} s") from None
             if answer.status != 200:
-                raise vendor_errors.from_response(*answer, provider=self.name)
+                raise self._response_error(*answer)
             try:
                 entries = await _run_in_thread_if_large(
                     len(answer.content), lambda: parse_json(answer.content)["data"]
                 )
                 return [_parse_listed_model(entry) for entry in entries]
+            except TooManyValues as error:
+                raise AnswerTooLarge(f"the list of its models holds {error}") from error
             except _MALFORMED as error:
-                raise _malformed_answer_error(
+                raise self._malformed_answer_error(
                     answer.content, _request_id(answer.headers)
                 ) from error
 
@@ -350,10 +353,14 @@ class VendorProvider(LLMProvider):
         if key not in self._tools_by_list:
             if len(self._tools_by_list) >= _TOOL_LISTS:
                 self._tools_by_list.pop(next(iter(self._tools_by_list)))
-            converted = normalize_functions(functions[: self.capabilities.most_tools or None])
-            converted = make_strict(converted) if self.capabilities.strict else converted
+            vendor_functions = normalize_functions(
+                functions[: self.capabilities.most_tools or None]
+            )
+            vendor_functions = (
+                make_strict(vendor_functions) if self.capabilities.strict else vendor_functions
+            )
             # The list is kept as well, or its id might be reused for another list.
-            self._tools_by_list[key] = functions, to_json(self.wire.convert_tools(converted))
+            self._tools_by_list[key] = functions, to_json(self.wire.convert_tools(vendor_functions))
         return self._tools_by_list[key][1]
 
     def _note_left_out_tools(
@@ -372,12 +379,8 @@ class VendorProvider(LLMProvider):
         )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
-    def _is_suspicious(self, response: LLMResponse, request: ChatRequest) -> bool:
-        """Return whether the vendor may have changed the request without reporting it."""
-        return False
-
-    async def _explain_suspicion(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
-        """Return a suspicious answer, with a note if the vendor has changed the request."""
+    async def _note_cut_prompt(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
+        """Return the answer, with a note if the vendor has cut the prompt without reporting it."""
         return response
 
     def _remove_filler_nulls(
@@ -396,6 +399,7 @@ class VendorProvider(LLMProvider):
         return replace(response, function_calls=tuple(calls))
 
     async def _post_with_timeout(self, body: bytes) -> RawResponse:
+        await self.load()  # the time limit is the vendor's, not that of importing a library
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._post(self.wire.path, body)
@@ -405,6 +409,7 @@ class VendorProvider(LLMProvider):
     @asynccontextmanager
     async def _open_stream(self, body: bytes) -> AsyncIterator[StreamedResponse]:
         """Send a body and yield the response once its head has arrived."""
+        await self.load()  # the time limit is the vendor's, not that of importing a library
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._timeout):
@@ -463,16 +468,12 @@ class VendorProvider(LLMProvider):
                 len(event.data), lambda: parse_json(event.data.encode())
             )
             if event.name == "error" or data.get("type") == "error":
-                raise vendor_errors.from_response(
-                    200, stream.headers, event.data.encode(), provider=self.name
-                )
+                raise self._response_error(200, stream.headers, event.data.encode())
             if status := _hidden_error_status(data):
-                raise vendor_errors.from_response(
-                    status, stream.headers, event.data.encode(), provider=self.name
-                )
+                raise self._response_error(status, stream.headers, event.data.encode())
             return assembler.add_event(event.name, data)
         except _MALFORMED as error:
-            raise _malformed_answer_error(
+            raise self._malformed_answer_error(
                 event.data.encode(), _request_id(stream.headers)
             ) from error
 
@@ -492,15 +493,13 @@ class VendorProvider(LLMProvider):
     ) -> LLMResponse:
         """Parse an answer; `assembled` is that of a stream, whose `answer.content` is empty."""
         if answer.status != 200:
-            raise vendor_errors.from_response(*answer, provider=self.name)
+            raise self._response_error(*answer)
         request_id = _request_id(answer.headers)
         try:
             data = parse_json(answer.content) if assembled is None else assembled
             if status := _hidden_error_status(data):
                 content = answer.content or to_json(data)
-                raise vendor_errors.from_response(
-                    status, answer.headers, content, provider=self.name
-                )
+                raise self._response_error(status, answer.headers, content)
             return self.wire.parse_answer(
                 {**data, "id": request_id} if request_id else data, request
             )
@@ -508,7 +507,29 @@ class VendorProvider(LLMProvider):
             error.request_id = error.request_id or request_id
             raise
         except _MALFORMED as error:
-            raise _malformed_answer_error(answer.content, request_id) from error
+            raise self._malformed_answer_error(answer.content, request_id) from error
+
+    def _response_error(
+        self, status: int, headers: Mapping[str, str], content: bytes
+    ) -> ProviderError:
+        """Return the error of a response that is none of success."""
+        return vendor_errors.from_response(
+            status,
+            headers,
+            content,
+            provider=self.name,
+            address_hint=self._address_hint,
+        )
+
+    def _malformed_answer_error(self, content: bytes, request_id: str | None) -> Transport:
+        """Return the error for an answer that has not the form of its API."""
+        description = vendor_errors.describe(content)
+        text = f"the answer is not of the agreed form but {description}"
+        if self._address_hint:
+            text += f"; {self._address_hint}"
+        elif description.startswith("a web page"):
+            text += f"; check `base_url` of [providers.{self.name}]"
+        return Transport(text, request_id=request_id)
 
     def _connection_error(self, error: BaseException) -> ProviderError:
         """Return the error for a failed connection. httpx and httpx2 name their exceptions
@@ -527,14 +548,15 @@ class VendorProvider(LLMProvider):
                     )
                 )
         names = {type(cause).__name__ for cause in causes}
-        reason = causes[-1]
-        while isinstance(reason, BaseExceptionGroup):  # one exception for each IP address
-            reason = reason.exceptions[0]
-        text = str(reason)[:_MAX_REASON] or type(reason).__name__
+        text = describe_connection_error(error)[:_MAX_REASON]
+        is_refused = text.startswith("nothing listens")
+        if is_refused:
+            text += "; is the model server started?"
         if "ConnectTimeout" in names:
             text = f"no answer within {CONNECT_TIMEOUT:g} s"
         if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
-            return Transport(f"no connection to {self._vendor}: {text}")
+            transport_error = NothingListens if is_refused else Transport
+            return transport_error(f"no connection to {self._vendor}: {text}")
         return mark_unsure(Transport(f"the connection to {self._vendor} broke off: {text}"))
 
     def _supported_temperature(self, temperature: float | None) -> float | None:
@@ -657,9 +679,19 @@ def _parse_host(url: str, name: str) -> str:
     )
 
 
+def _missing_path_hint(url: str, wire: WireFormat) -> str:
+    """Return what to try in place of a base URL without a path; empty if it needs none.
+
+    The paths of Anthropic's API begin with `/v1`, all others begin behind it.
+    """
+    if urlsplit(url).path or wire.path.startswith("/v1/"):
+        return ""
+    return f'base_url has no path, and such servers answer beneath /v1: try base_url = "{url}/v1"'
+
+
 def _parse_listed_model(entry: Json) -> ListedModel:
-    """Parse an entry of a vendor's list of models. Anthropic has `lifecycle` and `retires_at`,
-    OpenAI `shutdown_date`.
+    """Parse an entry of a vendor's list of models. Anthropic has `lifecycle`, `created_at` and
+    `retires_at`, OpenAI `created` (in seconds) and `shutdown_date`.
     """
     end = entry.get("retires_at") or entry.get("shutdown_date")
     try:
@@ -667,8 +699,22 @@ def _parse_listed_model(entry: Json) -> ListedModel:
     except ValueError:
         retires = None
     return ListedModel(
-        name=str(entry["id"]), lifecycle=str(entry.get("lifecycle") or ""), retires=retires
+        name=str(entry["id"]),
+        lifecycle=str(entry.get("lifecycle") or ""),
+        retires=retires,
+        created=_parse_creation(entry),
     )
+
+
+def _parse_creation(entry: Json) -> float:
+    """Return when a listed model came out, in seconds since 1970; 0 if the vendor does not say."""
+    seconds = entry.get("created")
+    if isinstance(seconds, int) and 0 < seconds < 1 << 40:
+        return float(seconds)
+    try:
+        return datetime.fromisoformat(str(entry.get("created_at"))).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
@@ -677,12 +723,6 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(1.0):
             async for _ in body:
                 pass
-
-
-def _malformed_answer_error(content: bytes, request_id: str | None) -> Transport:
-    """Return the error for an answer that has not the form of its API."""
-    text = f"the answer is not of the agreed form but {vendor_errors.describe(content)}"
-    return Transport(text, request_id=request_id)
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:

@@ -91,6 +91,7 @@ _TOO_LONG = re.compile(
     ),
     re.IGNORECASE,
 )
+_COUNTRY = re.compile(r"countr(y|ies)|\bregion|territor(y|ies)", re.IGNORECASE)
 _EXPLANATIONS: Mapping[type[ProviderError], str] = {
     BadKey: "the key was refused",
     NoQuota: "the account has no balance left, or its spend limit is reached",
@@ -106,9 +107,17 @@ _MAX_EXAMINED = 10_000  # characters of a body that are searched for a message o
 
 
 def from_response(
-    status: int, headers: Mapping[str, str], content: bytes, *, provider: str
+    status: int,
+    headers: Mapping[str, str],
+    content: bytes,
+    *,
+    provider: str,
+    address_hint: str = "",
 ) -> ProviderError:
-    """Return the error of a response that is none of success; its text is one line for a person."""
+    """Return the error of a response that is none of success; its text is one line for a person.
+
+    `address_hint` says how to correct the base URL, if that looks wrong and nothing was found.
+    """
     codes, message = _parse_body(content)
     kind = next((_CODES[code] for code in codes if code in _CODES), None)
     # Codes of the kind Unavailable are less exact than the status; Ollama sends one with every
@@ -118,11 +127,19 @@ def from_response(
     if kind is BadRequest and _TOO_LONG.search(message):
         kind = ContextOverflow
     detail = " ".join(message[:_MAX_EXAMINED].split())[:_MAX_MESSAGE] or "without a word"
-    text = f"{_EXPLANATIONS[kind]} ({status}{''.join(f' {code}' for code in codes[:1])}): {detail}"
-    if kind is BadKey:
-        text += f"; check the key of [providers.{provider}]"
+    explanation, advice = _EXPLANATIONS[kind], ""
+    if kind is BadKey and status == 403 and _COUNTRY.search(" ".join([*codes, message])):
+        explanation = "the vendor does not serve the country or region of this machine"
+    elif kind is BadKey:
+        advice = f"; check the key of [providers.{provider}]"
+    text = f"{explanation} ({status}{''.join(f' {code}' for code in codes[:1])}): {detail}{advice}"
+    if status == 404 and address_hint and "model_not_found" not in codes:
+        text += f"; {address_hint}"
     elif status == 404 or not {"model_not_found", "1211"}.isdisjoint(codes):
-        text += f"; check `model` and `base_url` of [providers.{provider}]"
+        text += (
+            f"; check `model` and `base_url` of [providers.{provider}]: agentctl doctor names the "
+            "models that there are"
+        )
     request_id = headers.get("request-id") or headers.get("x-request-id")
     if issubclass(kind, Retryable):
         return kind(text, retry_after=retry_after(headers), request_id=request_id)

@@ -1,6 +1,10 @@
-"""The life of a run, from its claim to its end: run.py, and what a run finds around itself:
-context.py.
+"""The life of a run, from its claim to its end.
 
-Facts gathered before the first model call, gates, events, approvals, sub-agents, rehearsals,
-replays. Not here: when a run starts (scheduler/), what the agent does in it (agent/).
+run.py tells that life; context.py is what one run is given of the daemon; recorder.py writes its
+steps. gather.py collects facts before the first model call and checks the gates, events.py
+publishes what happens. approvals/ has the calls that a person has to allow, subagents.py the runs
+that a run starts, rehearsal/ the runs that only try a routine, replay/ the recorded runs that are
+executed again.
+
+Not here: when a run starts (scheduler/), what the agent does in it (agent/).
 """

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
@@ -20,8 +21,9 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
+from daemon.agent.prompt import LeftOut, Persona, PromptContext
+from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
+from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
@@ -49,29 +51,28 @@ from daemon.models import (
     max_taint,
     new_id,
 )
-from daemon.policy.policy import Policy
-from daemon.policy.restrictions import NAMED_ONLY_TOOLS
+from daemon.policy.policy import LivePolicy
+from daemon.policy.policy_file import NAMED_ONLY_TOOLS
 from daemon.providers import LLMProvider
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
+from daemon.runs.approvals.expected import strangers_words
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import EventBus, end_of, waiting_of
+from daemon.runs.gather import HAND_TRIGGERS
 from daemon.runs.images import AttachedImages, load_images
 from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.runs.services import RunServices
-from daemon.runs.settings import Settings
-from daemon.store.journal import Journal
-from daemon.store.run_rows import newest
+from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
 from daemon.tokens import estimate
 from daemon.tools.builtin import shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor
-from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 from daemon.tools.reported_items import REPORT_ITEMS
 
@@ -88,145 +89,121 @@ class Preview(NamedTuple):
     functions: Sequence[Json]
     provider: str
     model: str
+    left_out: LeftOut
 
 
 class _RunEvents:
     """Publishes what happens while a run is under way, to those who follow it."""
 
-    def __init__(self, run: Run, events: EventBus, model_outages: ModelOutages) -> None:
-        self._run, self._events, self._model_outages = run, events, model_outages
+    def __init__(
+        self, run: Run, step_log: StepLog, events: EventBus, model_outages: ModelOutages
+    ) -> None:
+        self._run, self._step_log = run, step_log
+        self._events, self._model_outages = events, model_outages
 
     @property
     def wants_deltas(self) -> bool:
-        return self._events.watched(self._run.id)
+        return self._events.is_followed(self._run.id)
 
     def emit(self, event: Json) -> None:
         if event["type"] == "failed_over":
             self._model_outages.record_failure(event["from"], event["reason"])
-        self._events.publish(self._run.id, {"routine": self._run.routine, **event})
+        self._step_log.publish_live(event)
 
 
 class PolicyInForce:
-    """Judge each call of a run by the policy that is in force at that moment."""
+    """Judge each call by the policy that is in force at that moment: a reload changes it for runs
+    under way, too.
+    """
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    def __init__(self, settings: LivePolicy) -> None:
+        self._settings = settings
 
     @property
     def detector(self) -> str:
-        return self._context.policy_in_force().detector
+        return self._settings.policy.detector
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        policy = self._context.policy_in_force()
-        return policy.judge(tool, arguments, routine=routine, tainted=tainted)
+        return self._settings.policy.judge(tool, arguments, routine=routine, tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
-        return self._context.policy_in_force().is_read_only(tool, arguments)
+        return self._settings.policy.is_read_only(tool, arguments)
 
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
-        policy = self._context.policy_in_force()
-        return policy.shows_injected_result(tool, arguments, routine=routine)
+        return self._settings.policy.shows_injected_result(tool, arguments, routine=routine)
+
+    def prints_only_numbers(self, tool: str, arguments: Json, output: str) -> bool:
+        return self._settings.policy.prints_only_numbers(tool, arguments, output)
 
 
-class StartedRoutines:
-    """The routines of runs as they were when each run began, parsed once per definition."""
+class RunContexts:
+    """What the runs of this process share; `take` returns the context of one of them."""
 
-    def __init__(self, runs: RunRepository, mcp_servers: Servers) -> None:
-        self._runs, self._mcp_servers = runs, mcp_servers
-        self._parsed: dict[str, Routine] = {}
-        """Routines by the hash of their definition."""
+    def __init__(self, services: RunServices) -> None:
+        self.services = services
+        self.policy = PolicyInForce(services.settings)
+        self.executor = ToolExecutor(services.registry)
+        self.dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
+        self.budgets = WeakValueDictionary[str, RunBudget]()
+        """By run: a sub-agent spends from the budget of its parent."""
+        self.pings: set[asyncio.Task[None]] = set()
+        """The pings that are under way."""
+        self.backoff = LoopLimits().backoff
+        """Seconds before a model is asked a second time; tests set less."""
+        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
+        """Seconds before a write that a full disk refused is tried again."""
+        self._routines: dict[str, Routine] = {}
+        """By the hash of their definition."""
 
-    async def load(self, run: Run) -> Routine:
+    def take(self) -> RunContext:
+        """Return the context of a run that is taken now."""
+        return RunContext(self)
+
+    async def routine_of(self, run: Run) -> Routine:
         """Return the routine as `run` began it, with its MCP servers connected.
 
         Raises DaemonError if another version of agentd wrote what this one cannot read.
         """
-        routine = self._parsed.get(run.definition)
+        routine = self._routines.get(run.definition)
         if routine is None:
+            definition = await self.services.journal.runs.get_definition(run.definition)
             try:
-                routine = Routine.restore(await self._runs.get_definition(run.definition))
+                routine = Routine.restore(definition)
             except ValueError as error:
                 problem = str(error).splitlines()[0]
                 raise DaemonError(
                     f"the definition this run began with cannot be read by this version: {problem}"
                 ) from None
-            if len(self._parsed) >= MAX_PARSED_DEFINITIONS:
-                self._parsed.clear()
-            self._parsed[run.definition] = routine
-        await self._mcp_servers.ready(_tools_of(routine))
+            if len(self._routines) >= MAX_PARSED_DEFINITIONS:
+                self._routines.clear()
+            self._routines[run.definition] = routine
+        await self.services.mcp_servers.register_tools(_tools_of(routine))
         return routine
 
 
-class RunContexts:
-    """Build the context of each run; hold what the runs of this process share."""
-
-    def __init__(self, services: RunServices) -> None:
-        self.services = services
-        self.routines = StartedRoutines(services.journal.runs, services.mcp_servers)
-        self.backoff = LoopLimits().backoff
-        """Seconds before a model is asked a second time; tests set less."""
-        self.full_disk_retry = FULL_DISK_RETRY_SECONDS
-        self._executor = ToolExecutor(services.registry)
-        self._dry_run_executor = DryRunToolExecutor(services.registry, services.settings)
-        self._budgets = WeakValueDictionary[str, RunBudget]()
-        self._pings: set[asyncio.Task[None]] = set()
-
-    def take(self) -> RunContext:
-        """Return the context of a run that is taken now."""
-        services, settings = self.services, self.services.settings.current
-        return RunContext(
-            services=services,
-            settings=settings,
-            journal=services.journal,
-            events=services.events,
-            owner=services.owner,
-            zone=settings.zone.key,
-            routines=self.routines,
-            executor=self._executor,
-            dry_run_executor=self._dry_run_executor,
-            budgets=self._budgets,
-            pings=self._pings,
-            backoff=self.backoff,
-            full_disk_retry=self.full_disk_retry,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RunContext:
     """What one run is given when a process takes it; see `run.py` for how it is used.
 
-    Its fields stay as they were when the run was taken, also when the config is read again while
-    the run is under way. What has to be current is read by `policy_in_force` and `waiting_notice`.
+    The settings stay as they were when the run was taken, also when the config is read again while
+    the run is under way. Read anew at each use are only the policy and, in `waiting_notice`, the
+    targets.
     """
 
-    services: RunServices
-    settings: Settings
-    """The settings that were in force when the run was taken."""
-    journal: Journal
-    events: EventBus
-    owner: str
-    """Who holds the lease of the run."""
-    zone: str
-    """The name of the time zone of the config."""
-    routines: StartedRoutines
-    executor: ToolExecutor
-    dry_run_executor: DryRunToolExecutor
-    budgets: WeakValueDictionary[str, RunBudget]
-    """The budgets of all runs of this process, by run: a sub-agent spends from its parent's."""
-    pings: set[asyncio.Task[None]]
-    """The pings of this process that are under way."""
-    backoff: float
-    """Seconds before a model is asked a second time."""
-    full_disk_retry: float
-    """Seconds before a write that a full disk refused is tried again."""
+    def __init__(self, contexts: RunContexts) -> None:
+        services = contexts.services
+        self.services, self._shared = services, contexts
+        self.settings = services.settings.current
+        self.journal, self.events = services.journal, services.events
+        self.owner = services.owner
+        """Who holds the lease of the run."""
+        self.zone = self.settings.zone.key
+        """The name of the time zone of the config."""
+        self.pings = contexts.pings
+        self.full_disk_retry = contexts.full_disk_retry
 
     @property
     def runs(self) -> RunRepository:
         return self.journal.runs
-
-    def policy_in_force(self) -> Policy:
-        """Return the policy as it is now: a reload changes it for runs under way, too."""
-        return self.services.settings.policy
 
     def now(self) -> datetime:
         return self.services.clock.now()
@@ -303,24 +280,21 @@ class RunContext:
         )
 
     async def routine_of(self, run: Run) -> Routine:
-        """Return the routine as the run began it, with its MCP servers connected.
-
-        Raises DaemonError if another version of agentd wrote what this one cannot read.
-        """
-        return await self.routines.load(run)
+        """Return the routine as the run began it; see `RunContexts.routine_of`."""
+        return await self._shared.routine_of(run)
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs gather steps: every tool there is, as far as the policy allows it."""
         return ToolCallRunner(
             registry=self.services.registry,
             executor=self._executor_for(run),
-            policy=PolicyInForce(self),
+            policy=self._shared.policy,
             context=self._tool_context(run, routine),
             offered=self.services.registry.names(),
             redact=self.redact,
-            approver=self._approver(run),
-            inspector=self._inspector(run),
-            audit_fields=self._audit_fields,
+            approver=self._approver(run, routine),
+            inspector=self._inspector(run, withholds=routine.run.asks_model),
+            audit_fields=partial(self._audit_fields, routine),
         )
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
@@ -332,15 +306,12 @@ class RunContext:
             sandbox=self.services.sandbox_detection.sandbox,
             zone=self.zone,
         )
-        return ToolCallRunner(
+        return replace(
+            self.call_runner_for(run, routine),
             registry=registry,
             executor=ToolExecutor(registry),
-            policy=PolicyInForce(self),
-            context=self._tool_context(run, routine),
             offered=registry.names(),
-            redact=self.redact,
-            approver=self._approver(run),
-            audit_fields=self._audit_fields,
+            inspector=NoInspection(),
         )
 
     async def agent_for(
@@ -348,7 +319,7 @@ class RunContext:
     ) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, services = routine.run, self.services
-        provider, *fallback = self._metered(run, routine)
+        provider, *fallback = self._meter_providers(run, routine)
         offered_tools = self._offered_tools(run, routine)
         # facts that were gathered before are steps, too
         is_new = not any(step.kind is StepKind.PROMPT for step in step_log.steps)
@@ -362,15 +333,39 @@ class RunContext:
             if run.trigger == ASK and is_new
             else EarlierConversation()
         )
-        prompt_context = await self._prompt_context(run, routine, offered_tools, is_new=is_new)
+        # a server's descriptions of its tools are strangers' words, too
+        reads_strangers = earlier_conversation.tainted or services.mcp_servers.untrusted_tools(
+            offered_tools
+        )
+        taint = max_taint(
+            await self._initial_taint(run), Taint.TAINTED if reads_strangers else Taint.NONE
+        )
+        # what has landed or was sent is read with the message, after the prompt
+        is_tainted = is_new and (
+            run.trigger in ("watch", "webhook") or bool(Transcript(step_log.steps, taint).taint)
+        )
+        prompt_context = await self._prompt_context(
+            run, routine, offered_tools, is_new=is_new, is_tainted=is_tainted
+        )
+        if catalog is not None and catalog.skills:
+            # of all skills that are always there the model reads the guides, of the others those
+            # that the routine names; "auto" leaves the choice to the model
+            selected = [] if isinstance(spec.skills, str) else list(spec.skills)
+            always = [name for name, skill in catalog.skills.items() if skill.always]
+            prompt_context = replace(
+                prompt_context,
+                skills=catalog.list_skills(selected or None),
+                skill=catalog.guides([*always, *selected]),
+            )
         max_tool_calls = min(
-            spec.max_tool_calls, self.policy_in_force().limits_for(routine.under).tool_calls
+            spec.max_tool_calls,
+            self.services.settings.policy.limits_for(routine.policy_name).tool_calls,
         )
         return Agent(
             provider,
             services.registry,
             options=AgentOptions(
-                prompt_context=with_skills(prompt_context, catalog, spec.skills),
+                prompt_context=prompt_context,
                 offered_tools=offered_tools,
                 required_tools=spec.required_tools,
                 limits=LoopLimits(
@@ -382,29 +377,27 @@ class RunContext:
                     tool_retries=spec.tool_retries,
                     tool_retry_delay=spec.tool_retry_delay.total_seconds(),
                     on_rate_limit=spec.on_rate_limit,
-                    backoff=self.backoff,
+                    backoff=self._shared.backoff,
                 ),
                 deadline=deadline,
                 earlier_messages=earlier_conversation.messages,
-                taint=max_taint(
-                    await self._initial_taint(run),
-                    Taint.TAINTED if earlier_conversation.tainted else Taint.NONE,
-                ),
+                taint=taint,
                 tool_context=self._tool_context(run, routine, step_log.steps),
+                keeps_safe_reads=run.trigger != SUBAGENT,
             ),
             services=AgentServices(
                 fallback=fallback,
                 memory=services.memory if spec.memory != "none" else None,
-                policy=PolicyInForce(self),
+                policy=self._shared.policy,
                 step_writer=step_log,
                 executor=self._executor_for(run),
-                approver=self._approver(run),
+                approver=self._approver(run, routine),
                 inspector=self._inspector(run),
                 messages=services.conversations.inbox,
                 skills=catalog if spec.skills == "auto" else None,
-                events=_RunEvents(run, self.events, services.model_outages),
+                events=_RunEvents(run, step_log, self.events, services.model_outages),
                 redact=self.redact,
-                audit_fields=self._audit_fields,
+                audit_fields=partial(self._audit_fields, routine),
             ),
             steps=step_log.steps,
         )
@@ -413,7 +406,7 @@ class RunContext:
         """Return the names of the tools that the model of a run is offered."""
         if routine.run.mode != "agent":
             return []
-        policy, registry = self.policy_in_force(), self.services.registry
+        policy, registry = self.services.settings.policy, self.services.registry
         always: list[str] = []  # tools by which a routine ends and reports, asked for or not
         if run.trigger != ASK:
             always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
@@ -422,11 +415,12 @@ class RunContext:
             name
             for name in names
             if (name != REPORT_ITEMS or name in always)
-            and (name not in NAMED_ONLY_TOOLS or policy.names(name, routine.under))
+            and (name not in NAMED_ONLY_TOOLS or policy.has_rule_naming(name, routine.policy_name))
         ]
 
     def _executor_for(self, run: Run) -> ToolExecutor:
-        return self.dry_run_executor if run.trigger == REHEARSAL else self.executor
+        """Return what runs the calls of a run; in a rehearsal only those that change nothing."""
+        return self._shared.dry_run_executor if run.trigger == REHEARSAL else self._shared.executor
 
     async def images_for(
         self, run: Run, routine: Routine, event_input: Json | None
@@ -437,13 +431,15 @@ class RunContext:
             load_images,
             routine.run.media,
             new_files,
-            policy=self.policy_in_force(),
-            routine=routine.under,
+            policy=self.services.settings.policy,
+            routine=routine.policy_name,
         )
 
     async def _initial_taint(self, run: Run) -> Taint:
-        """Return the taint of a run before its first step: a sub-agent has its parent's."""
-        if run.trigger != SUBAGENT:
+        """Return the taint of a run before its first step: a sub-agent has its parent's, and one
+        that a person started with an input that of the input.
+        """
+        if run.trigger != SUBAGENT and run.trigger not in HAND_TRIGGERS:
             return run.taint
         run_input: Json = await self.journal.runs.get_input(run.id) or {}
         return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
@@ -460,23 +456,26 @@ class RunContext:
             created=now,
             event="preview",
             goal=routine.run.prompt,
+            taint=_expected_taint(routine),
         )
-        await self.services.mcp_servers.ready(_tools_of(routine))
+        await self.services.mcp_servers.register_tools(_tools_of(routine))
         recorder = StepRecorder(self.journal.runs, run, self.events)
         agent = await self.agent_for(run, routine, recorder, asyncio.get_running_loop().time())
-        return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
+        return Preview(
+            *agent.preview(), agent.provider.name, agent.provider.model_name, agent.left_out
+        )
 
-    def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
+    def _meter_providers(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, in order, each with the budget of the run."""
-        services, budget = self.services, self.budgets.get(run.id)
+        services, budget = self.services, self._shared.budgets.get(run.id)
         if budget is None:
             parent: RunBudget | None = None
             if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent spends
-                parent = self.budgets.get((run.event or "").partition("/")[0])
+                parent = self._shared.budgets.get((run.event or "").partition("/")[0])
             budget = RunBudget(
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
-            self.budgets[run.id] = budget
+            self._shared.budgets[run.id] = budget
         tracer = services.settings.tracer
         providers: list[LLMProvider] = []
         for provider in self.settings.providers.chain(routine):
@@ -484,7 +483,7 @@ class RunContext:
                 providers.append(provider)
                 continue
             metered: LLMProvider = MeteredProvider(
-                provider, budget_ledger=services.budget_ledger, account=budget
+                provider, budget_ledger=services.budget_ledger, run_budget=budget
             )
             if tracer is not None:
                 from daemon.providers.traced import TracedProvider
@@ -493,7 +492,10 @@ class RunContext:
             providers.append(metered)
         return providers
 
-    def _approver(self, run: Run) -> RunApprover | DenyApprovals | RehearsalApprover:
+    def _approver(
+        self, run: Run, routine: Routine
+    ) -> RunApprover | DenyApprovals | RehearsalApprover:
+        """Return what decides about the calls of a run for which a person has to be asked."""
         if run.trigger == SUBAGENT:
             return DenyApprovals()  # its parent cannot wait with it
         if run.trigger == REHEARSAL:
@@ -502,49 +504,67 @@ class RunContext:
             run,
             self.journal,
             self.services.settings,
-            self.services.approvals.calls,
+            self.services.approvals.describer,
             self.services.approvals.remembered,
+            policy_name=routine.policy_name,
             clock=self.services.clock,
             language=self.settings.config.agent.language,
         )
 
-    def _inspector(self, run: Run) -> InjectionInspector:
+    def _inspector(self, run: Run, *, withholds: bool = True) -> InjectionInspector:
         return InjectionInspector(
             run,
             self.journal,
-            PolicyInForce(self),
+            self._shared.policy,
             language=self.settings.config.agent.language,
+            withholds=withholds,
         )
 
-    def _audit_fields(self) -> Json:
-        """Return what is written beside each call: the policy in force, and the sandbox."""
-        fields: Json = {"policy": self.policy_in_force().hash}
+    def _audit_fields(self, routine: Routine) -> Json:
+        """Return what is written beside each call: the policy in force, the sandbox, and whether
+        the routine is observed.
+        """
+        policy = self.services.settings.policy
+        fields: Json = {"policy": policy.hash}
+        if policy.is_observed(routine.policy_name, self.services.clock.now()):
+            fields["mode"] = "observe"
         if sandbox := self.services.sandbox_detection.current:
             fields["sandbox"] = sandbox.level
         return fields
 
     def _tool_context(self, run: Run, routine: Routine, steps: Sequence[Step] = ()) -> ToolContext:
+        """Return what tools are told of a run; `steps` tell how long its programs have run."""
         results = [step.body for step in steps if step.kind is StepKind.RESULT]
         return ToolContext(
             run=run.id,
             # the routine's own name: a sub-agent has no more rights than whom it works for
-            routine=routine.under,
+            routine=routine.policy_name,
             workspace=self.services.workspace,
             language=self.settings.config.agent.language,
             dedupe=routine.dedupe.key if routine.dedupe else "",
+            verbatim=not routine.run.asks_model,
             programs=ProgramTime(
                 sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)
             ),
         )
 
     async def _prompt_context(
-        self, run: Run, routine: Routine, offered_tools: Sequence[str], *, is_new: bool
+        self,
+        run: Run,
+        routine: Routine,
+        offered_tools: Sequence[str],
+        *,
+        is_new: bool,
+        is_tainted: bool,
     ) -> PromptContext:
         """Return what the prompt is rendered from.
 
+        What strangers may have written in memory and in the previous report is left out where a
+        run that is not tainted yet (`is_tainted`) would lose the free use of a tool by it.
+
         The prompt of a resumed run is in its journal already, so memory is not read for it.
         """
-        settings = self.settings
+        settings, services = self.settings, self.services
         agent = settings.config.agent
         context = PromptContext(
             persona=Persona(
@@ -553,7 +573,7 @@ class RunContext:
                 persona=agent.persona,
                 language=agent.language,
             ),
-            workspace=self.services.workspace,
+            workspace=services.workspace,
             now=self.now(),
             zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else settings.zone,
             routine="" if run.trigger == ASK else routine.name,
@@ -562,51 +582,96 @@ class RunContext:
         )
         if not is_new:
             return context
-        briefing, previous = RecallContext("", "", tainted=False), None
-        has_previous = run.trigger not in (ASK, SUBAGENT)
-        if has_previous:
-            previous = self.journal.runs.get_cached_success(
-                run.base_routine, before=run.id
-            )  # where it ended in this process
-        must_look = has_previous and previous is None
-        if routine.run.memory != "none":
-            latest_run = newest(run.base_routine, {Status.SUCCEEDED}, run.id)
-            briefing = await self.services.memory.recall(
-                run.goal,
-                f"routine:{routine.name}:approach",
-                exclude_run=run.id,
-                read_extra=latest_run if must_look else None,
+        # Words of strangers are put into a prompt only where they take nothing from the run.
+        held_tools = () if is_tainted else self._held_tools(run, routine, offered_tools)
+        briefing, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
+        left_out = LeftOut(
+            memories=briefing.left_out,
+            tools=held_tools,
+            is_denied=run.trigger == SUBAGENT  # of which nobody is asked
+            or services.settings.policy.is_observed(routine.policy_name, services.clock.now())
+            or services.settings.policy.denies_once_tainted(routine.policy_name, held_tools),
+        )
+        previous_report = (previous.report or "") if previous else ""
+        report_taint = previous.taint if previous and previous_report else Taint.NONE
+        if held_tools and report_taint:
+            left_out = replace(left_out, previous_report=True)
+            previous_report, report_taint = "", Taint.NONE
+        policy = ""
+        if offered_tools:
+            policy = services.settings.policy.summary(
+                routine.policy_name, offered_tools, language=agent.language
             )
-            previous = briefing.extra if must_look else previous
-        elif must_look:
-            previous = await self.journal.runs.get_last(
-                run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
-            )
+        # the owner's own words on who the agent is, as the files say them now
+        identity_paths = [path for path in settings.config.identity_paths if path.is_file()]
         is_scheduled = run.event is None
-        language = agent.language
         return replace(
             context,
             slot=run.slot if is_scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
-            was_down=run.slot < self.services.start,
-            policy=self.policy_in_force().summary(routine.under, offered_tools, language=language)
-            if offered_tools
-            else "",
-            identity=self._identity(),
-            previous_report=(previous.report or "") if previous else "",
+            was_down=run.slot < services.start,
+            policy=policy,
+            identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
+            previous_report=previous_report,
             previous_at=previous.ended if previous else None,
             recalled=briefing.excerpt_text,
             approach=briefing.item_text,
-            taint=max_taint(
-                Taint.TAINTED if briefing.tainted else Taint.NONE,
-                previous.taint if previous else Taint.NONE,
-            ),
+            taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),
+            left_out=left_out,
         )
 
-    def _identity(self) -> str:
-        """Return the owner's own words on who the agent is, as the files say them now."""
-        paths = self.settings.config.identity_paths
-        return "\n\n".join(path.read_text("utf-8").strip() for path in paths if path.is_file())
+    def _held_tools(
+        self, run: Run, routine: Routine, offered_tools: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the tools that the run may use unasked as long as it is not tainted.
+
+        These are the tools held by taint, and those with a call that a person allowed for good,
+        which holds for untainted runs only.
+        """
+        policy, name = self.services.settings.policy, routine.policy_name
+        held_tools = policy.tools_held_by_taint(
+            name, offered_tools, keeps_safe_reads=run.trigger != SUBAGENT
+        )
+        if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
+            return held_tools
+        entries = self.services.approvals.remembered.entries()
+        remembered = {entry.tool for entry in entries if entry.routine == run.base_routine}
+        return (
+            *held_tools,
+            *(tool for tool in asked_tools if tool in remembered and tool not in held_tools),
+        )
+
+    async def _recall(
+        self, run: Run, routine: Routine, *, untainted_only: bool
+    ) -> tuple[RecallContext, Run | None]:
+        """Return what memory has on a run's goal, and the last run of its routine that succeeded.
+
+        `untainted_only` holds for what memory has; the caller decides about the run.
+        Runs that answer a person and sub-agents have no earlier run. One that ended in this process
+        is at hand; else it is read in the transaction in which memory is read.
+        """
+        runs, previous = self.journal.runs, None
+        is_previous_unread = False
+        if run.trigger not in (ASK, SUBAGENT):
+            previous = runs.get_cached_success(run.base_routine, before=run.id)
+            is_previous_unread = previous is None
+        if routine.run.memory == "none":
+            if is_previous_unread:
+                previous = await runs.get_last(
+                    run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
+                )
+            return RecallContext("", "", tainted=False), previous
+        read_previous = None
+        if is_previous_unread:
+            read_previous = select_last(run.base_routine, {Status.SUCCEEDED}, run.id)
+        briefing = await self.services.memory.recall(
+            run.goal,
+            f"routine:{routine.name}:approach",
+            exclude_run=run.id,
+            untainted_only=untainted_only,
+            read_extra=read_previous,
+        )
+        return briefing, briefing.extra if is_previous_unread else previous
 
     async def archive(
         self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]
@@ -635,7 +700,7 @@ class RunContext:
             segments=segments,
             started=run.started or now,
             ended=now,
-            line=self.redact(archive.conversation_item(run, reply, find_summary(segments))),
+            run_line=self.redact(archive.make_run_line(run, reply, find_summary(segments))),
             tainted=bool(run.taint),
         )
         write.add_done_callback(_log_if_lost)
@@ -648,7 +713,7 @@ class RunContext:
 
         Returns None where there is nothing to sum up, no budget left or no answer in time.
         """
-        providers = self._metered(run, routine)
+        providers = self._meter_providers(run, routine)
         provider = next(
             (candidate for candidate in providers if candidate.name == run.provider), providers[0]
         )
@@ -673,25 +738,20 @@ class RunContext:
             return None
 
 
+def _expected_taint(routine: Routine) -> Taint:
+    """Return the taint that a run of the routine will have before its agent begins, as far as its
+    definition says.
+    """
+    sometimes = {"after", "memory_expand", "memory_recall", "subagent", "sysinfo"}
+    sources = set(strangers_words(routine, ())) - sometimes
+    is_made_by_tainted_run = routine.origin is not None and routine.origin.tainted
+    return Taint.TAINTED if sources or is_made_by_tainted_run else Taint.NONE
+
+
 def _log_if_lost(write: asyncio.Future[bool]) -> None:
     """Log why a run was not archived; its end is not changed by that."""
     if not write.cancelled() and (error := write.exception()):
         log.error("memory.not_archived", exc_info=error)
-
-
-def with_skills(
-    context: PromptContext, catalog: SkillCatalog | None, selection: str | Sequence[str]
-) -> PromptContext:
-    """Return the context with the guides of the skills that are always there and of those named.
-
-    `selection` is the routine's `skills`: names, or "auto" for those that the model chooses.
-    """
-    if catalog is None or not catalog.skills:
-        return context
-    selected = [] if isinstance(selection, str) else list(selection)
-    always = [name for name, skill in catalog.skills.items() if skill.always]
-    catalogue = catalog.catalogue(None if selection == "auto" or not selected else selected)
-    return replace(context, skills=catalogue, skill=catalog.guides([*always, *selected]))
 
 
 def _tools_of(routine: Routine) -> list[str]:

@@ -8,8 +8,9 @@ bus what it has read. So publish an event only after the commit of the step it s
 `thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to whoever comes
 late.
 
-Event types: run_started {goal}, thinking, failed_over {from, to, reason}, tool_started {tool,
-args}, tool_finished {tool, ok, preview}, message {text}, delta {text}, run_waiting {status,
+Event types: run_started {goal}, thinking {provider} when a model is asked and {text} with what it
+thought, failed_over {from, to, reason}, tool_started {tool, args}, tool_finished {tool, ok,
+preview}, message {text}, delta {text}, run_waiting {status, detail}, run_retry_scheduled {until,
 detail}, run_ended {status, detail, report, silent}. Every event has `type`, `run`, `routine` and
 `at`.
 """
@@ -23,8 +24,7 @@ from datetime import UTC, datetime
 from typing import Self
 from weakref import ReferenceType, ref
 
-from daemon.agent.call_events import call_event
-from daemon.models import Json, Run, Step, StepKind
+from daemon.models import Json, Run, Status, Step, StepKind
 
 # A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and
 # nobody waits for it.
@@ -93,7 +93,7 @@ class EventBus:
         if not self._followers:
             return
         event = {"run": run_id, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
-        for follower in self._living():
+        for follower in self._live_followers():
             if follower.run_id is None or follower.run_id == run_id:
                 follower.push(event)
 
@@ -110,21 +110,23 @@ class EventBus:
 
     def followed_runs(self) -> set[str]:
         """Return the runs that somebody follows by their ids."""
-        return {follower.run_id for follower in self._living() if follower.run_id is not None}
+        return {
+            follower.run_id for follower in self._live_followers() if follower.run_id is not None
+        }
 
-    def watched(self, run_id: str) -> bool:
+    def is_followed(self, run_id: str) -> bool:
         """Return whether somebody follows this very run."""
         return bool(self._followers) and any(
-            follower.run_id == run_id for follower in self._living()
+            follower.run_id == run_id for follower in self._live_followers()
         )
 
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""
         self._is_closed = True
-        for follower in self._living():
+        for follower in self._live_followers():
             follower.close()
 
-    def _living(self) -> list[EventSubscription]:
+    def _live_followers(self) -> list[EventSubscription]:
         references = tuple(self._followers)
         return [follower for reference in references if (follower := reference()) is not None]
 
@@ -145,6 +147,8 @@ def begin_of(run: Run) -> Json:
 
 def of_step(run: Run, step: Step) -> Json | None:
     """Return the event that a step stands for, if it stands for one."""
+    from daemon.agent.transcript import call_event  # a start does without
+
     stamp = {"id": step.seq, **_stamp(run, step.at)}
     if event := call_event(step):
         return {"type": event["type"], **stamp, **event}
@@ -164,6 +168,15 @@ def waiting_of(run: Run) -> Json:
     """Return the event of a run that is parked until somebody approves of what it wants to do."""
     parked = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
     return {**parked, "status": run.status.value, "detail": run.detail}
+
+
+def retry_of(run: Run) -> Json | None:
+    """Return the event of a run that was put off after a transient fault; None if it was not."""
+    if run.status is not Status.QUEUED or run.not_before is None:
+        return None
+    until = run.not_before.isoformat(timespec="milliseconds")
+    stamp = _stamp(run, run.started or run.created)
+    return {"type": "run_retry_scheduled", **stamp, "until": until, "detail": run.detail}
 
 
 def _stamp(run: Run, at: datetime | None) -> Json:

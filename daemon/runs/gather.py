@@ -29,8 +29,10 @@ MAX_PATHS = 200  # paths that the prompt names
 MAX_EVENT_CHARACTERS = 20_000
 MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 
-# The triggers that give a run an input.
-EVENT_TRIGGERS = ("watch", "webhook", "after")
+# The triggers by which a person starts a run, with an input or without.
+HAND_TRIGGERS = ("manual", "once")
+# The triggers that may give a run an input.
+EVENT_TRIGGERS = ("watch", "webhook", "after", *HAND_TRIGGERS)
 
 
 def gather_key(name: str) -> str:
@@ -48,18 +50,33 @@ async def gather(
     """Run the gather steps and return their facts, in order.
 
     What the steps in `step_log` hold already is not run again; new steps are added to it.
-    `previous_values` are those of the last good run by name; a fact says in words what differs from
-    them.
+    `previous_values` are those of the last successful run by name; a fact says in words what
+    differs from them.
     """
     calls = [
         FunctionCall(name=step.tool, arguments=dict(step.args), id=gather_key(step.name))
         for step in gather_steps
     ]
-    results = await _run_calls(calls, call_runner=call_runner, step_log=step_log)
+    results = await run_calls(calls, call_runner=call_runner, step_log=step_log)
     facts = []
     for step in gather_steps:
+        result = results[gather_key(step.name)]
+        value, ok = result.get("value"), bool(result["ok"])
         previous_value = previous_values.get(step.name)
-        facts.append(_make_fact(step, results[gather_key(step.name)], call_runner, previous_value))
+        definition = call_runner.registry.get_function(step.tool)
+        describe_changes = definition.changes if definition else None
+        changes: list[str] = []
+        if ok and describe_changes and previous_value is not None and value is not None:
+            changes = describe_changes(previous_value, value) or ["nothing since the last report"]
+        fact = Fact(
+            name=step.name,
+            tool=step.tool,
+            ok=ok,
+            text=str(result["text"]),
+            value=value,
+            changes=tuple(call_runner.redact(change) for change in changes),
+        )
+        facts.append(fact)
     return facts
 
 
@@ -82,12 +99,15 @@ class _GatherSteps:
             self.results[str(step.call_id)] = step.body
         self._unwritten.append(step)
 
+    def first_answer(self, address: str) -> ToolResult | None:
+        return None  # the routine chose these calls, and each of them is made
+
     async def commit(self, *, durable: bool = False) -> None:
         steps, self._unwritten = self._unwritten, []
         await self._step_log.append(*steps, durable=durable)
 
 
-async def _run_calls(
+async def run_calls(
     calls: Sequence[FunctionCall],
     *,
     call_runner: ToolCallRunner,
@@ -118,23 +138,22 @@ async def _run_calls(
     return steps.results
 
 
-def _make_fact(
-    step: Gather, result: Json, call_runner: ToolCallRunner, previous_value: Any
-) -> Fact:
-    value, ok = result.get("value"), bool(result["ok"])
-    definition = call_runner.registry.get_function(step.tool)
-    describe_changes = definition.changes if definition else None
-    changes: list[str] = []
-    if ok and describe_changes and previous_value is not None and value is not None:
-        changes = describe_changes(previous_value, value) or ["nothing since the last report"]
-    return Fact(
-        name=step.name,
-        tool=step.tool,
-        ok=ok,
-        text=str(result["text"]),
-        value=value,
-        changes=tuple(call_runner.redact(change) for change in changes),
-    )
+def describe_denied(gather_steps: Sequence[Gather], step_log: StepLog) -> str | None:
+    """Return which required gather steps the policy denied, and why; None if it denied none.
+
+    A run without them fails whatever a model says, so none is asked.
+    """
+    verdicts = {
+        step.call_id: step.body["verdict"]
+        for step in step_log.steps
+        if step.kind is StepKind.CALL and step.iteration == 0 and "verdict" in step.body
+    }
+    reasons = []
+    for step in gather_steps:
+        verdict = verdicts.get(gather_key(step.name))
+        if step.required and verdict and verdict["effect"] == Effect.DENY.value:
+            reasons.append(f"{step.name}: {verdict['reason']} ({verdict['rule']})")
+    return f"could not gather {'; '.join(reasons)}" if reasons else None
 
 
 def read_gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
@@ -153,10 +172,15 @@ async def inspect_event(
 ) -> tuple[list[Fact], Taint]:
     """Return the input of a run's event as facts, inspected like the result of a tool, and the
     taint of the run with them.
+
+    What the owner sent by hand is taken as it is, like the prompt of the routine.
     """
     facts, taint = [], run.taint
     for fact in event_facts(run.trigger, event_input):
-        call = FunctionCall(name=run.trigger, arguments={})
+        if run.trigger in HAND_TRIGGERS and not event_input["tainted"]:
+            facts.append(fact)
+            continue
+        call = FunctionCall(name=fact.tool, arguments={})
         result = await inspector.inspect("event", call, ToolResult(ok=True, text=fact.text))
         if run.trigger == "after":  # the report of a run of ours is as tainted as that run
             earlier_run = await runs.get(event_input["run"])
@@ -183,13 +207,16 @@ def event_facts(trigger: str, event_input: Any) -> list[Fact]:
                 f"\nOf these {len(paths)} only the first {MAX_FILES} are looked into below."
             )
         name, text = "files that landed", "\n".join(lines)
+    elif trigger in HAND_TRIGGERS:
+        name, text = "input", event_input["text"]
     else:
         name = "run before" if trigger == "after" else f"what the {trigger} said"
         text = lay_out(event_input)
     if len(text) > MAX_EVENT_CHARACTERS:
         excess = len(text) - MAX_EVENT_CHARACTERS
         text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {excess} more characters …]"
-    return [Fact(name=name, tool=trigger, ok=True, text=text)]
+    tool = "input" if trigger in HAND_TRIGGERS else trigger
+    return [Fact(name=name, tool=tool, ok=True, text=text)]
 
 
 def expand_paths(gather_steps: Sequence[Gather], trigger: str, event_input: Any) -> list[Gather]:
@@ -233,7 +260,7 @@ async def check_gate_command(
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    results = await _run_calls([call], call_runner=call_runner, step_log=step_log)
+    results = await run_calls([call], call_runner=call_runner, step_log=step_log)
     result = results["gate.command"]
     command = one_line(call.arguments["command"])
     if not result["ok"]:
@@ -277,6 +304,7 @@ def check_gate_changes(
             or _value_at(values.get(name), keys) != _value_at(previous_values.get(name), keys)
         ):
             return None
+    # These words are in the journals of earlier versions, whose runs are replayed.
     return f"nothing changed in {', '.join(gate.changed)} since the last good run"
 
 

@@ -43,11 +43,8 @@ class AttachedImages:
     """
     notes: tuple[str, ...] = ()
     """Why others are not shown, for people who look at the run."""
-
-    @property
-    def taint(self) -> Taint:
-        """Tainted if there is any image: anybody may have written into it."""
-        return Taint.TAINTED if self.images else Taint.NONE
+    taint: Taint = Taint.NONE
+    """Tainted if any file was found: anybody may have named it, or written into it."""
 
 
 def load_images(
@@ -89,7 +86,8 @@ def load_images(
     if lines:
         name = "pictures shown with this message"
         facts = (Fact(name=name, tool="media", ok=True, text="\n".join(lines)),)
-    return AttachedImages(images=tuple(images), facts=facts, notes=tuple(notes))
+    taint = Taint.TAINTED if candidates else Taint.NONE
+    return AttachedImages(images=tuple(images), facts=facts, notes=tuple(notes), taint=taint)
 
 
 def _match(glob: str, workspace: Path) -> list[str]:
@@ -101,10 +99,10 @@ def _match(glob: str, workspace: Path) -> list[str]:
     if glob.startswith(("/", "~")):
         # the folder before the first wildcard, and the pattern below it
         parts = PurePosixPath(os.path.expanduser(glob)).parts  # noqa: PTH111  a glob is no Path
-        fixed = 0
-        while fixed < len(parts) - 1 and not set(parts[fixed]) & set("*?["):
-            fixed += 1
-        root, pattern = Path(*parts[:fixed]), "/".join(parts[fixed:])
+        fixed_count = 0
+        while fixed_count < len(parts) - 1 and not set(parts[fixed_count]) & set("*?["):
+            fixed_count += 1
+        root, pattern = Path(*parts[:fixed_count]), "/".join(parts[fixed_count:])
     versions = scan_files(root, Patterns([pattern])).files
     # a version begins with the time of the last change
     newest = sorted(versions, key=lambda path: int(versions[path].partition("-")[0]), reverse=True)

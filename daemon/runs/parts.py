@@ -67,7 +67,7 @@ class RunParts:
 
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as `run` began it; DaemonError if this version cannot read it."""
-        return await self.contexts.routines.load(run)
+        return await self.contexts.routine_of(run)
 
     async def preview(self, routine: Routine) -> Preview:
         """Return what the model of a run of `routine` would be told now; no model is asked."""

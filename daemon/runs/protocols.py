@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daemon.agent.agent import Agent
     from daemon.agent.tool_calls import ToolCallRunner
     from daemon.definitions.routines.routine import Routine
-    from daemon.models import Run, Status, Step
+    from daemon.models import Json, Run, Status, Step
     from daemon.runs.images import AttachedImages
 
 
@@ -31,6 +31,9 @@ class StepLog(Protocol):
 
     def write_lazily(self, *steps: Step) -> None:
         """Add steps that a crash may lose."""
+
+    def publish_live(self, event: Json) -> None:
+        """Tell followers of what no step stands for, behind the steps that were added before it."""
 
 
 class RunHistory(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,7 +12,7 @@ import structlog
 
 from daemon.agent.transcript import Transcript
 from daemon.errors import DaemonError, StoreFull
-from daemon.models import Run, Step, Taint, Usage, max_taint
+from daemon.models import Json, Run, Step, Taint, Usage, max_taint
 from daemon.runs.events import EventBus, of_step
 
 if TYPE_CHECKING:
@@ -43,10 +44,15 @@ class StepRecorder:
         self._started = asyncio.get_running_loop().time()
         self._is_loaded = False
         self._lazy_write: _Write | None = None
+        self._written_steps = 0
+        """How many of `steps` are committed."""
+        self._live_events: deque[tuple[int, Json]] = deque()
+        """Events that wait for steps to be committed, each with the number of steps before it."""
 
     async def load(self) -> None:
         """Read the steps of earlier attempts. Raises DaemonError where they are damaged."""
         self.steps = list(await self._runs.get_steps(self._run.id))
+        self._written_steps = len(self.steps)
         self._is_loaded = True
 
     @property
@@ -107,6 +113,17 @@ class StepRecorder:
         finally:
             self._publish(write)
 
+    def publish_live(self, event: Json) -> None:
+        """Tell followers of what no step stands for, behind the steps that were added before it."""
+        self._live_events.append((len(self.steps), {"routine": self._run.routine, **event}))
+        if len(self.steps) <= self._written_steps:
+            self._publish_live_events()
+
+    def _publish_live_events(self) -> None:
+        """Publish the events whose turn has come: all steps that were added before are written."""
+        while self._live_events and self._live_events[0][0] <= self._written_steps:
+            self._events.publish(self._run.id, self._live_events.popleft()[1])
+
     def _publish(self, write: _Write) -> None:
         """Tell followers of steps that were committed; log a full disk, as nobody may await it."""
         if not write.done() or write.cancelled():
@@ -115,8 +132,9 @@ class StepRecorder:
             if isinstance(error, StoreFull):
                 log.error("step.refused", run=self._run.id, detail=str(error))
             return
-        if not self._events.followed:
-            return
         for step in write.result():
-            if event := of_step(self._run, step):
+            self._publish_live_events()
+            self._written_steps += 1
+            if self._events.followed and (event := of_step(self._run, step)):
                 self._events.publish(self._run.id, event)
+        self._publish_live_events()

@@ -1,5 +1,5 @@
-"""How long runs and routines wait after a failure: twice as long each time, and never all
-together.
+"""How long runs and routines wait after a failure: twice as long each time, and runs that failed
+together do not come back together.
 """
 
 from __future__ import annotations

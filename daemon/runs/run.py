@@ -12,7 +12,7 @@ through `supervise` like a new one, and `execute` skips what its steps already h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
@@ -21,33 +21,38 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.tool_calls import ApprovalRequired
+from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
-from daemon.delivery.channels.base import deliveries_for
-from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
-from daemon.models import Reply, Run, Status, Taint, max_taint
+from daemon.delivery.outbox import deliveries_for
+from daemon.errors import DaemonError, Fenced, NothingListens, Retryable, StoreFull
+from daemon.models import Reply, Run, Status, StepKind, Taint, max_taint
 from daemon.providers.facts import new_boundary
+from daemon.runs.events import begin_of, retry_of
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
     add_facts,
     check_gate_changes,
     check_gate_command,
+    describe_denied,
     expand_paths,
     gather,
     inspect_event,
     read_gathered_values,
 )
-from daemon.runs.images import AttachedImages
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.retry import retry_delay
-from daemon.store.seen_items import Sightings
+from daemon.runs.script import keep_new_lines, make_script_reply, report_lines
+from daemon.store.seen_items import ReportedItemRecord
 from daemon.tools.reported_items import collect_items, report_new_items
 
 if TYPE_CHECKING:
-    from daemon.definitions.routines.routine import Routine
-    from daemon.models import Fact
+    from daemon.definitions.routines.routine import Gather, Routine
+    from daemon.models import ApprovalRequest, Fact
     from daemon.runs.context import RunContext
+    from daemon.runs.images import AttachedImages
     from daemon.runs.protocols import ExecutionContext, StepLog
 
 T = TypeVar("T")
@@ -57,6 +62,8 @@ log = structlog.get_logger()
 APPROVAL_TIMEOUT = timedelta(hours=24)
 # A person who starts a run, and the first run ever, do not wait for something to change.
 UNGATED_TRIGGERS = frozenset({"manual", "first_run", "once", REHEARSAL})
+# A person who starts a run waits for it.
+_AWAITED_TRIGGERS = frozenset({"manual", ASK})
 # Writing the end of a run takes milliseconds; a disk that hangs must not keep the process alive.
 GRACE_SECONDS = 60.0
 
@@ -82,7 +89,7 @@ class RunResult:
     model: str = ""
     taint: Taint = Taint.NONE
     """What the agent had read, beyond what the steps say."""
-    seen_items: Sightings | None = None
+    seen_items: ReportedItemRecord | None = None
     """Items that are known as reported once the run has ended; None without `[dedupe]`."""
 
 
@@ -108,6 +115,8 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
             return None
         with _log_context(run):
             log.info("run.started", attempt=run.attempt, trigger=run.trigger)
+            if run.attempt == 1:
+                context.events.publish(run.id, begin_of(run))
             try:
                 return await live(run, context)
             except Fenced:
@@ -161,8 +170,8 @@ async def live(run: Run, context: RunContext) -> Run:
                     result = replace(result, reply=reply)
     except (Fenced, StoreFull):  # both are DaemonErrors
         raise
-    except ApprovalRequired as pending:
-        return await uninterrupted(park(run, recorder, pending, context))
+    except ApprovalRequired as error:
+        return await uninterrupted(park(run, recorder, error.requests, context))
     except DeadlinePassed as error:
         result = RunResult(Status.TIMED_OUT, str(error))
     except Retryable as error:
@@ -201,7 +210,7 @@ async def execute(
         if reason:
             return RunResult(Status.SKIPPED, reason)
 
-    # the second gate and the report's "what changed" compare with the last good run
+    # the second gate and the report's "what changed" compare with the last successful run
     previous_values: dict[str, Any] = {}
     if routine.gather:
         last_run = await context.runs.get_last(
@@ -222,23 +231,32 @@ async def execute(
     if reason := check_gate_changes(gate, facts, previous_values):
         return RunResult(Status.SKIPPED, reason)
 
+    if denial := describe_denied(gather_steps, step_log):
+        return RunResult(Status.FAILED, denial)
+
+    if not routine.run.asks_model:
+        return await _report_gathered(run, routine, gather_steps, facts, step_log, context)
+
     agent = await context.agent_for(run, routine, step_log, deadline)
     event_facts: list[Fact] = []
-    taint, images = Taint.NONE, AttachedImages()
+    images: AttachedImages | None = None
+    taint = run.taint
     if not agent.is_resumed:  # else its steps hold the message with all of these
-        inspector = context.call_runner_for(run, routine).inspector
-        event_facts, taint = await inspect_event(run, event_input, inspector, context.runs)
+        if event_input is not None:
+            inspector = context.call_runner_for(run, routine).inspector
+            event_facts, taint = await inspect_event(run, event_input, inspector, context.runs)
         if routine.run.media:
             images = await context.images_for(run, routine, event_input)
-    all_facts, boundary = [*event_facts, *images.facts, *facts], new_boundary()
+            taint = max_taint(taint, images.taint)
+    all_facts, boundary = [*event_facts, *(images.facts if images else ()), *facts], new_boundary()
     reply = await agent.process_message(
         add_facts(run.goal, all_facts, agent.language, boundary),
         about=run.goal,
         facts=all_facts,
         facts_boundary=boundary,
-        taint=max_taint(taint, images.taint),
-        media=images.images,
-        notes=images.notes,
+        taint=taint,
+        media=images.images if images else (),
+        notes=images.notes if images else (),
     )
 
     required_names = {step.name for step in gather_steps if step.required}
@@ -251,7 +269,7 @@ async def execute(
         items = collect_items(step_log.steps, routine.dedupe.key)
         reply = report_new_items(reply, items)  # without what an earlier run has reported
         if items and reply.status is Status.SUCCEEDED:
-            seen_items = Sightings(items=items.sightings, keep=routine.dedupe.keep)
+            seen_items = ReportedItemRecord(items=items.sightings, keep=routine.dedupe.keep)
     return RunResult(
         reply.status,
         reply.detail,
@@ -261,6 +279,28 @@ async def execute(
         taint=agent.transcript.taint,
         seen_items=seen_items,
     )
+
+
+async def _report_gathered(
+    run: Run,
+    routine: Routine,
+    gather_steps: Sequence[Gather],
+    facts: Sequence[Fact],
+    step_log: StepLog,
+    context: ExecutionContext,
+) -> RunResult:
+    """End a script: what was gathered is the report, as it is."""
+    reply, seen_items = make_script_reply(routine, gather_steps, facts), None
+    if routine.dedupe and reply.status is Status.SUCCEEDED:
+        call_runner = context.call_runner_for(run, routine)
+        items = await report_lines(
+            reply.content, routine.dedupe.key, call_runner=call_runner, step_log=step_log
+        )
+        reply = keep_new_lines(reply, items)
+        if items:
+            seen_items = ReportedItemRecord(items=items.sightings, keep=routine.dedupe.keep)
+    taint = Transcript(step_log.steps, run.taint).taint
+    return RunResult(reply.status, reply.detail, reply=reply, taint=taint, seen_items=seen_items)
 
 
 async def finish(
@@ -292,9 +332,11 @@ async def finish(
         await context.cancel_subagents(run, routine)
         zone = routine.trigger.timezone or zone
         if run.trigger != REHEARSAL:
-            deliveries = deliveries_for(run, routine.deliver, ping=routine.ping)
+            deliveries = deliveries_for(
+                run, routine.deliver, ping=routine.ping, verbatim=not routine.run.asks_model
+            )
             seen_items = result.seen_items
-    run = await context.journal.runs.end(run, deliveries, zone=zone, found=seen_items)
+    run = await context.journal.runs.end(run, deliveries, zone=zone, reported_items=seen_items)
     context.announce_end(run)  # after the commit, never before
     return run
 
@@ -322,8 +364,13 @@ def _delay_of_retry(
 ) -> timedelta | None:
     """Return how long to wait before the next attempt; None if the routine has no attempt left.
 
-    Only attempts in a row without a new step count.
+    Only attempts in a row without a new step count. A run that a person waits for has no further
+    attempt where the model's server is not started, unless a model has answered it before: the
+    person can start the server, and would watch a run that cannot get anywhere.
     """
+    is_answered = any(step.kind is StepKind.LLM for step in recorder.steps)
+    if isinstance(error, NothingListens) and run.trigger in _AWAITED_TRIGGERS and not is_answered:
+        return None
     retry = routine.run.retry
     failures = 1 if recorder.has_new_steps else run.fruitless_attempts + 1
     if failures >= retry.attempts:
@@ -346,28 +393,29 @@ async def _suspend_for_retry(
     not_before, detail = context.now() + delay, context.redact(str(error))
     log.warning("run.retry_scheduled", until=not_before.isoformat(), detail=detail)
     run = replace(run, active=recorder.active_seconds)
-    return await context.journal.runs.suspend(run, not_before=not_before, detail=detail)
+    run = await context.journal.runs.suspend(run, not_before=not_before, detail=detail)
+    if event := retry_of(run):
+        context.events.publish(run.id, event)
+    return run
 
 
 async def park(
-    run: Run, recorder: StepRecorder, pending: ApprovalRequired, context: RunContext
+    run: Run, recorder: StepRecorder, requests: Sequence[ApprovalRequest], context: RunContext
 ) -> Run:
-    """Leave the run waiting for the approvals in `pending`, and notify people of them.
+    """Leave the run waiting for people to answer `requests`, and notify them.
 
     The waiting does not count towards the run's timeout. If a person answered meanwhile, the run is
     queued again at once.
     """
     run = replace(run, active=recorder.active_seconds, taint=recorder.totals().taint)
     routine = await context.routine_of(run)
-    tools = ", ".join(dict.fromkeys(request.tool for request in pending.requests))
+    tools = ", ".join(dict.fromkeys(request.tool for request in requests))
     waiting_run = await context.journal.approvals.park(
         run,
-        pending.requests,
-        patience=APPROVAL_TIMEOUT,
+        requests,
+        timeout=APPROVAL_TIMEOUT,
         detail=f"waits for a person to allow {tools}: agentctl approvals",
-        notice=context.waiting_notice(
-            run, routine, pending.requests, context.now() + APPROVAL_TIMEOUT
-        ),
+        notice=context.waiting_notice(run, routine, requests, context.now() + APPROVAL_TIMEOUT),
     )
     context.announce_wait(waiting_run, tools)
     return waiting_run

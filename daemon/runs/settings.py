@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class LiveSettings:
 
     def __init__(self, settings: Settings) -> None:
         self.current = settings
+        self._folders_in_use: tuple[str, ...] = ()
         self.tracer: RunTracer | None = None
         """Exports the spans of runs, where the config asks for that."""
         self._replaced_providers: list[Providers] = []
@@ -75,6 +77,16 @@ class LiveSettings:
         if settings.providers is not self.current.providers:
             self._replaced_providers.append(self.current.providers)
         self.current = settings
+        self.set_folders_in_use(self._folders_in_use)
+
+    def set_folders_in_use(self, folders: tuple[str, ...]) -> None:
+        """Tell the policy in force, and those after it, which folders of the workspace the daemon
+        looks at by itself or delivers to.
+        """
+        self._folders_in_use = folders
+        if self.policy.folders_in_use != folders:
+            policy = dataclasses.replace(self.policy, folders_in_use=folders)
+            self.current = dataclasses.replace(self.current, policy=policy)
 
     async def close(self) -> None:
         """Close all providers that were in force, and export what is left of the spans."""

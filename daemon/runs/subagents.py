@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 MAX_SUBAGENTS = 8  # of one run: each has a conversation of its own to pay for
 MAX_REPORT_CHARACTERS = 50_000  # of a report that the parent reads
-MAX_SLEEP_SECONDS = (
-    60.0  # until a child's "not before" is read again: it moves when the clock is set
-)
+# until a child's "not before" is read again: it moves when the clock is set
+MAX_SLEEP_SECONDS = 60.0
 
 
 class SubagentRunner:
@@ -52,7 +51,7 @@ class SubagentRunner:
         event = f"{parent.id}/{context.call}"
         child = await journal.slots.get_run_of_event(SUBAGENT, event)
         if child is None:
-            routine = await self._contexts.routines.load(parent)
+            routine = await self._contexts.routine_of(parent)
             steps = await journal.runs.get_steps(parent.id)
             tokens = _token_limit(routine, steps, budget)
             narrowed = _narrow(routine, task, tools, tokens)

@@ -21,7 +21,7 @@ class ProgramLimits:
     """How much one program may use, each process by itself."""
 
     seconds: int = 120
-    """Of CPU."""
+    """Seconds of processor time."""
     memory: int = 2 << 30
     """Bytes."""
     processes: int = 64
@@ -35,13 +35,13 @@ class Bounds:
 
     workspace: str
     folder: str
-    """Where it starts."""
+    """The working directory."""
     readable: tuple[str, ...] = ()
-    """What it may read besides the workspace and the system's own programs."""
+    """What the program may read besides the workspace and the system's own programs."""
     writes: bool = False
-    """It may change what lies in the workspace."""
+    """Whether the program may change what lies in the workspace."""
     host: bool = False
-    """It is there to look at the machine (ps, df, journalctl): its processes, mounts and services
-    are not hidden.
+    """Whether the program looks at the machine (ps, df, journalctl), whose processes, mounts and
+    services are not hidden then.
     """
     limits: ProgramLimits = ProgramLimits()

@@ -20,15 +20,14 @@ import struct
 from daemon.system import syscalls
 
 # --- Landlock: <linux/landlock.h>
-# ------------------------------------------------------------------------
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 # What each version of the interface can forbid: the highest right, then TCP, then signals and
 # abstract sockets.
-_HIGHEST = {1: 1 << 12, 2: 1 << 13, 3: 1 << 14, 4: 1 << 14}
+_HIGHEST_RIGHTS = {1: 1 << 12, 2: 1 << 13, 3: 1 << 14, 4: 1 << 14}
 _TCP, _SCOPES = 0b11, 0b11
 OLDEST_LANDLOCK = 3
 """The first that forbids to cut a file short."""
@@ -39,14 +38,14 @@ READ, RUN, WRITE, DEVICE = "read", "run", "write", "device"
 INSIDE = "inside"
 
 
-def ruleset(paths: list[tuple[str, str]]) -> int:
+def create_ruleset(paths: list[tuple[str, str]]) -> int:
     """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE),
     and nothing else.
 
     A place that is not there, or that we may not see, is left out.
     """
     version = syscalls.landlock_version()
-    handled = 2 * _HIGHEST.get(version, _IOCTL_DEV) - 1
+    handled = 2 * _HIGHEST_RIGHTS.get(version, _IOCTL_DEV) - 1
     rights = {
         READ: _READ_FILE | _READ_DIR,
         RUN: _READ_FILE | _READ_DIR | _EXECUTE,
@@ -64,23 +63,22 @@ def ruleset(paths: list[tuple[str, str]]) -> int:
         except OSError:
             continue
         try:
-            allowed, mode = rights[access_kind] & handled, os.fstat(descriptor).st_mode
+            access, mode = rights[access_kind] & handled, os.fstat(descriptor).st_mode
             if stat.S_ISLNK(mode):
                 continue
             if not stat.S_ISDIR(mode):
-                allowed &= _OF_FILES
-            syscalls.landlock_add_path_rule(rules, descriptor, allowed)
+                access &= _FILE_RIGHTS
+            syscalls.landlock_add_path_rule(rules, descriptor, access)
         finally:
             os.close(descriptor)
     return rules
 
 
 # --- seccomp: <linux/seccomp.h>, <linux/filter.h>
-# --------------------------------------------------------
 
 # Ways to other processes, to the kernel's inside, and out of a sandbox; no tool of a report needs
 # one.
-NEVER = (
+FORBIDDEN_CALLS = (
     "add_key",
     "bpf",
     "chroot",
@@ -120,7 +118,7 @@ NEVER = (
     "userfaultfd",
 )
 # What Landlock does not know: modes, owners, times and labels of files that it lets be read.
-METADATA = (
+METADATA_CALLS = (
     "chmod",
     "chown",
     "fchmod",
@@ -141,9 +139,16 @@ METADATA = (
 )
 # Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say
 # that all is well.
-TIMES = ("futimesat", "utime", "utimensat", "utimes")
+TIME_CALLS = ("futimesat", "utime", "utimensat", "utimes")
 # Before its version 6 Landlock lets signals through.
-SIGNALS = ("kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")
+SIGNAL_CALLS = (
+    "kill",
+    "pidfd_send_signal",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "tgkill",
+    "tkill",
+)
 
 # <linux/audit.h>
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -153,16 +158,17 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW* in clone(2), but for NEWTIME, which i
 _IOCTLS = (0x5412, 0x541C, 0x40086602)
 _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+# offsets in struct seccomp_data; little-endian
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = (
     0,
     4,
     16,
     24,
-)  # offsets in struct seccomp_data; little-endian
+)
 
 
 def filter_program(
-    forbidden: tuple[str, ...] = NEVER,
+    forbidden: tuple[str, ...] = FORBIDDEN_CALLS,
     *,
     idle: tuple[str, ...] = (),
     families: tuple[int, ...] = (),
@@ -227,7 +233,6 @@ def _by_argument(
 
 
 # --- attributes, user and limits of a process
-# --------------------------------------------------------------------------------------------
 
 
 def keep_memory_private() -> None:
@@ -240,7 +245,7 @@ def keep_memory_private() -> None:
         return
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Be killed when the parent dies, also if that has just happened.
 
     Changing the user would undo it.
@@ -250,18 +255,18 @@ def die_with(parent: int) -> None:
         os._exit(137)
 
 
-def become(user: int, group: int) -> None:
+def become_user(user: int, group: int) -> None:
     """Be another user from here on, with no way back."""
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
 
 
-def limit(limits: list[tuple[int, int]]) -> None:
+def set_limits(limits: list[tuple[int, int]]) -> None:
     """Set resource limits, soft and hard; one that is lower already stays."""
     import resource
 
     for resource_number, maximum in limits:
         _, hard = resource.getrlimit(resource_number)
-        allowed = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
-        resource.setrlimit(resource_number, (allowed, allowed))
+        limit = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+        resource.setrlimit(resource_number, (limit, limit))

@@ -1,4 +1,8 @@
-"""The sandbox of this daemon: detected once, right after the start or when first needed."""
+"""The sandbox that the tools of this process run their programs in.
+
+Which sandbox works here is detected once (detection.py): right after the start of a daemon, or when
+the first program is to run. A policy with `sandbox = "off"` needs no detection and gets none.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,15 @@ from daemon.sandbox.bounds import Mode
 from daemon.sandbox.sandbox import Sandbox, User
 
 SandboxSource: TypeAlias = Callable[[], Awaitable[Sandbox]]
-"""Return the sandbox in which a tool runs its programs."""
+"""A function that returns the sandbox for a program that is about to run."""
 
 log = structlog.get_logger()
 
 
 async def no_sandbox() -> Sandbox:
-    """Return no sandbox: for programs that use our tools as a library, and decide what may run."""
+    """Return a sandbox that confines nothing: for Python programs that use the tools as a library
+    and decide themselves what may run.
+    """
     return Sandbox(level="off")
 
 
@@ -27,34 +33,37 @@ class SandboxDetection:
     """Detect, once, the best sandbox that no escape test breaks out of."""
 
     def __init__(self, mode: Callable[[], Mode], folder: Path, user: User | None = None) -> None:
-        """`mode` returns what the policy wants now; `folder` is where escape tests may run; `user`
-        runs the programs.
+        """`mode` returns the sandbox mode of the policy in force. Escape tests run in `folder`, and
+        programs as `user`.
         """
         self._mode, self._folder, self.user = mode, folder, user
         self._sandbox: Sandbox | None = None
-        self._detection_task: asyncio.Task[Sandbox] | None = None
+        self._detection: asyncio.Task[Sandbox] | None = None
 
     @property
     def current(self) -> Sandbox | None:
-        """The sandbox in force; None until it is detected."""
+        """The sandbox in force; None if it is not detected yet."""
         return Sandbox(level="off", user=self.user) if self._mode() == "off" else self._sandbox
 
     async def sandbox(self) -> Sandbox:
-        """Return the sandbox in force; detect it first if needed."""
+        """Return the sandbox in force. Detect it first if needed; all callers wait for the same
+        detection, and one that is cancelled does not cancel it.
+        """
         if (sandbox := self.current) is not None:
             return sandbox
-        if self._detection_task is None or self._detection_task.done():
-            self._detection_task = asyncio.create_task(self._detect(), name="sandbox trial")
-        return await asyncio.shield(self._detection_task)
+        if self._detection is None or self._detection.done():
+            self._detection = asyncio.create_task(self._detect(), name="sandbox detection")
+        return await asyncio.shield(self._detection)
 
     async def detect_early(self) -> None:
-        """Detect the sandbox before it is needed."""
+        """Detect the sandbox before a program needs it."""
         await self.sandbox()
 
     async def _detect(self) -> Sandbox:
-        from daemon.sandbox.detection import choose  # needed once, and not by the start
+        # imported here, as a start does not need it
+        from daemon.sandbox.detection import choose_sandbox
 
-        sandbox = self._sandbox = await choose("prefer", self._folder, self.user)
+        sandbox = self._sandbox = await choose_sandbox("prefer", self._folder, self.user)
         if sandbox.confines:
             log.info("sandbox.chosen", sandbox=sandbox.level, missing=sandbox.missing)
         else:
@@ -68,6 +77,6 @@ class SandboxDetection:
 
     async def close(self) -> None:
         """Cancel a detection that is under way."""
-        if self._detection_task is not None and not self._detection_task.done():
-            self._detection_task.cancel()
-            await asyncio.wait([self._detection_task])
+        if self._detection is not None and not self._detection.done():
+            self._detection.cancel()
+            await asyncio.wait([self._detection])

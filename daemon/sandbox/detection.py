@@ -26,7 +26,7 @@ from pathlib import Path
 
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Mode, ProgramLimits
-from daemon.sandbox.running import Running, run
+from daemon.sandbox.running import PreparedProgram, run
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 from daemon.system import syscalls
 
@@ -46,13 +46,13 @@ BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
 # Far more than it takes: what is found holds for as long as the daemon lives, and a machine that
 # boots is busy.
-_SECONDS = 60.0
+_TIMEOUT = 60.0
 # The limit on processes counts those of the whole user: while many are started, a program gets none
 # for a moment.
 _PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
-async def choose(
+async def choose_sandbox(
     mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP
 ) -> Sandbox:
     """Return the best sandbox that works; the escape tests run in `folder`, which must be ours."""
@@ -61,30 +61,30 @@ async def choose(
     unusable: list[UnusableSandbox] = []
     for candidate in _candidates(user, bwrap, unusable):
         try:
-            probes = await _examine_with_retries(candidate, folder)
+            probes = await _run_with_retries(candidate, folder)
         except OSError as error:
             unusable.append(
                 UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}")
             )
             continue
-        broken = [probe for probe in probes if not probe.held]
-        if not broken:
+        escapes = [probe for probe in probes if not probe.held]
+        if not escapes:
             return replace(candidate, probes=probes, unusable=tuple(unusable))
-        why = f"a program could {broken[0].name}: {broken[0].found}"
-        unusable.append(UnusableSandbox(candidate.level, why))
+        reason = f"a program could {escapes[0].name}: {escapes[0].found}"
+        unusable.append(UnusableSandbox(candidate.level, reason))
     return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 
 
-async def _examine_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
+async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
     """Examine a sandbox; try again while the limit on processes leaves no room. Raises OSError."""
     for pause in _PAUSES:
         try:
-            return await examine(candidate, folder)
+            return await run_escape_tests(candidate, folder)
         except OSError as error:
             if error.errno != errno.EAGAIN and os.strerror(errno.EAGAIN) not in str(error):
                 raise
         await asyncio.sleep(pause)
-    return await examine(candidate, folder)
+    return await run_escape_tests(candidate, folder)
 
 
 def _candidates(
@@ -102,8 +102,8 @@ def _candidates(
         unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
     version = syscalls.landlock_version()
     if version < confine.OLDEST_LANDLOCK:
-        why = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
-        unusable.append(UnusableSandbox("landlock", why))
+        reason = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
+        unusable.append(UnusableSandbox("landlock", reason))
     elif confine.filter_program() is None:
         unusable.append(UnusableSandbox("landlock", f"no filter is known for {os.uname().machine}"))
     else:
@@ -151,7 +151,7 @@ class _TrialScene:
             yield "reach the network", "a packet came"
 
 
-async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
+async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
     """Run the escape tests in a sandbox and return what held. Raises OSError if they cannot run."""
     with _open_trial_scene(folder, sandbox.user) as scene, ExitStack() as stack:
         reading, writing = os.pipe()
@@ -172,37 +172,37 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
         ]
         words += [scene.marker, str(_LIMITS.memory)]
         try:
-            attacker = Running(
+            attacker = PreparedProgram(
                 path=scene.python,
                 argv=words,
                 stdin=writing,
                 cell=sandbox.cell(bounds),
-                needs=needed_by(scene.python),
+                needs=find_needed_folders(scene.python),
             )
-            ended = await run(
+            result = await run(
                 [(";", [attacker])],
                 folder=scene.workspace,
                 environment={},
-                seconds=_SECONDS,
+                seconds=_TIMEOUT,
                 output_bytes=10_000,
             )
         finally:
             os.close(writing)
-        lines = ended.output.text().splitlines()
+        lines = result.output.text().splitlines()
         breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(scene.traces())
         if "tried" not in lines or "hidden" not in lines:
             raise OSError(
-                ended.code, " ".join(lines)[-300:] or f"it ended with exit code {ended.code}"
+                result.code, " ".join(lines)[-300:] or f"it ended with exit code {result.code}"
             )
         os.set_blocking(reading, False)
         try:
             os.read(reading, 1)  # the end: nobody holds the other side any more
         except BlockingIOError:
             breakouts["survive its end"] = "a process that it left behind lives on"
-        return _probes_from(breakouts)
+        return _make_probes(breakouts)
 
 
-def _probes_from(breakouts: dict[str, str]) -> tuple[Probe, ...]:
+def _make_probes(breakouts: dict[str, str]) -> tuple[Probe, ...]:
     return tuple(
         Probe(
             name=name,
@@ -246,7 +246,7 @@ def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
             sock.listen()
         for sock in (unix, abstract, tcp, udp):
             sock.setblocking(False)
-        python = python_for(user)
+        python = find_python(user)
         victim = stack.enter_context(_start_victim(python, marker, user))
         yield _TrialScene(
             workspace=workspace,
@@ -264,10 +264,10 @@ def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
 
 def _remove_old_trials(folder: Path) -> None:
     """Remove the folders of old trials whose daemon was killed; one that runs now is younger."""
-    for left in folder.glob("trial-*"):
+    for trial in folder.glob("trial-*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > 10 * _SECONDS:
-                shutil.rmtree(left)
+            if time.time() - trial.stat().st_mtime > 10 * _TIMEOUT:
+                shutil.rmtree(trial)
 
 
 @contextmanager
@@ -300,26 +300,21 @@ def _start_victim(python: str, marker: str, user: User | None) -> Iterator[subpr
             process.kill()
 
 
-def python_for(user: User | None) -> str:
+def find_python(user: User | None) -> str:
     """Return a Python that the user may run; OSError if there is none."""
-    ours = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    for path in (ours, "/usr/bin/python3", "/usr/local/bin/python3"):
-        if os.access(path, os.X_OK) and (user is None or _open_to_all(Path(path))):
+    own_python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    for path in (own_python, "/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.access(path, os.X_OK) and (user is None or _is_open_to_all(Path(path))):
             return path
     raise OSError(0, "there is no Python that the user of tools may run; apt-get install python3")
 
 
-def needed_by(python: str) -> list[str]:
+def find_needed_folders(python: str) -> list[str]:
     """Return the folders that a Python needs to see besides the system's own."""
     return [] if python.startswith("/usr/") else [os.path.realpath(sys.base_prefix)]
 
 
-def _open_to_all(path: Path) -> bool:
+def _is_open_to_all(path: Path) -> bool:
     return all(
         parent.stat().st_mode & stat.S_IXOTH for parent in (path.resolve(), *path.resolve().parents)
     )
-
-
-def words(probes: Sequence[Probe]) -> str:
-    """Return in a line what held and what did not."""
-    return ", ".join(f"{probe.name}: {'held' if probe.held else probe.found}" for probe in probes)

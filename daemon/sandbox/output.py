@@ -23,17 +23,16 @@ class BoundedOutput:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if (
-            len(self._tail) > 4 * self._half
-        ):  # not at every piece: moving what stays costs as much as it is long
+        # not at every piece: cutting the front off a bytearray moves all bytes that stay
+        if len(self._tail) > 4 * self._half:
             del self._tail[: -self._half]
 
     def text(self) -> str:
         """Return the kept output, with a note in the middle if some was cut out."""
         if len(self._head) + len(self._tail) == self.size and len(self._tail) <= self._half:
-            return readable(bytes(self._head + self._tail))
+            return decode_readable(bytes(self._head + self._tail))
         head, tail = bytes(self._head), bytes(self._tail[-self._half :])
-        # whole lines are easier to read, where a line is not half of all
+        # cut between lines, unless a line is so long that half of an end would be lost
         head = head[: head.rfind(b"\n", len(head) // 2) + 1] or head
         begin = tail.find(b"\n", 0, len(tail) // 2) + 1
         tail = tail[begin:]
@@ -43,7 +42,7 @@ class BoundedOutput:
         )
 
 
-def readable(data: bytes) -> str:
+def decode_readable(data: bytes) -> str:
     """Return bytes as text: what is not UTF-8 as \\xNN, without colours and cursor movements."""
     return _clean(data.decode("utf-8", errors="backslashreplace"))
 
@@ -57,7 +56,7 @@ def _decode_start(head: bytes) -> str:
 def _decode_end(tail: bytes) -> str:
     """Read bytes that may begin within a character."""
     skipped = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
-    return readable(tail[skipped:])
+    return decode_readable(tail[skipped:])
 
 
 # CSI (colours, cursor), OSC (titles, links) and the two-character sequences of ECMA-48.
@@ -69,7 +68,6 @@ def _clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if _CONTROLS.search(text) is None:
         return text
-    text = _ESCAPES.sub("", text).replace(
-        "\r", "\n"
-    )  # a lone \r is how a progress bar rewrites its line
+    # a lone \r is how a progress bar rewrites its line
+    text = _ESCAPES.sub("", text).replace("\r", "\n")
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -20,32 +20,32 @@ from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import BoundedOutput
 
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.
 _GRACE = 4.0
 # Nobody reads more than a part of this; what puts out more has gone astray.
-FLOOD = 256 << 20
+FLOOD_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Running:
+class PreparedProgram:
     """One program, ready to be started."""
 
     path: str
-    """Where it is."""
+    """The path of the program."""
     argv: Sequence[str]
     redirects: Sequence[tuple[int, Literal["null", "stdout"]]] = ()
     """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
     stdin: int | None = None
-    """An open file, closed by whoever opened it."""
+    """The descriptor of an open file, which the caller closes."""
     environment: Mapping[str, str] | None = None
-    """What it sees beside the environment of the line."""
+    """Variables of the program besides those of the line."""
     cell: Mapping[str, Any] = field(default_factory=dict)
-    """Where it is confined, from Sandbox.cell."""
+    """How the program is confined, from `Sandbox.cell`."""
     needs: Sequence[str] = ()
-    """Files and folders it must see besides what its cell shows."""
+    """Files and folders that the program must see besides what its cell shows."""
     fault: tuple[int, str] | None = None
-    """Why it cannot be started: the exit code a shell would give, and the words it would say."""
+    """Why the program cannot be started: the exit code and the words that a shell would have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,21 +55,21 @@ class CommandResult:
     code: int
     """The exit code of the last program, 128 + N if signal N killed it."""
     last: tuple[int, int]
-    """Which program that was: the pipeline, and its place there."""
+    """The last program, by the number of its pipeline and its position in that."""
     output: BoundedOutput
     stopped: Literal["", "time", "flood"] = ""
     left: tuple[int, ...] = ()
-    """Processes that would not die; they hang in the kernel."""
+    """Ids of processes that could not be killed, as they hang in the kernel."""
 
 
 async def run(
-    pipelines: Sequence[tuple[str, Sequence[Running]]],
+    pipelines: Sequence[tuple[str, Sequence[PreparedProgram]]],
     *,
     folder: Path,
     environment: Mapping[str, str],
     seconds: float,
     output_bytes: int,
-    flood: int = FLOOD,
+    flood: int = FLOOD_BYTES,
 ) -> CommandResult:
     """Run pipelines, each with its joint (`;`, `&&` or `||`).
 
@@ -87,20 +87,20 @@ async def run(
         "environment": dict(environment),
         "files": files,
         "pipelines": [
-            (joint, [_as_plan(command) for command in commands]) for joint, commands in pipelines
+            (joint, [_make_plan(command) for command in commands]) for joint, commands in pipelines
         ],
     }
     line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), flood)
-    stopped: Literal["", "time", "flood"] = ""
+    cause: Literal["", "time", "flood"] = ""
     try:
         async with asyncio.timeout(seconds):
-            await line.enough.wait()
-        stopped = "flood" if line.flooded else ""
+            await line.end_or_flood.wait()
+        cause = "flood" if line.flooded else ""
     except TimeoutError:
-        stopped = "time"
+        cause = "time"
     finally:
         await _run_uncancelled(line.stop())
-    return line.result(stopped)
+    return line.result(cause)
 
 
 async def _run_uncancelled(work: Coroutine[None, None, None]) -> None:
@@ -119,7 +119,7 @@ async def _run_uncancelled(work: Coroutine[None, None, None]) -> None:
     task.result()
 
 
-def _as_plan(command: Running) -> Json:
+def _make_plan(command: PreparedProgram) -> Json:
     return {
         "path": command.path,
         "argv": [*command.argv],
@@ -139,8 +139,8 @@ class _LineProcess:
         self, folder: Path, plan: Json, files: Sequence[int], output: BoundedOutput, flood: int
     ) -> None:
         self.output, self._flood = output, flood
-        self.enough = asyncio.Event()
-        """Its supervisor has ended, or it has put out more than anybody wants."""
+        self.end_or_flood = asyncio.Event()
+        """Set once the supervisor has ended, or the line has put out more than `flood` bytes."""
         self.flooded = False
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
@@ -187,7 +187,7 @@ class _LineProcess:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._reading, _CHUNK)
+            data = os.read(self._reading, _CHUNK_BYTES)
         except BlockingIOError:
             return
         if not data:
@@ -197,19 +197,19 @@ class _LineProcess:
         if self.output.size > self._flood:
             self.flooded = True
             self._loop.remove_reader(self._reading)
-            self.enough.set()
+            self.end_or_flood.set()
 
     def _read_report(self) -> None:
         """Collect the report; its end is the end of the supervisor."""
         try:
-            data = os.read(self._reporting, _CHUNK)
+            data = os.read(self._reporting, _CHUNK_BYTES)
         except BlockingIOError:
             return
         self._report += data
         if not data:
             self._loop.remove_reader(self._reporting)
             self._gone.set()
-            self.enough.set()
+            self.end_or_flood.set()
 
     async def stop(self) -> None:
         """Stop whatever of the line still runs; it may have ended by itself."""
@@ -222,9 +222,8 @@ class _LineProcess:
             await asyncio.to_thread(supervisor.sweep, self._process.pid)
             self._process.kill()
         self._process.wait()  # its descriptors are closed: it is on its last microseconds
-        if (
-            not self._report
-        ):  # it was killed, maybe by what it ran; what is left has lost its parent, not its session
+        # it was killed, maybe by what it ran; what is left has lost its parent, not its session
+        if not self._report:
             await asyncio.to_thread(supervisor.sweep_session, self._process.pid)
         self._drain()
         for fd in (self._reading, self._reporting):
@@ -234,10 +233,10 @@ class _LineProcess:
     def _drain(self) -> None:
         """Take what still lies in the pipe; nobody writes to it any more."""
         with suppress(BlockingIOError):
-            while not self.flooded and (data := os.read(self._reading, _CHUNK)):
+            while not self.flooded and (data := os.read(self._reading, _CHUNK_BYTES)):
                 self.output.add(data)
 
-    def result(self, stopped: Literal["", "time", "flood"]) -> CommandResult:
+    def result(self, cause: Literal["", "time", "flood"]) -> CommandResult:
         try:
             report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
         except (EOFError, ValueError, TypeError):  # it was killed, or could not start and said why
@@ -247,6 +246,6 @@ class _LineProcess:
             code=report["code"],
             last=report.get("last", (0, 0)),
             output=self.output,
-            stopped=stopped,
+            stopped=cause,
             left=tuple(report.get("left", ())),
         )

@@ -22,7 +22,7 @@ from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Level, ProgramLimits
 from daemon.sandbox.system_paths import (
     DEVICES,
-    OF_THE_MACHINE,
+    MACHINE_FOLDERS,
     SETTINGS,
     system_folders,
     system_links,
@@ -98,8 +98,8 @@ class Sandbox:
             return cell | self._host_cell()
         if self.level == "bubblewrap":
             return cell | {"filter": confine.filter_program(), **self._bubblewrap_cell(bounds)}
-        forbidden = (*confine.NEVER, *confine.METADATA, *self._signal_calls())
-        program = confine.filter_program(forbidden, idle=confine.TIMES)
+        forbidden = (*confine.FORBIDDEN_CALLS, *confine.METADATA_CALLS, *self._signal_calls())
+        program = confine.filter_program(forbidden, idle=confine.TIME_CALLS)
         return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
 
     def _host_cell(self) -> Json:
@@ -108,21 +108,23 @@ class Sandbox:
         """
         if syscalls.landlock_version() < confine.OLDEST_LANDLOCK:
             return {}
-        never = [name for name in confine.NEVER if name != "open_by_handle_at"]
+        never = [name for name in confine.FORBIDDEN_CALLS if name != "open_by_handle_at"]
         path_rights = [
             *((path, confine.RUN) for path in system_folders()),
-            *((path, confine.READ) for path in OF_THE_MACHINE),
+            *((path, confine.READ) for path in MACHINE_FOLDERS),
         ]
         return {
             "filter": confine.filter_program(
-                (*never, *confine.METADATA), idle=confine.TIMES, families=(_UNIX, _NETLINK)
+                (*never, *confine.METADATA_CALLS),
+                idle=confine.TIME_CALLS,
+                families=(_UNIX, _NETLINK),
             ),
             "places": [*path_rights, *((path, confine.DEVICE) for path in DEVICES)],
         }
 
     @staticmethod
     def _signal_calls() -> tuple[str, ...]:
-        return confine.SIGNALS if syscalls.landlock_version() < 6 else ()
+        return confine.SIGNAL_CALLS if syscalls.landlock_version() < 6 else ()
 
     def _bubblewrap_cell(self, bounds: Bounds) -> Json:
         """Return the words of bubblewrap, and what is shown by name: left out where it cannot be
@@ -143,16 +145,16 @@ class Sandbox:
         for path in system_folders():
             words += ["--ro-bind", path, path]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108  # its own, gone with it
-        shown = [("--ro-bind", path) for path in SETTINGS]
-        shown += [
+        mounts = [("--ro-bind", path) for path in SETTINGS]
+        mounts += [
             ("--ro-bind", path)
             for path in bounds.readable
             if not path.startswith(("/proc/", "/dev/"))
         ]
-        shown.append(("--bind" if bounds.writes else "--ro-bind", bounds.workspace))
+        mounts.append(("--bind" if bounds.writes else "--ro-bind", bounds.workspace))
         if bounds.writes:  # what git would run and obey
-            shown.append(("--ro-bind", f"{bounds.workspace}/.git"))
-        return {"wrap": words, "shown": shown, "folder": bounds.folder}
+            mounts.append(("--ro-bind", f"{bounds.workspace}/.git"))
+        return {"wrap": words, "shown": mounts, "folder": bounds.folder}
 
 
 def _landlock_paths(bounds: Bounds) -> Iterator[tuple[str, str]]:

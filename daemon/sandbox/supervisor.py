@@ -38,9 +38,8 @@ from daemon.system import syscalls
 LINUX = sys.platform == "linux"
 # Python ignores them, and what it starts would too; `yes | head` must end.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_KILL_TIMEOUT = (
-    2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
-)
+# seconds for killed processes to go; only what hangs in the kernel takes longer
+_KILL_TIMEOUT = 2.0
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
 _PRLIMIT = "/usr/bin/prlimit"
@@ -74,7 +73,7 @@ class Line:
 
     def _pipeline(self, commands: list[dict]) -> int:
         """Run commands side by side until all have ended; return the exit code of the last."""
-        running: set[int] = set()
+        processes: set[int] = set()
         reading = self._null
         code = 0
         for index, command in enumerate(commands):
@@ -82,13 +81,13 @@ class Line:
             next_reading, writing = (self._null, self._output) if is_last else os.pipe()
             pid, code = self._start(command, reading, writing)
             if pid:
-                running.add(pid)
+                processes.add(pid)
             if reading != self._null:
                 os.close(reading)
             if not is_last:
                 os.close(writing)
             reading = next_reading
-        self._wait_for(running)
+        self._wait_for(processes)
         return self._codes[pid] if pid else code
 
     def _start(self, command: dict, reading: int, writing: int) -> tuple[int, int]:
@@ -110,15 +109,15 @@ class Line:
             os.write(err, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
 
-    def _wait_for(self, running: set[int]) -> None:
+    def _wait_for(self, processes: set[int]) -> None:
         """Wait until these have ended. Raises LineStopped when our input is closed."""
-        while left := running - self._codes.keys():
+        while remaining := processes - self._codes.keys():
             poll = select.poll()
             poll.register(self._control, select.POLLIN)
-            watched = [fd for pid in left if (fd := _open_pidfd(pid)) >= 0]
+            watched = [fd for pid in remaining if (fd := _open_pidfd(pid)) >= 0]
             for fd in watched:
                 poll.register(fd, select.POLLIN)
-            ready = poll.poll(None if len(watched) == len(left) else 20)
+            ready = poll.poll(None if len(watched) == len(remaining) else 20)
             for fd in watched:
                 os.close(fd)
             if any(fd == self._control for fd, _ in ready):
@@ -127,7 +126,6 @@ class Line:
 
 
 # --- starting a command in its cell
-# --------------------------------------------------------------------
 
 
 def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) -> int:
@@ -168,17 +166,17 @@ def _enter(
             # Whatever else the user starts is counted, too; in bubblewrap the limit is set within,
             # see _bubblewrap_command.
             limits.append((_NPROC, _count_tasks() + cell["processes"]))
-        confine.limit(limits)
+        confine.set_limits(limits)
     if "user" in cell:
-        confine.become(*cell["user"])
+        confine.become_user(*cell["user"])
     path, argv = command["path"], command["argv"]
     if "wrap" in cell:
         path, argv = _bubblewrap_command(command, cell)
     if LINUX:
-        confine.die_with(parent)
+        confine.die_with_parent(parent)
     if "places" in cell:
         needs = [(path, confine.RUN) for path in command["needs"]]
-        syscalls.landlock_restrict_self(confine.ruleset([*cell["places"], *needs]))
+        syscalls.landlock_restrict_self(confine.create_ruleset([*cell["places"], *needs]))
         syscalls.seccomp_set_filter(cell["filter"])
     os.execve(path, argv, environment)  # noqa: S606  # no shell is the point
 
@@ -197,9 +195,8 @@ def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
         os.lseek(program, 0, os.SEEK_SET)
         words += ["--seccomp", str(program)]
     words += ["--remount-ro", "/", "--chdir", cell["folder"], "--"]
-    if os.access(
-        _PRLIMIT, os.X_OK
-    ):  # counted within: outside, the limit counts whatever else the user runs
+    # counted within: outside, the limit counts whatever else the user runs
+    if os.access(_PRLIMIT, os.X_OK):
         words += [_PRLIMIT, f"--nproc={cell['processes']}:{cell['processes']}"]
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
 
@@ -213,7 +210,6 @@ def _count_tasks() -> int:
 
 
 # --- waiting
-# -------------------------------------------------------------------------------------------
 
 
 def _open_pidfd(pid: int) -> int:
@@ -245,7 +241,6 @@ def _reap(codes: dict[int, int]) -> bool:
 
 
 # --- leaving nothing behind
-# ----------------------------------------------------------------------------
 
 
 def sweep(root: int) -> list[int]:
@@ -257,12 +252,12 @@ def sweep(root: int) -> list[int]:
     deadline = time.monotonic() + _KILL_TIMEOUT
     is_own = root == os.getpid()
     while _reap({}) if is_own else _descendants(root):
-        stopped: set[int] = set()
-        while new_processes := _descendants(root) - stopped:
+        stopped_processes: set[int] = set()
+        while new_processes := _descendants(root) - stopped_processes:
             for pid in new_processes:
                 _send(pid, signal.SIGSTOP)
-            stopped |= new_processes
-        for pid in stopped:
+            stopped_processes |= new_processes
+        for pid in stopped_processes:
             _send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             return sorted(_descendants(root))
@@ -342,7 +337,6 @@ def _send(pid: int, number: int) -> None:
 
 
 # --- the process
-# ---------------------------------------------------------------------------------------
 
 
 def _become_subreaper() -> None:
@@ -381,24 +375,23 @@ def main() -> None:
     """Run the line that standard input tells, and report on standard error."""
     control, output, report = (_move_descriptor(fd) for fd in (0, 1, 2))
     _become_subreaper()
-    ended: dict = {"code": _STOPPED}
+    result: dict = {"code": _STOPPED}
     try:
         plan = _read_plan(control)
         for fd in plan["files"]:
             os.set_inheritable(fd, False)
         code, pipeline, command = Line(plan, control, output).run()
-        ended = {"code": code, "last": (pipeline, command)}
+        result = {"code": code, "last": (pipeline, command)}
     except LineStopped:
         pass
-    ended["left"] = sweep(os.getpid())
+    result["left"] = sweep(os.getpid())
     try:
-        os.write(report, marshal.dumps(ended))
+        os.write(report, marshal.dumps(result))
     except BrokenPipeError:
         return  # the daemon is no more
 
 
 if __name__ == "__main__":
     main()
-    os._exit(
-        0
-    )  # without the interpreter's farewell: nobody waits for less than what has been reported
+    # without the interpreter's farewell: nobody waits for less than what has been reported
+    os._exit(0)

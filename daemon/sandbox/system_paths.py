@@ -45,7 +45,7 @@ SETTINGS = (
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
-OF_THE_MACHINE = ("/etc", "/proc", "/sys", "/run", "/var/log", "/var/run", "/dev", "/boot")
+MACHINE_FOLDERS = ("/etc", "/proc", "/sys", "/run", "/var/log", "/var/run", "/dev", "/boot")
 """What a program that looks at the machine reads, each as far as the user may."""
 
 

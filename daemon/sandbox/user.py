@@ -14,11 +14,11 @@ from daemon.sandbox.sandbox import User
 
 # Between what Debian, useradd and systemd hand out (https://systemd.io/UIDS-GIDS), and there need
 # be no such account.
-_NOBODY_ELSE = 60789
+_FREE_ID = 60789
 _ACCOUNT = "agentd"
 
 
-def tenant(workspace: Path) -> User | None:
+def find_program_user(workspace: Path) -> User | None:
     """Return who programs run as; None if that is the daemon's own user, as it is no root.
 
     That is the owner of the workspace, if it has one of its own already, else the account `agentd`
@@ -27,35 +27,35 @@ def tenant(workspace: Path) -> User | None:
     if os.geteuid() != 0:
         return None
     try:
-        about = workspace.stat()
+        status = workspace.stat()
     except FileNotFoundError:
-        about = None
-    if about and about.st_uid != 0:
-        return User(uid=about.st_uid, gid=about.st_gid or about.st_uid)
+        status = None
+    if status and status.st_uid != 0:
+        return User(uid=status.st_uid, gid=status.st_gid or status.st_uid)
     with suppress(KeyError):
         account = pwd.getpwnam(_ACCOUNT)
         if account.pw_uid and account.pw_gid:
             return User(uid=account.pw_uid, gid=account.pw_gid)
-    return User(uid=_NOBODY_ELSE, gid=_NOBODY_ELSE)
+    return User(uid=_FREE_ID, gid=_FREE_ID)
 
 
-def in_the_way(workspace: Path, user: User) -> Path | None:
+def find_blocked_folder(workspace: Path, user: User) -> Path | None:
     """Return the folder through which the user cannot get to a workspace; None if there is none."""
     for folder in reversed(workspace.resolve().parents):
-        about = folder.stat()
+        status = folder.stat()
         needed = (
             stat.S_IXUSR
-            if about.st_uid == user.uid
+            if status.st_uid == user.uid
             else stat.S_IXGRP
-            if about.st_gid == user.gid
+            if status.st_gid == user.gid
             else stat.S_IXOTH
         )
-        if not about.st_mode & needed:
+        if not status.st_mode & needed:
             return folder
     return None
 
 
-def settle(workspace: Path, user: User) -> None:
+def hand_over_workspace(workspace: Path, user: User) -> None:
     """Give a workspace of root's, and all that root made in it, to the user; links are not
     followed.
     """
@@ -63,8 +63,9 @@ def settle(workspace: Path, user: User) -> None:
         return
     for _, _, names, folder in os.fwalk(workspace, topdown=False):
         for name in names:
-            about = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if about.st_uid == 0 and about.st_nlink == 1:  # of several names one may lie elsewhere
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            # of several names one may lie elsewhere
+            if status.st_uid == 0 and status.st_nlink == 1:
                 os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
         if os.fstat(folder).st_uid == 0:
             os.fchown(folder, user.uid, user.gid)

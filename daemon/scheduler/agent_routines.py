@@ -21,7 +21,7 @@ import tomli_w
 
 from daemon.definitions.routines.folder import name_faults, routine_of, write_new
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import OF_AGENTS
+from daemon.definitions.routines.rules import AGENT_RULES
 from daemon.definitions.schedule import interval_in_words
 from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
 from daemon.definitions.values import format_duration
@@ -88,11 +88,18 @@ class AgentRoutines:
         maker = await self.runs.routine_of(run)
         self._refuse_creation(maker, proposal.name)
         zone = maker.trigger.timezone or self.engine.zone
-        data = _compose(proposal, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
+        data = _compose(
+            proposal,
+            maker,
+            run,
+            tainted=context.tainted,
+            zone=ZoneInfo(zone),
+            now=self.clock.now(),
+        )
         path = self.folder / f"{proposal.name}.toml"
         try:
             rules = routine_rules(self.settings.config, self.registry.names())
-            routine = routine_of(data, path, rules=(*OF_AGENTS, *rules))
+            routine = routine_of(data, path, rules=(*AGENT_RULES, *rules))
         except ConfigError as error:
             raise ToolFailed("; ".join(_describe_faults(error))) from None
         self._refuse_if_too_often(routine, zone)
@@ -151,7 +158,7 @@ class AgentRoutines:
         if asking_run.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
-        if not routine.enabled or (state and state.pausing(self.clock.now())):
+        if not routine.enabled or (state and state.is_paused(self.clock.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
         run = await self.engine.trigger(
             name, event=f"{context.run}/{context.call}", trigger=AGENT_TRIGGER
@@ -276,7 +283,7 @@ class AgentRoutines:
 
     def _summarize(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
-        is_paused = state is not None and state.pausing(self.clock.now())
+        is_paused = state is not None and state.is_paused(self.clock.now())
         fires = self._fires(routine, 1)
         summary: Json = {
             "name": routine.name,
@@ -298,7 +305,13 @@ class AgentRoutines:
 
 
 def _compose(
-    proposal: RoutineProposal, maker: Routine, run: Run, *, tainted: bool, zone: ZoneInfo
+    proposal: RoutineProposal,
+    maker: Routine,
+    run: Run,
+    *,
+    tainted: bool,
+    zone: ZoneInfo,
+    now: datetime,
 ) -> dict[str, Any]:
     """Return the keys of the proposed routine's file, with at most what its maker has.
 
@@ -311,7 +324,7 @@ def _compose(
             f"the prompt has {len(proposal.prompt)} characters; {MAX_PROMPT_LENGTH} are the most"
         )
     try:
-        trigger = parse_schedule_text(proposal.when, zone)
+        trigger = parse_schedule_text(proposal.when, zone, now=now)
     except UnclearSchedule as error:
         raise ToolFailed(str(error)) from None
     maker_settings = maker.run

@@ -1,4 +1,4 @@
-"""Routines that keep failing: how long they are not started, and when they are paused."""
+"""The backoff of routines: one whose runs fail starts later and later, and is paused at last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from daemon.store.routines import RoutineRepository, RoutineState, Streak
 
 
 class FailureBackoff:
-    """Count the failures in a row of each routine; the journal has them after a restart."""
+    """Count the failures in a row of each routine.
+
+    The counts are kept in memory; after a restart they are read from the journal.
+    """
 
     def __init__(self, routines: RoutineRepository) -> None:
         self._routines = routines
@@ -28,7 +31,9 @@ class FailureBackoff:
         for name in names:
             self.forget(name)
         self._streaks.update(
-            await self._routines.get_streaks({name: states[name].forgiven for name in failing})
+            await self._routines.get_streaks(
+                {name: states[name].failures_reset for name in failing}
+            )
         )
 
     def pause_reason(self, routine: Routine) -> str | None:

@@ -36,11 +36,16 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[impo
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
-from daemon.definitions.routines.folder import Changes, Loaded, compare_with_old
+from daemon.definitions.routines.folder import (
+    RESERVED,
+    LoadedRoutines,
+    RoutineChanges,
+    compare_with_old,
+)
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused
-from daemon.models import Run, new_id
+from daemon.models import Json, Run, new_id
 from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.skip_reasons import CapCheck, no_cap
 from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
@@ -69,7 +74,7 @@ class RoutineEngine:
         event_loop: asyncio.AbstractEventLoop | None = None,
         machine: str | None = None,
         host: str | None = None,
-        anywhere: bool = False,
+        shared_journal: bool = False,
         workspace: Path = Path(),
         directory_watcher: DirectoryWatcher | None = None,
         find_used_up_cap: CapCheck = no_cap,
@@ -80,12 +85,13 @@ class RoutineEngine:
         `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
         `event_loop`: whose timers APScheduler sleeps on; None: the loop that runs at the start.
         `zone` is the time zone of routines that name none. `machine` is the machine id and `host`
-        the host name; None: of this machine. `anywhere`: several machines share the journal.
+        the host name; None: of this machine. `shared_journal`: several machines share the journal.
         `find_used_up_cap` returns the cap that leaves no room for a run of a routine.
         `on_waits_moved` is called after the clock was set and the journal has moved the instants
         that deliveries and approvals wait for.
         """
         self._clock, self._journal, self._submit = clock, journal, submit
+        self._shared = shared_journal
         self._on_waits_moved = on_waits_moved
         self._ledger = SlotLedger(
             journal=journal,
@@ -95,7 +101,7 @@ class RoutineEngine:
             zone=zone,
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
-            anywhere=anywhere,
+            shared_journal=shared_journal,
             find_used_up_cap=find_used_up_cap,
         )
         self._triggers = EventTriggers(
@@ -122,11 +128,11 @@ class RoutineEngine:
 
     # --- start, reload, stop
 
-    async def load(self, loaded: Loaded) -> None:
+    async def load(self, loaded: LoadedRoutines) -> None:
         """Take the routines only: `trigger` works, nothing starts by itself."""
         self._ledger.routines, self._faults = dict(loaded.routines), dict(loaded.faults)
 
-    async def start(self, loaded: Loaded) -> None:
+    async def start(self, loaded: LoadedRoutines) -> None:
         """Take the routines, process what became due while no daemon ran, and schedule the rest."""
         ledger, self._faults = self._ledger, dict(loaded.faults)
         self._scheduler = AsyncIOScheduler(
@@ -139,6 +145,10 @@ class RoutineEngine:
         self._scheduler.start(paused=True)
         async with ledger.lock():
             ledger.up_since = self._clock.now()
+            if not self._shared:  # another machine may have the routines of an open incident
+                await self._close_incidents_of_removed(
+                    await self._journal.incidents.get_open_subjects()
+                )
             await self._set_routines(dict(loaded.routines), fresh=loaded.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.process_due(ledger.schedules)
@@ -150,7 +160,7 @@ class RoutineEngine:
         self._triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
-    async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
+    async def reload(self, loaded: LoadedRoutines, *, zone: str | None = None) -> RoutineChanges:
         """Replace the routines; return what has changed.
 
         A routine whose file has faults now keeps its old definition. `zone`: the new time zone of
@@ -171,6 +181,7 @@ class RoutineEngine:
             await self._schedule_next_starts([*fresh, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
+        await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
         self._queue_due(*self._triggers.watches.keys() & set(fresh))
@@ -182,6 +193,17 @@ class RoutineEngine:
     async def _set_routines(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
         await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
         self._triggers.read_routines()
+
+    async def _close_incidents_of_removed(self, subjects: Iterable[str]) -> None:
+        """Close those of these incidents whose routine has no file any more."""
+        names = {
+            subject.removeprefix("routine ")
+            for subject in subjects
+            if subject.startswith("routine ")
+        }
+        await self._journal.incidents.close_of_removed(
+            names - self.routines.keys() - self._faults.keys() - set(RESERVED)
+        )
 
     async def stop(self) -> None:
         """Start nothing more; claims under way are finished."""
@@ -227,14 +249,24 @@ class RoutineEngine:
             runs = await self._ledger.process_due([name])
         return runs[0] if runs else None
 
-    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
+    async def trigger(
+        self,
+        name: str,
+        *,
+        event: str | None = None,
+        trigger: str = "manual",
+        run_input: Json | None = None,
+    ) -> Run:
         """Run a routine now, whatever its hours, pause and gate say; the same event gets the same
         run.
 
-        Raises NotFound; Refused if the routine cannot be used or a run of it is under way.
+        `run_input` is what `input_by_hand` returns. Raises NotFound; Refused if the routine cannot
+        be used or a run of it is under way.
         """
         self._require_routine(name)
-        return await self._triggers.run_now(name, event=event or new_id(), trigger=trigger)
+        return await self._triggers.run_now(
+            name, event=event or new_id(), trigger=trigger, run_input=run_input
+        )
 
     async def pause(
         self, name: str, *, until: datetime | None = None, length: timedelta | None = None
@@ -448,7 +480,6 @@ class RoutineEngine:
 
 
 # --- APScheduler
-# -----------------------------------------------------------------------------------
 
 
 class StartTrigger(BaseTrigger):  # type: ignore[misc]

@@ -42,7 +42,7 @@ class SlotExplanation:
     """An Outcome, or: not_yet, undecided, before_baseline, disabled, elsewhere, never_due."""
     reason: Reason | None = None
     rule: str
-    """The key, with its value, or the fact that decided it."""
+    """The key with its value, or the fact, that decided what became of the slot."""
     sentence: str
     run: str | None = None
     """The id of the run that the slot started."""
@@ -61,11 +61,11 @@ class SlotQuery:
     rows: Sequence[SlotRow]
     """What the ledger has of these moments, oldest first."""
     following: SlotRow | None
-    """The first row of a scheduled slot after them."""
+    """The first row of a scheduled slot after these moments."""
     run: Run | None
     """The run of the first row that has one."""
-    held: bool = False
-    """Whether the routine does not start until a rehearsal was approved."""
+    needs_rehearsal: bool = False
+    """Whether the routine does not start until a rehearsal of it was approved."""
     waits_for: str = ""
     """What the run waits for that no machine has, in words."""
     elsewhere: str = ""
@@ -97,18 +97,18 @@ def default_slot(
     return schedule.next(now) or now
 
 
-def explain(question: SlotQuery) -> SlotExplanation:
+def explain(query: SlotQuery) -> SlotExplanation:
     """Explain what became of a slot, or why there is none."""
-    scheduled = [row for row in question.rows if row.event is None]
+    scheduled = [row for row in query.rows if row.event is None]
     if scheduled:
-        return _from_row(question, scheduled[0])
-    if question.rows:
-        row = question.rows[0]
-        return _from_event(question, row) if row.run else _from_row(question, row)
-    slot = question.schedule.next(question.first - INSTANT)
-    if slot is None or slot >= question.until:
-        return _never_due(question)
-    return _from_schedule(question, slot)
+        return _from_row(query, scheduled[0])
+    if query.rows:
+        row = query.rows[0]
+        return _from_event(query, row) if row.run else _from_row(query, row)
+    slot = query.schedule.next(query.first - INSTANT)
+    if slot is None or slot >= query.until:
+        return _never_due(query)
+    return _from_schedule(query, slot)
 
 
 # --- what the ledger has
@@ -172,8 +172,12 @@ def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str,
     else:
         rule = "the schedule it had then"
     if row.outcome is Outcome.RAN:
-        return rule, f"started on time for {query.at(slot)}, by {rule}"
-    lateness = _rounded(timedelta(seconds=row.lateness))
+        grace = ""
+        if row.lateness >= 1:
+            seconds = _format_length(timedelta(seconds=row.lateness))
+            grace = f" ({seconds} after it: up to a minute is on time)"
+        return rule, f"started on time for {query.at(slot)}{grace}, by {rule}"
+    lateness = _format_length(timedelta(seconds=row.lateness))
     catch_up = _describe_catch_up(query, slot)
     if row.outcome is Outcome.LATE:
         cause = "the machine slept over it, or its clock was set"
@@ -194,7 +198,9 @@ def _describe_catch_up(query: SlotQuery, slot: datetime) -> str:
         return 'catch_up = "none" starts no slot late'
     period = query.schedule.period(slot)
     half = (
-        f"if late by at most half the period ({_rounded(period / 2)})" if period else "however late"
+        f"if late by at most half the period ({_format_length(period / 2)})"
+        if period
+        else "however late"
     )
     return f'catch_up = "once" starts the latest missed slot {half}'
 
@@ -205,9 +211,9 @@ def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, 
         row_text = (
             f", as {row.count} slots in a row were ({query.at(row.first)} to {query.at(row.last)})"
         )
-    following = query.following
+    next_row = query.following
     is_earlier_one = row.last > slot or (
-        following and following.run and following.first == query.schedule.next(slot)
+        next_row and next_row.run and next_row.first == query.schedule.next(slot)
     )
     if query.schedule.catch_up == "none":
         rule = 'catch_up = "none" starts no slot late'
@@ -216,6 +222,8 @@ def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, 
     else:
         rule = f"it was too late by then: {_describe_catch_up(query, slot)}"
     cause = "the daemon was down or asleep, or its clock jumped"
+    if row.reason is Reason.DISK_FULL:
+        cause = "the disk was full, and the daemon could write nothing"
     return rule, f"missed {query.at(slot)}{row_text}: {cause}, and {rule}"
 
 
@@ -288,7 +296,7 @@ def _never_due(query: SlotQuery) -> SlotExplanation:
         sentence += f"; its slots around that are {query.at(before)} and {query.at(after)}"
     elif nearest := before or after:
         sentence += f"; its slot is {query.at(nearest)}"
-    if query.held:
+    if query.needs_rehearsal:
         sentence += f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {query.name}"
     return SlotExplanation(slot=None, outcome="never_due", rule=words, sentence=f"{sentence}.")
 
@@ -314,7 +322,7 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
         )
     start = slot + query.schedule.delay
     if start > query.now:
-        soon = f"is not due until {query.at(slot)}, in {_rounded(slot - query.now)}"
+        soon = f"is not due until {query.at(slot)}, in {_format_length(slot - query.now)}"
         if slot <= query.now:
             spread = f'spread = "{format_duration(query.routine.trigger.spread)}"'
             return explanation(
@@ -326,9 +334,9 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
         return explanation("not_yet", rule, f"{soon}{but}")
     if slot <= query.state.baseline:
         rule = f"the schedule counts since {query.at(query.state.baseline)}"
-        how = "when it was first seen, edited, enabled or resumed, or the clock was put back"
+        cause = "when it was first seen, edited, enabled or resumed, or the clock was put back"
         return explanation(
-            "before_baseline", rule, f"did not start at {query.at(slot)}: {rule}, {how}"
+            "before_baseline", rule, f"did not start at {query.at(slot)}: {rule}, {cause}"
         )
     return explanation(
         "undecided",
@@ -341,14 +349,14 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
     """Return the rule by which a future slot will start or be skipped, and the end of the sentence
     about it.
     """
-    if query.state.pausing(slot):
+    if query.state.is_paused(slot):
         until = (
             f"until {query.at(query.state.paused_until)}"
             if query.state.paused_until
             else "until it is resumed"
         )
-        why = f" ({query.state.paused_why})" if query.state.paused_why else ""
-        return f"paused {until}", f", and will be skipped then: it is paused {until}{why}"
+        reason = f" ({query.state.paused_why})" if query.state.paused_why else ""
+        return f"paused {until}", f", and will be skipped then: it is paused {until}{reason}"
     if not query.schedule.active(slot):
         row = SlotRow(
             routine=query.name,
@@ -363,7 +371,7 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
         )
         rule = _describe_skip(query, row, slot).replace("it lay", "it lies")
         return rule, f", and will be skipped then: {rule}"
-    if query.held:
+    if query.needs_rehearsal:
         rehearse = f"agentctl rehearse {query.name}"
         return (
             UNREHEARSED,
@@ -388,7 +396,7 @@ def _describe_trigger(routine: Routine) -> str:
     return f"at = {trigger.at.isoformat()}" if trigger.at else "its trigger"
 
 
-def _rounded(length: timedelta) -> str:
+def _format_length(length: timedelta) -> str:
     """Return a length of time in words, rounded to hours from two days on, and to minutes from two
     minutes on.
     """

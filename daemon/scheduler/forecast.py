@@ -1,9 +1,10 @@
 """Forecast tokens, dollars and seconds of the coming days from the earlier runs of each routine.
 
-Theory of operation: the earlier runs of a routine are a sample of what its next run will use; quiet
-runs that cost nothing are part of it. A day with n starts uses the sum of n draws: on average n
-times the mean, and in nineteen of twenty days less than that plus 1.645 standard deviations, which
-grow with the root of n. For a single start the sample itself gives both figures.
+Theory of operation: the earlier runs of a routine are a sample of what its next run will use; runs
+that a gate skipped, which cost nothing, are part of it. A day with n starts uses the sum of n
+draws: on average n times the mean, and in nineteen of twenty days less than that plus 1.645
+standard deviations, which grow with the root of n. For a single start the sample itself gives both
+figures.
 """
 
 from __future__ import annotations

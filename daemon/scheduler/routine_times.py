@@ -6,7 +6,7 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import KINDS
+from daemon.definitions.routines.rules import TRIGGER_KEYS
 from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
 from daemon.definitions.values import parse_duration
 
@@ -47,4 +47,4 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
 
 def starts_unattended(routine: Routine) -> bool:
     """Tell whether anything but a person starts a routine."""
-    return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in KINDS)
+    return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in TRIGGER_KEYS)

@@ -20,12 +20,23 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import structlog
 
+from daemon.agent.conversations.conversations import ASK, ask_routine
 from daemon.models import Run, Status
 from daemon.system.clock import Clock
+
+if TYPE_CHECKING:
+    from daemon.agent.conversations.conversations import Conversations
+    from daemon.delivery.incidents.model_outages import ModelOutages
+    from daemon.runs.parts import RunParts
+    from daemon.runs.settings import LiveSettings
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.store.journal import Journal
+    from daemon.telemetry.metrics import Metrics
+
 
 log = structlog.get_logger()
 
@@ -46,7 +57,7 @@ class ConcurrencyGroup:
     limit: int | None = None
     """None: no limit but that of the queue."""
     uses_model: bool = True
-    """False for the provider `offline`, which asks no model."""
+    """False for the provider `offline` and for scripts, which ask no model."""
 
 
 # A run that waits: when it was due, its id, its group.
@@ -158,9 +169,9 @@ class LocalRunQueue:
         counted apart.
         """
         entries = []
-        for routine, waiting in self._waiting.items():
+        for routine, waiting_runs in self._waiting.items():
             occupied = routine in self._occupied_routines
-            for index, (due, run_id, group) in enumerate(sorted(waiting, key=_due_and_id)):
+            for index, (due, run_id, group) in enumerate(sorted(waiting_runs, key=_due_and_id)):
                 # First the next run of each routine, then their second ones, and so on.
                 entries.append(
                     (index + occupied, self._turn(due, routine), run_id, group.uses_model)
@@ -183,7 +194,8 @@ class LocalRunQueue:
         routine = self._waiting_routines.pop(run_id, None)
         if routine is not None:
             self._set_waiting(
-                routine, [waiting for waiting in self._waiting[routine] if waiting[1] != run_id]
+                routine,
+                [waiting_run for waiting_run in self._waiting[routine] if waiting_run[1] != run_id],
             )
             self._add_candidate(routine)
         if self._unpark(run_id):
@@ -231,8 +243,8 @@ class LocalRunQueue:
         """Add the first waiting run of a routine to the candidates of its group, if it may start
         now.
         """
-        if routine not in self._occupied_routines and (waiting := self._waiting.get(routine)):
-            due, run_id, group = waiting[0]
+        if routine not in self._occupied_routines and (waiting_runs := self._waiting.get(routine)):
+            due, run_id, group = waiting_runs[0]
             candidates = self._candidates.setdefault(group.name, [])
             heapq.heappush(candidates, (self._turn(due, routine), run_id, routine))
 
@@ -273,27 +285,27 @@ class LocalRunQueue:
 
     def _is_current(self, _turn: datetime, run_id: str, routine: str) -> bool:
         """Tell whether a candidate is still the first waiting run of a routine that may start."""
-        waiting = self._waiting.get(routine)
+        waiting_runs = self._waiting.get(routine)
         return (
-            waiting is not None
+            waiting_runs is not None
             and routine not in self._occupied_routines
-            and waiting[0][1] == run_id
+            and waiting_runs[0][1] == run_id
         )
 
     def _has_capacity(self, group: ConcurrencyGroup) -> bool:
         if group.limit is not None and self._running_counts[group.name] >= group.limit:
             return False
-        running = sum(
+        running_count = sum(
             count
             for name, count in self._running_counts.items()
             if self._groups[name].uses_model == group.uses_model
         )
-        return running < self._max_concurrent
+        return running_count < self._max_concurrent
 
-    def _set_waiting(self, routine: str, waiting: list[_WaitingRun]) -> None:
-        if waiting:
-            heapq.heapify(waiting)
-            self._waiting[routine] = waiting
+    def _set_waiting(self, routine: str, waiting_runs: list[_WaitingRun]) -> None:
+        if waiting_runs:
+            heapq.heapify(waiting_runs)
+            self._waiting[routine] = waiting_runs
         else:
             del self._waiting[routine]
 
@@ -379,5 +391,61 @@ class LocalRunQueue:
         self._set_timer()
 
 
-def _due_and_id(waiting: _WaitingRun) -> tuple[datetime, str]:
-    return waiting[:2]
+def _due_and_id(waiting_run: _WaitingRun) -> tuple[datetime, str]:
+    return waiting_run[:2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSupervisor:
+    """Supervise the runs of this process, one call of `run` for each."""
+
+    settings: LiveSettings
+    parts: RunParts
+    journal: Journal
+    engine: RoutineEngine
+    conversations: Conversations
+    model_outages: ModelOutages
+    metrics: Metrics
+    shared: bool
+    """Whether other processes take runs from the same database."""
+
+    async def run(self, run_id: str) -> Run | None:
+        """Supervise a run until it ends or waits; None if another process owns it."""
+        from daemon.runs.run import supervise
+
+        if self.shared:  # other processes may have taken messages for it
+            self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
+        try:
+            with self.metrics.measure_lag():
+                run = await supervise(run_id, self.parts.contexts.take())
+        finally:
+            if self.settings.tracer:
+                self.settings.tracer.export_run(run_id)
+        if run is not None and run.status.has_ended:
+            self.metrics.count_run(run)
+            if run.provider and run.status is Status.SUCCEEDED:
+                self.model_outages.record_answer(run.provider)
+            is_settled = self.engine.note_success(run)
+            if not is_settled or self.conversations.inbox.has_messages(run.id):
+                await asyncio.shield(self.follow_up(run))
+        return run
+
+    async def follow_up(self, run: Run) -> None:
+        """Do what the end of a run brings: retries, chained routines, messages it did not read."""
+        await self.engine.note_end(run)
+        await self.conversations.answer_late_messages(run)
+
+    def group_of(self, run: Run) -> ConcurrencyGroup:
+        """Return which provider a run asks first, as its routine stands now."""
+        config = self.settings.config
+        routines = self.engine.routines
+        routine = ask_routine(config) if run.routine == ASK else routines.get(run.base_routine)
+        if routine is not None and not routine.run.asks_model:
+            return ConcurrencyGroup(name="offline", uses_model=False)
+        name = (routine and routine.run.provider) or config.provider
+        if name not in config.provider_names:  # it was taken out of the config meanwhile
+            return ConcurrencyGroup(name=name)
+        provider = config.provider_config(name)
+        return ConcurrencyGroup(
+            name=name, limit=provider.max_concurrency, uses_model=provider.kind != "offline"
+        )

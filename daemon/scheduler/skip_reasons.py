@@ -19,7 +19,8 @@ from daemon.scheduler.slots import random_moments
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import midnight
 
-# The key of the journal's `meta` table that holds when a person last used agentctl.
+# The key, in the table `meta` of the journal, of when a person last changed something by agentctl
+# or the API.
 OPERATOR_SEEN = "operator_seen"
 # The rule by which a routine is skipped until a person has approved a rehearsal of it.
 UNREHEARSED = "rehearse_first = true, and no rehearsal of it as it is now was approved"
@@ -87,7 +88,7 @@ class GateChecks:
         ):
             return moments_rule(gate.moments)
         if gate.idle is not None:
-            operator_seen = await self._journal.facts.recall(OPERATOR_SEEN)
+            operator_seen = await self._journal.key_values.get(OPERATOR_SEEN)
             # A moment in the future was written while the clock was wrong.
             if (
                 operator_seen
@@ -96,7 +97,10 @@ class GateChecks:
                 return f'idle = "{format_duration(gate.idle)}"'
         if gate.max_per_day is not None:
             begin = midnight(now, schedule.zone).astimezone(UTC)
-            if await self._journal.routines.count_heard(routine.name, begin) >= gate.max_per_day:
+            if (
+                await self._journal.routines.count_heard_runs(routine.name, begin)
+                >= gate.max_per_day
+            ):
                 return f"max_per_day = {gate.max_per_day}"
         return None
 
@@ -114,4 +118,4 @@ class GateChecks:
         # for each moment that it missed.
         if not past_moments or past_moments[-1] <= state.baseline:
             return False
-        return await self._journal.routines.count_heard(routine.name, past_moments[-1]) == 0
+        return await self._journal.routines.count_heard_runs(routine.name, past_moments[-1]) == 0

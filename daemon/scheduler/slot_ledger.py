@@ -28,7 +28,7 @@ import structlog
 
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
-from daemon.errors import NotFound, Refused
+from daemon.errors import NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.runs.rehearsal.approved import is_approved
 from daemon.scheduler.backoff import FailureBackoff
@@ -46,11 +46,13 @@ from daemon.scheduler.slots import (
     SlotDecision,
     classify_slots,
     late_start_delay,
+    make_skipped,
     remaining_slots,
-    skipped,
     slots_between,
+    split_missed,
 )
-from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
+from daemon.store.journal import Claim, Journal, SlotRange, SlotRow
+from daemon.store.routines import RoutineState
 from daemon.system.clock import Clock
 
 log = structlog.get_logger()
@@ -62,6 +64,9 @@ BATCH_SIZE = 250
 MAX_BATCHES_IN_FLIGHT = 8
 # A schedule key that no routine has: the next real key starts a new baseline.
 FORGOTTEN = ""
+# Reasons that hold for a period: the first slot that is skipped for one is logged, the others are
+# told by `agentctl slots`.
+PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.NOT_BEFORE})
 # How many unended runs of a routine another run may join, by its `overlap`; None: any number.
 MAX_OTHER_RUNS: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
@@ -100,20 +105,22 @@ class SlotLedger:
         zone: str,
         machine: str,
         host: str,
-        anywhere: bool = False,
+        shared_journal: bool = False,
         find_used_up_cap: CapCheck = no_cap,
     ) -> None:
         """Make a ledger without routines.
 
         `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
         `zone` is the time zone of routines that name none, `machine` the machine id, `host` the
-        host name. `anywhere`: several machines share the journal, so runs started here may be
-        executed on any of them and `machines` of a routine does not limit where it is started.
+        host name. `shared_journal`: several machines share the journal, so a run may be executed on
+        another machine than the one that starts it, and `machines` of a routine does not limit
+        where it is started.
         """
         self._journal, self._submit, self._cancel = journal, submit, cancel
         self.find_used_up_cap = find_used_up_cap
         self._clock = clock
-        self.zone, self._machine, self.host, self._anywhere = zone, machine, host, anywhere
+        self.zone, self._machine, self.host = zone, machine, host
+        self._has_shared_journal = shared_journal
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -125,19 +132,21 @@ class SlotLedger:
         self._definitions: dict[str, str] = {}
         self._lock = asyncio.Lock()
         self._sharing_lock = asyncio.Lock()
-        """Held while somebody joins the holders of `lock_shared()`."""
+        """Held by a task that becomes a holder of `lock_shared()`, while it waits for `_lock`."""
         self._sharers = 0
         """Holders of `lock_shared()`."""
         self._active_runs: dict[str, tuple[str, ...]] | None = None
         """Ids of the unended runs, by routine; None: not read since the lock was taken."""
-        self._failure_backoff, self._gate_checks = (
-            FailureBackoff(journal.routines),
-            GateChecks(journal),
-        )
+        self._failure_backoff = FailureBackoff(journal.routines)
+        self._gate_checks = GateChecks(journal)
         self.unrehearsed_routines: set[str] = set()
         """Routines that do not start until a rehearsal of them was approved."""
         self._late_starts = 0
         """Runs that start late and were claimed since the lock was taken."""
+        self._logged_periods: dict[str, Reason] = {}
+        """By routine, the reason of PERIODS for which its last slot was skipped."""
+        self._refused_slots: dict[str, tuple[datetime, datetime]] = {}
+        """By routine, the first and the last slot that a full disk refused to write."""
         self._latest_time = self.up_since
         """The latest time that the clock has shown since it was last put back."""
 
@@ -203,7 +212,7 @@ class SlotLedger:
     async def needs_rehearsal(self, name: str) -> bool:
         """Tell whether a rehearsal of a routine must be approved before it may run."""
         routine = self.routines[name]
-        if not routine.run.rehearse_first or await is_approved(self._journal.facts, routine):
+        if not routine.run.rehearse_first or await is_approved(self._journal.key_values, routine):
             self.unrehearsed_routines.discard(name)
             return False
         self.unrehearsed_routines.add(name)
@@ -229,7 +238,7 @@ class SlotLedger:
 
     def is_started_here(self, routine: Routine) -> bool:
         """Tell whether this host starts a routine."""
-        return self._anywhere or matches_host(routine.trigger.machines, self.host)
+        return self._has_shared_journal or matches_host(routine.trigger.machines, self.host)
 
     def is_due_for_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is read for the first time."""
@@ -249,15 +258,15 @@ class SlotLedger:
         now = self._clock.now()
         # A baseline in the future was written while the clock was wrong; it would keep the routine
         # from starting until then.
-        untrue = [name for name in schedule_keys if states[name].baseline > now]
-        removed = [
+        future_baselines = [name for name in schedule_keys if states[name].baseline > now]
+        removed_names = [
             name
             for name in states.keys() - schedule_keys.keys() - self._unreadable
             if states[name].schedule_key != FORGOTTEN
         ]
-        if untrue or removed:
+        if future_baselines or removed_names:
             await self._journal.routines.set_baselines(
-                dict.fromkeys([*untrue, *removed], FORGOTTEN)
+                dict.fromkeys([*future_baselines, *removed_names], FORGOTTEN)
             )
             states = await self._journal.routines.set_baselines(schedule_keys)
         return {name: states[name] for name in schedule_keys}
@@ -273,14 +282,14 @@ class SlotLedger:
         """Drop the records of skipped slots that are still to come by the clock as it now is."""
         now = self._latest_time = self._clock.now()
 
-        def past_part(row: SlotRow, baseline: datetime) -> Portion | None:
-            recorded = Portion(first=row.first, last=row.last, count=row.count)
+        def past_part(row: SlotRow, baseline: datetime) -> SlotRange | None:
+            recorded_slots = SlotRange(first=row.first, last=row.last, count=row.count)
             # A routine that is disabled by now still has slots of the past.
             routine = routines.get(row.routine)
             schedule = self.schedule(routine) if routine else None
-            return remaining_slots(schedule, recorded, now=now, baseline=baseline)
+            return remaining_slots(schedule, recorded_slots, now=now, baseline=baseline)
 
-        await self._journal.slots.take_back(past_part)
+        await self._journal.slots.reopen_future_slots(past_part)
 
     async def read_floors(self, names: Iterable[str]) -> None:
         """Read from the journal up to where the slots of these routines are accounted for."""
@@ -347,16 +356,19 @@ class SlotLedger:
     async def resume(self, name: str) -> None:
         """Let a routine start again from now on, and forget its failures."""
         await self.process_due([name])
-        await self._resume(name, self._clock.now())
+        await self._end_pause(name, self._clock.now())
 
-    async def _resume(self, name: str, since: datetime) -> None:
+    async def _end_pause(self, name: str, since: datetime) -> None:
+        """Let a routine start again from `since` on: record the slots of its pause as skipped, and
+        forget its failures.
+        """
         schedule = self.schedules.get(name)
         slot = schedule.prev(since) if schedule and self.states[name].paused else None
         if schedule and slot and slot > self._floors[name]:
-            # Among them are slots that `spread` would start after the pause: the new baseline comes
-            # after them, so they are recorded now.
+            # With `spread` some of these slots would start only after the pause. The new baseline
+            # is later than all of them, so nothing would record them afterwards.
             first = schedule.next(self._floors[name])
-            await self._record_skipped([(name, skipped(slot, Reason.PAUSED, since=first))])
+            await self._record_skipped([(name, make_skipped(slot, Reason.PAUSED, since=first))])
         await self._journal.routines.resume(name, since=since)
         await self._read_states()
         self._failure_backoff.forget(name)
@@ -385,8 +397,8 @@ class SlotLedger:
         """Resume those of these routines whose pause has ended, as of the end of the pause."""
         for name in names:
             state = self.states[name]
-            if state.paused and state.paused_until and not state.pausing(now):
-                await self._resume(name, state.paused_until)
+            if state.paused and state.paused_until and not state.is_paused(now):
+                await self._end_pause(name, state.paused_until)
                 log.info(
                     "routine.resumed", routine=name, paused_until=state.paused_until.isoformat()
                 )
@@ -417,9 +429,11 @@ class SlotLedger:
         for name in names:
             if self.states[name].paused:
                 continue
-            if why := self._failure_backoff.pause_reason(self.routines[name]):
-                await self.pause(name, why=why)
-                log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
+            if reason := self._failure_backoff.pause_reason(self.routines[name]):
+                await self.pause(name, why=reason)
+                log.warning(
+                    "routine.paused", routine=name, why=reason, hint=f"agentctl resume {name}"
+                )
 
     def backoff_until(self, name: str, now: datetime) -> datetime | None:
         """Return until when a routine is not started because its last runs failed."""
@@ -432,14 +446,14 @@ class SlotLedger:
 
         The next batches are decided about while earlier ones are being written.
         """
-        first_batch, *other_batches = [*in_batches(names)] or [[]]
-        if not other_batches:
-            return await self._write(await self._decide(first_batch))
+        batches = list(in_batches(names)) or [[]]
+        if len(batches) == 1:
+            return await self._write(await self._decide_batch(batches[0]))
         runs: list[Run] = []
         writes: list[asyncio.Task[list[Run]]] = []
         try:
-            for batch in (first_batch, *other_batches):
-                writes.append(asyncio.create_task(self._write(await self._decide(batch))))
+            for batch in batches:
+                writes.append(asyncio.create_task(self._write(await self._decide_batch(batch))))
                 await asyncio.sleep(0)
                 if len(writes) == MAX_BATCHES_IN_FLIGHT:
                     runs += await writes.pop(0)
@@ -447,7 +461,12 @@ class SlotLedger:
             await asyncio.gather(*writes, return_exceptions=True)
         return [*runs, *(run for write in writes for run in write.result())]
 
-    async def _decide(self, names: Sequence[str]) -> BatchDecision:
+    async def _decide_batch(self, names: Sequence[str]) -> BatchDecision:
+        """Decide what becomes of the due slots of these routines; `_write` then writes it.
+
+        The decision itself writes only what it rests on: a pause that has ended, and what has to be
+        corrected after the clock was put back.
+        """
         if self._clock.now() < self._latest_time:  # put back, and nobody has called realign() yet
             await self.realign()
         now = self._latest_time = self._clock.now()
@@ -461,7 +480,7 @@ class SlotLedger:
             schedule = self.schedules.get(name)
             if schedule is None:
                 continue
-            floor, paused = self._floors[name], self.states[name].pausing(now)
+            floor, paused = self._floors[name], self.states[name].is_paused(now)
             key = (id(schedule), floor, paused)
             if key not in shared_decisions:
                 shared_decisions[key] = classify_slots(
@@ -471,20 +490,38 @@ class SlotLedger:
             if decision is None:
                 continue
             batch.floors[name] = decision.slot
-            batch.skipped.extend((name, slots) for slots in decision.skipped)
+            for slots in decision.skipped:
+                refused = self._refused_slots.get(name)
+                if refused and slots.outcome is Outcome.MISSED:
+                    parts = split_missed(schedule, slots, refused)
+                    batch.skipped.extend((name, part) for part in parts)
+                else:
+                    batch.skipped.append((name, slots))
             if decision.start is None:
                 continue
             if skip := await self._skip_reason(name, now):
-                slots = skipped(decision.slot, skip.reason, rule=skip.rule)
+                slots = make_skipped(decision.slot, skip.reason, rule=skip.rule)
                 batch.skipped.append((name, slots))
             else:
                 batch.claims.append(self._claim_due_slot(name, decision, decision.start))
         return batch
 
     async def _write(self, batch: BatchDecision) -> list[Run]:
-        await self._record_skipped(batch.skipped)
-        runs = await self.start(batch.claims)
+        """Record the skipped slots of a batch, claim the others and start their runs; return these.
+
+        The floors are raised last: slots whose record fails are decided about again.
+        """
+        try:
+            await self._record_skipped(batch.skipped)
+            runs = await self.start(batch.claims)
+        except StoreFull:
+            for name, slot in batch.floors.items():
+                first, _ = self._refused_slots.get(name, (slot, slot))
+                self._refused_slots[name] = first, slot
+            raise
         self._floors.update(batch.floors)
+        for name in batch.floors:
+            self._refused_slots.pop(name, None)
         return runs
 
     async def _record_skipped(self, entries: Sequence[tuple[str, SkippedSlots]]) -> None:
@@ -516,6 +553,13 @@ class SlotLedger:
         ]
         for (name, slots), portions in zip(entries, await asyncio.gather(*writes), strict=True):
             write_line = log.warning if slots.outcome is Outcome.MISSED else log.info
+            if slots.reason in PERIODS:
+                # A routine that runs each ten seconds would fill the log of a night.
+                if self._logged_periods.get(name) is slots.reason:
+                    write_line = log.debug
+                self._logged_periods[name] = slots.reason
+            else:
+                self._logged_periods.pop(name, None)
             for portion in portions:
                 write_line(
                     f"slot.{slots.outcome}",
@@ -554,7 +598,7 @@ class SlotLedger:
         """Return why an event may not start a routine now; None if it may."""
         now = self._clock.now()
         await self._end_pauses([name], now)
-        if self.states[name].pausing(now):
+        if self.states[name].is_paused(now):
             return self._skip_reason_by_rule(name, Reason.PAUSED)
         if not self.schedules[name].active(now):
             return self._skip_reason_by_rule(name, Reason.QUIET_HOURS)
@@ -580,7 +624,7 @@ class SlotLedger:
 
     async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
         """Record a moment at which a run was not started."""
-        slots = skipped(slot, skip_reason.reason, rule=skip_reason.rule)
+        slots = make_skipped(slot, skip_reason.reason, rule=skip_reason.rule)
         await self._record_skipped([(name, slots)])
 
     # --- starting runs
@@ -588,7 +632,9 @@ class SlotLedger:
     def _claim_due_slot(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
         trigger = self.routines[name].trigger
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
-        claim = self.claim(name, kind, decision.slot, outcome=outcome, lateness=decision.lateness)
+        claim = self.make_claim(
+            name, kind, decision.slot, outcome=outcome, lateness=decision.lateness
+        )
         if outcome is Outcome.RAN:
             return claim
         index = self._late_starts
@@ -597,7 +643,7 @@ class SlotLedger:
             return claim
         return replace(claim, not_before=self._clock.now() + late_start_delay(index))
 
-    def claim(
+    def make_claim(
         self,
         name: str,
         trigger: str,
@@ -608,12 +654,12 @@ class SlotLedger:
         lateness: float = 0.0,
         input: Any = None,  # noqa: A002  the name that routines and the API use
         files: Mapping[str, str] | None = None,
-        beside: int | None = None,
+        max_other_runs: int | None = None,
     ) -> Claim:
         """Return the claim of a slot, with the routine as it is defined now.
 
         `event` identifies the slot instead of its instant. `files` maps paths to versions.
-        `beside`: how many unended runs of the routine there may be; None: any number.
+        `max_other_runs`: how many active runs of the routine there may be; None: any number.
         """
         return Claim(
             routine=name,
@@ -626,7 +672,7 @@ class SlotLedger:
             lateness=lateness,
             input=input,
             files=tuple(files.items()) if files else (),
-            beside=beside,
+            max_other_runs=max_other_runs,
         )
 
     async def start(self, claims: Sequence[Claim]) -> list[Run]:
@@ -639,6 +685,7 @@ class SlotLedger:
         runs = await self._journal.slots.open(claims)
         started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
         for claim, run in started:
+            self._logged_periods.pop(claim.routine, None)
             if claim.outcome is not Outcome.RAN:
                 log.info(
                     f"slot.{claim.outcome}",

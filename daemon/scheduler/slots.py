@@ -9,13 +9,13 @@ missed or skipped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
 from daemon.runs.retry import hash_to_fraction
-from daemon.store.slots import Portion
+from daemon.store.slots import SlotRange
 
 # cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
 # the daemon does not make a slot late.
@@ -39,7 +39,7 @@ class SkippedSlots:
     """SKIPPED or MISSED."""
     reason: Reason
     rule: str | None = None
-    """The key of the routine that decided it, with its value."""
+    """The key of the routine that decided so, with its value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +47,9 @@ class SlotDecision:
     """What becomes of the slots of one routine between its floor and now."""
 
     slot: datetime
-    """The latest of them: the next floor."""
+    """The latest of these slots: the next floor."""
     skipped: tuple[SkippedSlots, ...] = ()
-    """In order of time."""
+    """The slots that do not start, in order of time."""
     start: Outcome | None = None
     """How `slot` starts: RAN (on time), LATE or CAUGHT_UP; None if it does not."""
     lateness: float = 0.0
@@ -72,16 +72,16 @@ def classify_slots(
     lateness = schedule.lateness(slot, now)
     on_time = lateness <= PUNCTUALITY
     if paused:
-        return SlotDecision(slot=slot, skipped=(skipped(slot, Reason.PAUSED, since=first),))
+        return SlotDecision(slot=slot, skipped=(make_skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
-        return SlotDecision(slot=slot, skipped=(_missed(first, slot),))
+        return SlotDecision(slot=slot, skipped=(_make_missed(first, slot),))
     earlier: tuple[SkippedSlots, ...] = ()
     if first < slot:
-        earlier = (_missed(first, schedule.prev(slot - INSTANT) or first),)
+        earlier = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     if not schedule.active(slot if on_time else now):
-        return SlotDecision(slot=slot, skipped=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
+        return SlotDecision(slot=slot, skipped=(*earlier, make_skipped(slot, Reason.QUIET_HOURS)))
     if on_time:
         start = Outcome.RAN
     elif slot + schedule.delay < up_since:
@@ -91,33 +91,35 @@ def classify_slots(
     return SlotDecision(slot=slot, skipped=earlier, start=start, lateness=lateness.total_seconds())
 
 
-def slots_between(schedule: Schedule, after: datetime, before: datetime) -> Portion | None:
+def slots_between(schedule: Schedule, after: datetime, before: datetime) -> SlotRange | None:
     """Return the slots strictly between two moments; None if there are none."""
     first, last = schedule.next(after), schedule.prev(before - INSTANT)
     if first is None or last is None or first > last:
         return None
-    return Portion(first=first, last=last, count=1 + schedule.count(first, last))
+    return SlotRange(first=first, last=last, count=1 + schedule.count(first, last))
 
 
 def remaining_slots(
-    schedule: Schedule | None, recorded: Portion, *, now: datetime, baseline: datetime
-) -> Portion | None:
-    """Return those of `recorded` slots that are past at `now`, which lies among them.
+    schedule: Schedule | None, recorded_slots: SlotRange, *, now: datetime, baseline: datetime
+) -> SlotRange | None:
+    """Return those of the `recorded_slots` that are past at `now`, which lies among them.
 
     For use after the clock was put back: slots that are still to come are not accounted for any
     more. Nor is the latest slot up to now, if it lies above the baseline: it is classified anew.
     None if nothing remains.
     """
-    first, last = recorded.first, recorded.last
-    if schedule and slots_between(schedule, first - INSTANT, last + INSTANT) == recorded:
+    first, last = recorded_slots.first, recorded_slots.last
+    if schedule and slots_between(schedule, first - INSTANT, last + INSTANT) == recorded_slots:
         due = schedule.due(now)
         return slots_between(
             schedule, first - INSTANT, due if due and due > baseline else now + INSTANT
         )
     # These were slots of an earlier schedule, of which only their number and range is known: count
     # as if they had been evenly spread.
-    return Portion(
-        first=first, last=now, count=1 + (recorded.count - 1) * (now - first) // (last - first)
+    return SlotRange(
+        first=first,
+        last=now,
+        count=1 + (recorded_slots.count - 1) * (now - first) // (last - first),
     )
 
 
@@ -178,7 +180,31 @@ def next_random_moment(
     return None
 
 
-def skipped(
+def split_missed(
+    schedule: Schedule, missed: SkippedSlots, refused: tuple[datetime, datetime]
+) -> list[SkippedSlots]:
+    """Return missed slots in order of time, those for which the disk was too full with that reason.
+
+    `refused` are the first and the last slot of the routine that a full disk refused to write.
+    """
+    first, last = refused
+    parts = (
+        (missed.reason, missed.first - INSTANT, min(first, missed.last + INSTANT)),
+        (
+            Reason.DISK_FULL,
+            max(first, missed.first) - INSTANT,
+            min(last, missed.last) + INSTANT,
+        ),
+        (missed.reason, max(last, missed.first - INSTANT), missed.last + INSTANT),
+    )
+    return [
+        replace(missed, first=slots.first, last=slots.last, reason=reason)
+        for reason, after, before in parts
+        if (slots := slots_between(schedule, after, before))
+    ]
+
+
+def make_skipped(
     slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None
 ) -> SkippedSlots:
     """Return the record of a skipped slot, or of all slots from `since` to it."""
@@ -187,5 +213,5 @@ def skipped(
     )
 
 
-def _missed(first: datetime, last: datetime) -> SkippedSlots:
+def _make_missed(first: datetime, last: datetime) -> SkippedSlots:
     return SkippedSlots(first=first, last=last, outcome=Outcome.MISSED, reason=Reason.DOWN)

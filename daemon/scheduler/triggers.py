@@ -21,11 +21,12 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import NotFound, Refused
-from daemon.models import Reason, Run, Status
+from daemon.errors import NotFound, Refused, RunUnderWay
+from daemon.models import FAILURES, Json, Reason, Run, Status
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
 from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
 from daemon.store.journal import Journal
+from daemon.store.rows import clean
 from daemon.system.clock import Clock
 from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.system.settled_files import FileWatch, SettledFileWatcher
@@ -33,17 +34,19 @@ from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()
 
-FAILED = frozenset({Status.FAILED, Status.TIMED_OUT, Status.INTERRUPTED})
 # Which ends of a run the trigger `after` waits for, by its key `on`. A skipped run has done nothing
 # that another routine could follow on.
 STATUSES_BY_ON = {
     "succeeded": frozenset({Status.SUCCEEDED}),
-    "failed": FAILED,
-    "ended": FAILED | {Status.SUCCEEDED, Status.CANCELLED},
+    "failed": FAILURES,
+    "ended": FAILURES | {Status.SUCCEEDED, Status.CANCELLED},
 }
 # Characters of a report that are passed on to the next routine: a report may be as long as a book,
 # and all of it can be read by the id of its run.
 MAX_REPORT_LENGTH = 20_000
+# Characters of an input by hand: as many as a prompt takes of an event (`runs/gather.py`), so that
+# nothing is cut off what a person sends.
+MAX_INPUT_CHARACTERS = 20_000
 MIN_TIME_BETWEEN_ON_STARTS = timedelta(hours=1)
 # How long the version of a file that is gone is remembered, in case the file comes back.
 FILE_MEMORY = timedelta(days=90)
@@ -119,12 +122,15 @@ class EventTriggers:
 
     # --- by hand, at first sight, at the start of the daemon
 
-    async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
+    async def run_now(
+        self, name: str, *, event: str, trigger: str, run_input: Json | None = None
+    ) -> Run:
         """Start a run whatever schedule, pause and active hours say; the same event gets the same
         run.
 
-        Raises Refused while a run of the routine is under way, unless its `overlap` allows for
-        that, and where a cap is used up. Takes the ledger's lock itself.
+        `run_input` is what `input_by_hand` returns. Raises Refused while a run of the routine is
+        under way, unless its `overlap` allows for that, and where a cap is used up. Takes the
+        ledger's lock itself.
         """
         routine = self._ledger.routines[name]
         if routine.run.rehearse_first and await self._ledger.needs_rehearsal(name):
@@ -146,10 +152,12 @@ class EventTriggers:
                 await self._ledger.read_active_runs_of(name)
             if trigger == "manual":
                 # Queued first, so that it is in one commit with the claim.
-                operator_seen = self._journal.facts.remember(
+                operator_seen = self._journal.key_values.put(
                     OPERATOR_SEEN, now.isoformat(), lazily=True
                 )
-            claim = self._ledger.claim(name, trigger, now, event=event, beside=other_runs)
+            claim = self._ledger.make_claim(
+                name, trigger, now, event=event, input=run_input, max_other_runs=other_runs
+            )
             runs = await self._ledger.start([claim])
             if trigger == "manual":
                 await operator_seen
@@ -158,10 +166,7 @@ class EventTriggers:
         if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
         for active in await self._journal.runs.find_active(name):
-            raise Refused(
-                f"{name} is {active.status} already (run {active.id}); wait for it,"
-                f" or stop it: agentctl cancel {active.id}"
-            )
+            raise RunUnderWay(name, active.id, active.status.value)
         raise Refused(f"a run of {name} has ended at this very moment; ask again")
 
     async def start_on_start(self) -> None:
@@ -171,19 +176,19 @@ class EventTriggers:
             # The value is the instant of the latest such slot, and ` done` once it is accounted
             # for: if the process dies in between, the next start goes on with the same slot.
             key = f"on_start:{name}"
-            slot, is_done = _read_on_start(await self._journal.facts.recall(key))
+            slot, is_done = _read_on_start(await self._journal.key_values.get(key))
             earliest = ledger.up_since - MIN_TIME_BETWEEN_ON_STARTS
             if slot is None or not earliest < slot <= ledger.up_since:
                 slot, is_done = ledger.up_since, False
-                await self._journal.facts.remember(key, slot.isoformat())
+                await self._journal.key_values.put(key, slot.isoformat())
             if is_done:
                 continue
             if skip_reason := await ledger.skip_reason_now(name):
                 await ledger.record_skip(name, slot, skip_reason)
             else:
                 event = f"on_start {slot.isoformat()}"
-                await ledger.start([ledger.claim(name, "on_start", slot, event=event)])
-            await self._journal.facts.remember(key, f"{slot.isoformat()} done")
+                await ledger.start([ledger.make_claim(name, "on_start", slot, event=event)])
+            await self._journal.key_values.put(key, f"{slot.isoformat()} done")
 
     async def start_first_runs(self, names: Iterable[str]) -> None:
         """Start those of these routines that have `first_run = true` and never ran."""
@@ -194,7 +199,7 @@ class EventTriggers:
             now = self._clock.now()
             await ledger.start(
                 [
-                    ledger.claim(name, "first_run", now, event="first_run")
+                    ledger.make_claim(name, "first_run", now, event="first_run")
                     for name in candidates
                     if name not in last_runs
                 ]
@@ -244,7 +249,7 @@ class EventTriggers:
                 until=retry_at.isoformat() if retry_at else None,
             )
             return retry_at
-        claim = self._ledger.claim(
+        claim = self._ledger.make_claim(
             name, "watch", now, event=_event_of(files), input={"paths": list(files)}, files=files
         )
         await self._ledger.start([claim])
@@ -263,7 +268,7 @@ class EventTriggers:
             case Reason.OVERLAP:
                 return None  # the end of the other run
             case Reason.GATE if gate.idle:
-                operator_seen = await self._journal.facts.recall(OPERATOR_SEEN)
+                operator_seen = await self._journal.key_values.get(OPERATOR_SEEN)
                 if operator_seen:
                     idle_at = datetime.fromisoformat(operator_seen) + gate.idle
                     if idle_at > now:
@@ -315,7 +320,7 @@ class EventTriggers:
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
-            answered = await self._journal.facts.recall(key)
+            answered = await self._journal.key_values.get(key)
             since = self._ledger.states[name].baseline
             # A moment in the future was written while the clock was wrong.
             if answered and since < (until := datetime.fromisoformat(answered)) <= now:
@@ -325,7 +330,7 @@ class EventTriggers:
             )
             for run in missed_runs:
                 await self._start_after(name, run)
-            await self._journal.facts.remember(key, now.isoformat())
+            await self._journal.key_values.put(key, now.isoformat())
 
     async def _start_after(self, name: str, run: Run) -> None:
         """Start a routine because `run` has ended, or record that it was skipped; once only."""
@@ -353,7 +358,7 @@ class EventTriggers:
             "report": (run.report or "")[:MAX_REPORT_LENGTH],
         }
         await self._ledger.start(
-            [self._ledger.claim(name, "after", slot, event=run.id, input=event_input)]
+            [self._ledger.make_claim(name, "after", slot, event=run.id, input=event_input)]
         )
 
     # --- webhooks
@@ -376,10 +381,27 @@ class EventTriggers:
             raise Refused(
                 f"{name} does not run now: {REFUSALS[skip_reason.reason]}; send it again later"
             )
-        runs = await ledger.start([ledger.claim(name, "webhook", now, event=event, input=body)])
+        runs = await ledger.start(
+            [ledger.make_claim(name, "webhook", now, event=event, input=body)]
+        )
         if not runs:
             raise Refused(f"{name} has handled this event before; its run is not kept any more")
         return runs[0]
+
+
+def input_by_hand(text: str, *, is_tainted: bool) -> Json:
+    """Return the input of a run that a person starts with `text`.
+
+    `is_tainted`: strangers may have written it. Raises Refused if it is empty or too long.
+    """
+    if not text.strip():
+        raise Refused("the input is empty; leave it out to run without one")
+    if len(text) > MAX_INPUT_CHARACTERS:
+        raise Refused(
+            f"the input has {len(text):,} characters; at most {MAX_INPUT_CHARACTERS:,} are taken. "
+            "Put it into a file of the workspace instead, and name the file in the input"
+        )
+    return {"text": clean(text), "tainted": is_tainted}
 
 
 def _event_of(versions: Mapping[str, str]) -> str:

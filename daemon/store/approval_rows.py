@@ -1,6 +1,6 @@
-"""Questions to a person, as rows: asked, answered, used up.
+"""The rows of approval requests and their answers.
 
-Functions of a connection, to be handed to the writer.
+The functions take the connection of a transaction: the caller passes them to `Database.write`.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -12,7 +12,15 @@ from typing import Literal
 from daemon.errors import NotFound, Refused
 from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Run, Taint
 from daemon.store import audit
-from daemon.store.incidents import close_waiting
+from daemon.store.connection import (
+    ID_PART,
+    SHORTEST_PART,
+    Connection,
+    Row,
+    id_part_values,
+    placeholders,
+)
+from daemon.store.incidents import close_waiting_incidents
 from daemon.store.rows import (
     clean,
     decode,
@@ -23,133 +31,160 @@ from daemon.store.rows import (
     runs_in,
     to_microseconds,
 )
-from daemon.store.statements import (
-    ID_PART,
-    SHORTEST_PART,
-    Connection,
-    Row,
-    id_part_values,
-    placeholders,
+
+APPROVAL_COLUMN_NAMES = (
+    *("id", "run_id", "routine", "call_id", "tool", "request", "digest", "rule", "reason"),
+    *("taint", "status", "created", "expires", "decided", "actor"),
 )
+_COLUMNS = ", ".join(APPROVAL_COLUMN_NAMES)
 
-_A = ApprovalStatus
-_COLUMNS = (
-    "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, "
-    "expires, decided, actor"
-)
+# The share of its time after which people are reminded of an approval: of a day so much is left
+# then that a person who sleeps meanwhile still finds it pending.
+REMINDER = 0.75
 
 
-def use(connection: Connection, run: Run, id_: str) -> None:
-    """Use an approval up, in the transaction of the step that stands before the call's start;
-    Refused if it cannot.
+def use_approval(connection: Connection, run: Run, id_: str) -> None:
+    """Mark an approval as used, in the transaction of the `call` step that it allows.
+
+    Raises Refused if it is not approved, or no longer.
     """
-    used = connection.execute(
+    cursor = connection.execute(
         "UPDATE approval SET status = 'used' WHERE id = ? AND run_id = ? AND status = 'approved'",
         (id_, run.id),
     )
-    if used.rowcount != 1:
+    if cursor.rowcount != 1:
         raise Refused(
             f"approval {id_} does not stand (any more) for this call: nothing was started"
         )
 
 
-def drop_open(connection: Connection, run: str, now: int) -> None:
-    """Let go of what a run waited for that goes on no more."""
-    settle(connection, "status IN ('pending', 'approved') AND run_id = ?", (run,), _A.VOID, now, "")
+def void_open_requests(connection: Connection, run: str, now: int) -> None:
+    """Void all open approvals of a run that goes on without them."""
+    close_requests(
+        connection,
+        "status IN ('pending', 'approved') AND run_id = ?",
+        (run,),
+        ApprovalStatus.VOID,
+        now,
+        "",
+    )
 
 
-def ask(
+def add_request(
     connection: Connection,
     run: Run,
-    asked: ApprovalRequest,
+    request: ApprovalRequest,
     now: datetime,
-    patience: timedelta,
+    timeout: timedelta,
     id_: str,
-) -> Literal["asked", "pending", "answered"]:
-    """Write a question down under an id unless it stands there already, pending or answered
-    meanwhile.
+) -> Literal["added", "pending", "answered"]:
+    """Insert a pending approval with the id `id_`, which expires after `timeout`; a reminder is due
+    at three quarters of that.
+
+    Returns `pending` or `answered`, and inserts nothing, if the same call was asked for already
+    and its approval is still open or has its answer. Other open approvals of the call are voided.
     """
-    place = (run.id, asked.call_id)
-    rows = connection.execute(
-        (
-            "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ? ORDER BY "
-            "id DESC LIMIT 1"
-        ),
-        (*place, asked.digest),
+    row = connection.execute(
+        "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ?"
+        " ORDER BY id DESC LIMIT 1",
+        (run.id, request.call_id, request.digest),
     ).fetchone()
-    if rows and rows[0] == _A.PENDING:
+    status = row and row[0]
+    if status == ApprovalStatus.PENDING:
         return "pending"
-    if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
+    if status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED):
         return "answered"
-    before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
-    settle(connection, before, place, _A.VOID, to_microseconds(now), "")
-    row = (
-        id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,  # noqa: E501
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, to_microseconds(now), to_microseconds(now + patience), None, "",  # noqa: E501
+    close_requests(
+        connection,
+        "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?",
+        (run.id, request.call_id),
+        ApprovalStatus.VOID,
+        to_microseconds(now),
+        "",
+    )
+    values = (
+        id_, run.id, run.routine, request.call_id, request.tool,
+        deflate(encode(request.request)), request.digest, clean(request.rule),
+        clean(request.reason), request.taint, ApprovalStatus.PENDING, to_microseconds(now),
+        to_microseconds(now + timeout), None, "",
     )  # fmt: skip
-    connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({placeholders(row)})", row)
-    _note(connection, "asked", _approval_of(row), to_microseconds(now), "")
-    return "asked"
+    connection.execute(
+        f"INSERT INTO approval ({_COLUMNS}, remind_at) VALUES ({placeholders(values)}, ?)",
+        (*values, to_microseconds(now + timeout * REMINDER)),
+    )
+    _add_audit_entry(connection, "asked", approval_of(values), to_microseconds(now), "")
+    return "added"
 
 
-def settle(
+def close_requests(
     connection: Connection,
-    where: str,
+    condition: str,
     values: Row,
     status: ApprovalStatus,
     now: int,
     by: str,
 ) -> tuple[list[Approval], list[Run]]:
-    """Give questions their answer, and queue the runs that waited for them."""
+    """Give the approvals that `condition`, a part of SQL, selects a new status, and queue the runs
+    that waited for them.
+
+    Returns these approvals and those of their runs that are queued now. Incidents and unsent
+    notices of these runs end with their last pending approval.
+    """
     rows = connection.execute(
-        (
-            f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {where} RETURNING "
-            f"{_COLUMNS}"
-        ),
+        f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {condition}"
+        f" RETURNING {_COLUMNS}",
         (status, now, by, *values),
     ).fetchall()
-    answered = [_approval_of(row) for row in rows]
-    for each in answered:
-        _note(connection, status.value, each, now, by)
-    runs = sorted({each.run for each in answered})
+    approvals = [approval_of(row) for row in rows]
+    for approval in approvals:
+        _add_audit_entry(connection, status.value, approval, now, by)
+    runs = sorted({approval.run for approval in approvals})
     if not runs:
         return [], []
     marks = placeholders(runs)
-    close_waiting(connection, {each.routine for each in answered}, runs, now)
+    routines = {approval.routine for approval in approvals}
+    close_waiting_incidents(connection, routines, runs, now)
     connection.execute(
         "UPDATE run SET status = 'queued', detail = NULL, not_before = NULL, fence = fence + 1"
         f" WHERE status = 'waiting' AND id IN ({marks})",
         runs,
     )
-    return answered, runs_in(
+    queued = runs_in(
         connection, f"WHERE status = 'queued' AND id IN ({marks}) ORDER BY id", tuple(runs)
     )
+    return approvals, queued
 
 
-def _note(connection: Connection, kind: str, asked: Approval, now: int, by: str) -> None:
-    approval_request = asked.approval_request
-    audit.note(
+def _add_audit_entry(
+    connection: Connection, kind: str, approval: Approval, now: int, by: str
+) -> None:
+    request = approval.approval_request
+    audit.add_entry(
         connection,
         kind,
         now,
-        run=asked.run,
-        routine=asked.routine,
-        call_id=approval_request.call_id,
-        tool=approval_request.tool,
+        run=approval.run,
+        routine=approval.routine,
+        call_id=request.call_id,
+        tool=request.tool,
         actor=by,
         body={
-            "approval": asked.id,
-            "request": approval_request.digest,
-            "rule": approval_request.rule,
-            "taint": approval_request.taint,
+            "approval": approval.id,
+            "request": request.digest,
+            "rule": request.rule,
+            "taint": request.taint,
         },
     )
 
 
-def find_approval(connection: Connection, part: str) -> Approval:
-    if exact := approvals_in(connection, "WHERE id = ?", (part,)):
+def find_approval(connection: Connection, id_or_part: str) -> Approval:
+    """Return the approval with this id, or the only one whose id begins or ends so.
+
+    Raises NotFound.
+    """
+    if exact := approvals_in(connection, "WHERE id = ?", (id_or_part,)):
         return exact[0]
-    id_or_part, part = part, part.upper()
+    part = id_or_part.upper()
     if len(part) < SHORTEST_PART:
         raise NotFound(
             f"there is no approval {id_or_part!r};"
@@ -165,22 +200,22 @@ def find_approval(connection: Connection, part: str) -> Approval:
         )
     if len(approvals) > 1:
         raise NotFound(
-            (  # noqa: UP034
-                f"{id_or_part!r} fits several approvals, {approvals[0].id} and {approvals[1].id} among them; give "  # noqa: E501
-                "more of the id"
-            )
+            f"{id_or_part!r} fits several approvals, {approvals[0].id} and {approvals[1].id}"
+            " among them; give more of the id"
         )
     return approvals[0]
 
 
-def approvals_in(connection: Connection, rest: str, values: Row) -> list[Approval]:
+def approvals_in(connection: Connection, clauses: str, values: Row) -> list[Approval]:
+    """Return the approvals that `SELECT … FROM approval` with these clauses finds."""
     return [
-        _approval_of(row)
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {rest}", values)
+        approval_of(row)
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {clauses}", values)
     ]
 
 
-def _approval_of(row: Row) -> Approval:
+def approval_of(row: Row) -> Approval:
+    """Return the approval of a row with APPROVAL_COLUMN_NAMES."""
     (
         id_, run, routine, call_id, tool, request, digest, rule, reason, taint, status,
         created, expires, decided, actor,

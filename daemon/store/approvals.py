@@ -1,14 +1,14 @@
 """Runs that wait for a person's answer, and the answer.
 
-A run that is parked is owned by no process: its row says `waiting`, and here stands what it waits
-for. An answer queues it again, and it resumes from its steps like any other. That an approved call
-starts at most once depends on two writes in one transaction: the step that stands before its
-start, and the approval's being used up (approval_rows.use).
+A parked run is owned by no process: its row says `waiting`, and its approvals are rows of their
+own. An answer queues the run again, and it resumes from its steps like any other. An approved call
+starts at most once, because two writes are in one transaction: the `call` step before its start,
+and the approval's becoming `used` (approval_rows.use_approval).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -22,28 +22,33 @@ from daemon.models import (
     WaitingNotice,
     new_id,
 )
-from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
-from daemon.store.database import Database
-from daemon.store.incidents import IncidentRepository, tell_of_waiting
-from daemon.store.repository import Repository
+from daemon.store.approval_rows import add_request, approvals_in, close_requests, find_approval
+from daemon.store.connection import Connection, placeholders
+from daemon.store.database import Database, Repository
+from daemon.store.incidents import (
+    EXPIRED,
+    REMINDER,
+    IncidentRepository,
+    add_waiting_notices,
+    open_waiting_incident,
+)
 from daemon.store.rows import (
-    KEEP_FACT,
+    PUT_VALUE,
     from_microseconds,
     from_microseconds_or_none,
     to_microseconds,
 )
-from daemon.store.run_rows import leave
+from daemon.store.run_rows import release_run
 from daemon.store.runs import RunRepository
-from daemon.store.statements import Connection, placeholders
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-_REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
+_REMEMBERED = "approvals.remembered"  # a trigger in queue.sql notifies all processes of a change
 
 
 class ApprovalRepository(Repository):
-    """What runs wait for.
+    """Approval requests of runs, and their answers.
 
     Table: approval.
     """
@@ -62,25 +67,26 @@ class ApprovalRepository(Repository):
     async def park(
         self,
         run: Run,
-        petitions: Sequence[ApprovalRequest],
+        requests: Sequence[ApprovalRequest],
         *,
-        patience: timedelta,
+        timeout: timedelta,
         detail: str,
         notice: WaitingNotice | None = None,
     ) -> Run:
-        """Let go of a running run until a person has answered, in one durable commit. Fenced.
+        """Release a running run until a person answers its approval requests, in one durable
+        commit.
 
-        What was asked already stays asked, with its id and its time, and nobody is told of it
-        again. Of what is asked for the first time people are told by `notice`, in this commit. A
-        run that was answered in between is queued.
+        A request that is pending already keeps its id and its expiry, and is not announced again.
+        New requests are sent to the targets of `notice`, in this commit. The run is queued instead
+        if one of its requests was answered meanwhile. Raises Fenced.
         """
         now = self._clock()
-        ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in petitions]
+        ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in requests]
 
         def work(connection: Connection) -> Run:
             states = [
-                ask(connection, run, approval_request, now, patience, id_)
-                for approval_request, id_ in zip(petitions, ids, strict=True)
+                add_request(connection, run, request, now, timeout, id_)
+                for request, id_ in zip(requests, ids, strict=True)
             ]
             answered = "answered" in states
             parked = run.to(
@@ -88,15 +94,15 @@ class ApprovalRepository(Repository):
                 not_before=None,
                 detail=None if answered else detail,
             )
-            parked = leave(connection, parked, None, suspended=True, forgiven=True)
-            if notice and "asked" in states:
-                questions = [
+            parked = release_run(connection, parked, None, suspended=True, attempt_counts=False)
+            if notice and "added" in states:
+                new_questions = [
                     question
                     for question, state in zip(notice.questions, states, strict=True)
-                    if state == "asked"
+                    if state == "added"
                 ]
-                tell_of_waiting(
-                    connection, run, notice, questions, detail, now, self._incidents.alerting
+                open_waiting_incident(
+                    connection, run, notice, new_questions, detail, now, self._incidents.alerting
                 )
             return parked
 
@@ -107,32 +113,27 @@ class ApprovalRepository(Repository):
     async def answer(
         self, id_: str, status: ApprovalStatus, *, by: str
     ) -> tuple[list[Approval], list[Run]]:
-        """Write down a person's word; return what it answered and the runs that can go on.
+        """Answer a pending approval; return all approvals answered by that, and the queued runs.
 
-        NotFound, Refused.
-
-        All that waits for the same is answered at once: the same request, of the same routine.
+        The answer holds for every pending approval of the same routine with the same request.
+        `status` is `approved` or `rejected`. Raises NotFound; Refused if it has expired or has its
+        answer already.
         """
         now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> tuple[list[Approval], list[Run]]:
-            asked = find_approval(connection, id_)
-            if asked.status is not ApprovalStatus.PENDING or asked.expires <= from_microseconds(
-                now
-            ):
-                state = (
-                    ApprovalStatus.EXPIRED
-                    if asked.status is ApprovalStatus.PENDING
-                    else asked.status
-                )
+            approval = find_approval(connection, id_)
+            state = approval.status
+            if state is ApprovalStatus.PENDING and approval.expires <= from_microseconds(now):
+                state = ApprovalStatus.EXPIRED
+            if state is not ApprovalStatus.PENDING:
                 raise Refused(
-                    f"approval {asked.id} is {state.value}: it cannot be answered any more"
+                    f"approval {approval.id} is {state.value}: it cannot be answered any more"
                 )
-            where = "status = 'pending' AND expires > ? AND routine = ? AND digest = ?"
-            return settle(
+            return close_requests(
                 connection,
-                where,
-                (now, asked.routine, asked.approval_request.digest),
+                "status = 'pending' AND expires > ? AND routine = ? AND digest = ?",
+                (now, approval.routine, approval.approval_request.digest),
                 status,
                 now,
                 by,
@@ -141,71 +142,120 @@ class ApprovalRepository(Repository):
         return await self._db.write(work, durable=True)
 
     async def void(self, ids: Collection[str], *, by: str = "") -> list[Run]:
-        """Let questions go that are no longer what would happen; return the runs that go on and are
-        judged anew.
+        """Void pending approvals whose calls would no longer do what was asked for; return the
+        queued runs, whose calls are then judged anew.
         """
         now, marks = to_microseconds(self._clock()), placeholders(ids)
 
         def work(connection: Connection) -> list[Run]:
-            return settle(
+            _, runs = close_requests(
                 connection,
                 f"status = 'pending' AND id IN ({marks})",
                 tuple(ids),
                 ApprovalStatus.VOID,
                 now,
                 by,
-            )[1]
+            )
+            return runs
 
         return await self._db.write(work, durable=True)
 
-    async def expire(self) -> list[Run]:
-        """Let questions go that nobody has answered in time; return the runs that can go on."""
-        now = to_microseconds(self._clock())
+    async def expire(
+        self, notices: Mapping[str, WaitingNotice] | None = None, *, until: datetime | None = None
+    ) -> list[Run]:
+        """Expire the approvals that nobody answered until `until` (default: now); return the queued
+        runs.
+
+        `notices`, by run, tell people of it: those who were asked.
+        """
+        now = until or self._clock()
 
         def work(connection: Connection) -> list[Run]:
-            return settle(
+            approvals, runs = close_requests(
                 connection,
                 "status = 'pending' AND expires <= ?",
-                (now,),
+                (to_microseconds(now),),
                 ApprovalStatus.EXPIRED,
-                now,
+                to_microseconds(now),
                 "",
-            )[1]
+            )
+            ids = {approval.id for approval in approvals}
+            add_waiting_notices(connection, EXPIRED, notices or {}, ids, now)
+            return runs
 
         return await self._db.write(work, durable=True)
 
+    async def remind(self, notices: Mapping[str, WaitingNotice], *, until: datetime) -> list[str]:
+        """Send the reminders that are due at `until`, in the commit that notes that they were;
+        return the ids of their approvals.
+
+        `notices` are by run. An approval that was answered meanwhile, or of which another process
+        reminded people, is left out.
+        """
+
+        def work(connection: Connection) -> list[str]:
+            rows = connection.execute(
+                "UPDATE approval SET remind_at = NULL"
+                " WHERE status = 'pending' AND remind_at <= ? RETURNING id",
+                (to_microseconds(until),),
+            )
+            ids = sorted(id_ for (id_,) in rows.fetchall())
+            add_waiting_notices(connection, REMINDER, notices, ids, until)
+            return ids
+
+        return await self._db.write(work, durable=True)
+
+    async def find_expired(self, now: datetime) -> list[Approval]:
+        """Return the pending approvals whose time is up, the oldest first."""
+        return await self._find_pending("expires <= ?", now)
+
+    async def find_reminders(self, now: datetime) -> list[Approval]:
+        """Return the pending approvals of which a reminder is due, the oldest first."""
+        return await self._find_pending("remind_at <= ?", now)
+
+    async def _find_pending(self, condition: str, now: datetime) -> list[Approval]:
+        clauses = f"WHERE status = 'pending' AND {condition} ORDER BY id"
+        return await self._db.read(
+            lambda connection: approvals_in(connection, clauses, (to_microseconds(now),))
+        )
+
     async def change_remembered(self, change: Callable[[str | None], str]) -> str:
-        """Change what processes that share the database allow for good, and return it; None:
-        nothing was kept yet.
+        """Write what `change` makes of the remembered approvals, and return the new text.
+
+        The text is that of approvals.toml, which processes that share a database share by this;
+        `change` gets None if there is none yet.
         """
 
         def work(connection: Connection) -> str:
             row = connection.execute(
                 "SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)
             ).fetchone()
-            kept = row and str(row[0])
-            text = change(kept)
-            if text != kept:  # who hears of a change looks, and changes nothing
-                connection.execute(KEEP_FACT, (_REMEMBERED, text))
+            old_text = row and str(row[0])
+            text = change(old_text)
+            if text != old_text:  # each write notifies every process, which then calls this
+                connection.execute(PUT_VALUE, (_REMEMBERED, text))
             return text
 
         return await self._db.write(work, durable=True)
 
-    async def get_next_expiry(self) -> datetime | None:
-        """Return when the next question expires; None if none is open."""
+    async def get_next_due(self) -> datetime | None:
+        """Return when the next pending approval expires or is to be reminded of; None if none is
+        pending.
+        """
 
         def work(connection: Connection) -> datetime | None:
-            (at,) = connection.execute(
-                "SELECT min(expires) FROM approval WHERE status = 'pending'"
+            (earliest,) = connection.execute(
+                "SELECT min(CASE WHEN remind_at < expires THEN remind_at ELSE expires END)"
+                " FROM approval WHERE status = 'pending'"
             ).fetchone()
-            return from_microseconds_or_none(at)
+            return from_microseconds_or_none(earliest)
 
         return await self._db.read(work)
 
     async def get(self, id_or_part: str) -> Approval:
-        """Return the approval of that id; its beginning or its end (>= 4 characters) is enough.
+        """Return the approval with this id, or with an id that begins or ends so (>= 4 characters).
 
-        NotFound.
+        Raises NotFound, also where several fit.
         """
         return await self._db.read(lambda connection: find_approval(connection, id_or_part))
 

@@ -1,11 +1,10 @@
-"""The audit: every call with its verdict and its end, and what people decided about them, chained
-by hashes.
+"""The audit: each tool call with its verdict and result, and what people decided about calls,
+chained by hashes.
 
-It holds digests of what was asked and what came back, never the words: those are in the journal,
-from which they can be forgotten without breaking the chain. A row is written in the transaction of
-what it tells of, so neither is there without the other. The chain proves that no row was changed,
-taken out or put in before its last one; whoever has noted the last hash can prove that nothing was
-cut off behind it either.
+It holds digests of arguments and results, never the texts: those are in the journal, where they can
+be erased without breaking the chain. An entry is written in the transaction of what it records, so
+neither exists without the other. The chain proves that no entry before the last one was changed,
+removed or inserted; a person who has noted the last hash can prove that none was cut off behind it.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -19,38 +18,39 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import NotFound
 from daemon.models import Json, Run, Step, StepKind, new_id
-from daemon.store.records import AuditEntry, QuarantinedResult
-from daemon.store.repository import Repository
-from daemon.store.rows import clean, deflate, encode
-from daemon.store.statements import (
+from daemon.store.connection import (
     SHORTEST_PART,
     Connection,
     Row,
 )
+from daemon.store.database import Repository
+from daemon.store.records import AuditEntry, QuarantinedResult
+from daemon.store.rows import clean, deflate, encode
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
-_AT_ONCE = 2_000  # rows looked at between two other readers
-# Evidence, not an archive: of what comes every hour a person reads one.
-MOST = 1_000
+_ROWS_AT_ONCE = 2_000  # verified in one read, between which others read
+# The newest stay: a person reads only a few of results that are withheld again and again.
+MAX_QUARANTINED = 1_000
 
-_QUARANTINE = "id, run_id, routine, call_id, tool, reason, at, body"
+_QUARANTINE_COLUMNS = "id, run_id, routine, call_id, tool, reason, at, body"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """What came of walking the chain."""
+class AuditCheck:
+    """The result of verifying the chain."""
 
     rows: int
+    """How many rows were verified."""
     head: str
     """The hash of the last row: noted elsewhere, it proves that nothing was cut off since."""
     broken: int | None = None
-    """The first row that does not follow from the one before it."""
+    """The number of the first row that does not follow from the one before it."""
 
 
-def note(
+def add_entry(
     connection: Connection,
     kind: str,
     at: int,
@@ -62,37 +62,43 @@ def note(
     actor: str = "",
     body: Json | None = None,
 ) -> None:
-    """Add a row, in the transaction of what it tells of."""
+    """Add an entry to the chain, in the transaction of what it records; `at` in microseconds."""
     last = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
-    number, before = last or (0, "")
-    details = _sorted(body or {})
+    number, previous_hash = last or (0, "")
+    details = _sorted_json(body or {})
     row = (number + 1, at, kind, run, routine, clean(call_id), clean(tool), actor, details)
     connection.execute(
         f"INSERT INTO audit ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, _link(before, row)),
+        (*row, _chain_hash(previous_hash, row)),
     )
 
 
-def note_step(connection: Connection, run: Run, step: Step, at: int) -> None:
-    """Add a row if the step of a run is a call or a result."""
+def add_step_entry(connection: Connection, run: Run, step: Step, at: int) -> None:
+    """Add an entry if the step of a run is a call or a result."""
     body = step.body
     if step.kind is StepKind.CALL:
         verdict = body.get("verdict") or {}
-        details = {"arguments": digest(body.get("arguments")), "effect": verdict.get("effect", "")}
-        details |= {"rule": verdict.get("rule", ""), "taint": body.get("taint", "")}
-        details |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
+        details = {
+            "arguments": digest(body.get("arguments")),
+            "effect": verdict.get("effect", ""),
+            "rule": verdict.get("rule", ""),
+            "taint": body.get("taint", ""),
+        }
+        optional_keys: tuple[str, ...] = ("policy", "sandbox", "approval")
     elif step.kind is StepKind.RESULT:
         text = str(body.get("text", ""))
         details = {
             "ok": body.get("ok"),
             "result": digest(text),
             "bytes": len(text.encode(errors="replace")),
+            "taint": body.get("taint", ""),
+            "seconds": body.get("seconds", 0),
         }
-        details |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
-        details |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
+        optional_keys = ("sandbox",)
     else:
         return
-    note(
+    details |= {key: body[key] for key in optional_keys if body.get(key)}
+    add_entry(
         connection,
         step.kind.value,
         at,
@@ -105,21 +111,22 @@ def note_step(connection: Connection, run: Run, step: Step, at: int) -> None:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, the same for the same value."""
-    return sha256(_sorted(value).encode()).hexdigest()
+    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
+    return sha256(_sorted_json(value).encode()).hexdigest()
 
 
-# Made once: json.dumps makes one per call, which costs more than what is encoded here.
-_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-_plain = json.JSONEncoder(separators=(",", ":")).encode
+# The encoders are made once: json.dumps makes one for each call, which takes longer than encoding
+# these values.
+_sorted_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_plain_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _link(before: str, row: Row) -> str:
-    return sha256(_plain([before, *row]).encode()).hexdigest()
+def _chain_hash(previous_hash: str, row: Row) -> str:
+    return sha256(_plain_json([previous_hash, *row]).encode()).hexdigest()
 
 
 class AuditRepository(Repository):
-    """The audit, the texts kept from models, and the policies that were in force.
+    """The audit, the results withheld from models, and the policies that were in force.
 
     Tables: audit, quarantine, policy.
     """
@@ -127,17 +134,19 @@ class AuditRepository(Repository):
     async def write(
         self, kind: str, *, actor: str = "", routine: str = "", body: Json | None = None
     ) -> None:
-        """Add a row about an act that stands in no other table."""
+        """Add an entry about an act that is recorded in no other table."""
         at = self._now()
         await self._db.write(
-            lambda connection: note(connection, kind, at, actor=actor, routine=routine, body=body),
+            lambda connection: add_entry(
+                connection, kind, at, actor=actor, routine=routine, body=body
+            ),
             durable=True,
         )
 
     async def find(
         self, *, run: str | None = None, limit: int = 50, before: int | None = None
     ) -> list[AuditEntry]:
-        """Return rows, newest first, of one run or all, starting behind the row `before`."""
+        """Return entries, newest first, of one run or all, starting behind the entry `before`."""
 
         def query(session: Session) -> list[AuditEntry]:
             from daemon.store.queries.audit import find_entries
@@ -146,40 +155,39 @@ class AuditRepository(Repository):
 
         return await self._db.query(query)
 
-    async def prove(self) -> Proof:
-        """Walk the whole chain, part by part, and say where it breaks, if it does."""
+    async def verify(self) -> AuditCheck:
+        """Verify the whole chain, part by part, up to the first row that breaks it."""
         rows, head = 0, ""
         while True:
             part = await self._db.query(partial(_get_chain_part, after=rows))
             for row in part:
-                if row[0] != rows + 1 or row[-1] != _link(head, row[:-1]):
-                    return Proof(rows=rows, head=head, broken=rows + 1)
-                rows, head = row[0], row[-1]
-            if len(part) < _AT_ONCE:
-                return Proof(rows=rows, head=head)
+                number, row_hash = row[0], row[-1]
+                if number != rows + 1 or row_hash != _chain_hash(head, row[:-1]):
+                    return AuditCheck(rows=rows, head=head, broken=rows + 1)
+                rows, head = number, row_hash
+            if len(part) < _ROWS_AT_ONCE:
+                return AuditCheck(rows=rows, head=head)
 
-    # --- texts kept from the models because they gave them orders: for a person to read
+    # --- results withheld from the models because they gave orders: for a person to read
 
     async def quarantine(
         self, *, run: str, routine: str, call_id: str, tool: str, reason: str, text: str
     ) -> str:
-        """Keep a text; return the id under which a person finds it."""
+        """Keep a withheld result, and add it to the audit; return its id in the quarantine."""
         now, id_ = self._now(), new_id()
         body = deflate(encode({"text": text}))
 
         def work(connection: Connection) -> None:
             connection.execute(
-                f"INSERT INTO quarantine ({_QUARANTINE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO quarantine ({_QUARANTINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (id_, run, routine, call_id, tool, clean(reason), now, body),
             )
             connection.execute(
-                (
-                    "DELETE FROM quarantine WHERE id <= (SELECT id FROM quarantine ORDER BY id DESC "  # noqa: E501
-                    "LIMIT 1 OFFSET ?)"
-                ),
-                (MOST,),
+                "DELETE FROM quarantine WHERE id <="
+                " (SELECT id FROM quarantine ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (MAX_QUARANTINED,),
             )
-            note(
+            add_entry(
                 connection,
                 "quarantined",
                 now,
@@ -196,7 +204,7 @@ class AuditRepository(Repository):
     async def find_quarantined(
         self, *, limit: int = 50, before: str | None = None
     ) -> list[QuarantinedResult]:
-        """Return what is kept, newest first."""
+        """Return quarantined results, newest first, starting behind the id `before`."""
 
         def query(session: Session) -> list[QuarantinedResult]:
             from daemon.store.queries.audit import find_quarantined
@@ -206,9 +214,10 @@ class AuditRepository(Repository):
         return await self._db.query(query)
 
     async def get_quarantined(self, id_or_part: str) -> QuarantinedResult:
-        """Return the text of that id; its beginning or its end (>= 4 characters) is enough.
+        """Return the result with this id, or the only one whose id begins or ends so (>= 4
+        characters).
 
-        NotFound.
+        Raises NotFound.
         """
         part = id_or_part.upper()
 
@@ -223,12 +232,10 @@ class AuditRepository(Repository):
             raise NotFound(f"{problem}: {id_or_part!r}; `agentctl quarantine` shows what is kept")
         return texts[0]
 
-    # --- policies, each text once: a run that is played again is judged by the one of then
+    # --- policies, each text once: a replay is judged by the policy of its run
 
     def keep_policy(self, hash_: str, text: str) -> None:
-        """Keep the text of a policy; one that is kept already costs nothing, and nobody waits for
-        it.
-        """
+        """Keep the text of a policy under its hash, with whatever is written next."""
 
         def work(connection: Connection) -> None:
             connection.execute(
@@ -236,13 +243,13 @@ class AuditRepository(Repository):
                 (hash_, text),
             )
 
-        # a disk that takes nothing shows itself in the first write that matters
+        # Nobody waits for this write: a full disk is noticed by the next write of a run.
         self._db.submit(work, lazily=True).add_done_callback(
-            lambda done: done.cancelled() or done.exception()
+            lambda write: write.cancelled() or write.exception()
         )
 
     async def get_policy(self, hash_: str) -> str | None:
-        """Return the text of a policy that was in force; None if it was before they were kept."""
+        """Return the text of a policy that was in force; None if the journal does not have it."""
 
         def work(connection: Connection) -> str | None:
             row = connection.execute("SELECT body FROM policy WHERE hash = ?", (hash_,)).fetchone()
@@ -254,4 +261,4 @@ class AuditRepository(Repository):
 def _get_chain_part(session: Session, *, after: int) -> list[Row]:
     from daemon.store.queries.audit import get_chain_part
 
-    return get_chain_part(session, after, _AT_ONCE)
+    return get_chain_part(session, after, _ROWS_AT_ONCE)

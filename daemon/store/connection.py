@@ -1,19 +1,125 @@
-"""How the file is opened, brought up to date, and what is said when it cannot be used."""
+"""The connection that runs the journal's statements: what both databases offer, and SQLite's.
+
+Each statement is written once, in what SQLite 3.35 and PostgreSQL 13 have in common. A parameter is
+marked `?`; the PostgreSQL connection hands it on as `%s`, and nothing else of a statement is
+changed. `tests/store/test_statements.py` prepares every statement on both databases. Where the
+databases truly differ, the connection has a method.
+
+SQLite's file is opened and migrated here, and a file that cannot be used is refused with what to do
+about it.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from daemon.errors import ConfigError, Fault, StoreDamaged, StoreFull
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+
+Row: TypeAlias = tuple[Any, ...]
+
+# A part of an id that is shorter is too likely to name another thing than the one meant.
+SHORTEST_PART = 4
+AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
+
+# The condition for an id of which only the beginning or the end is given; see `id_part_values`.
+ID_PART = "((id >= ? AND id < ?) OR substr(id, length(id) - ? + 1) = ?)"
+
+
+class Cursor(Protocol):
+    """The rows that a statement returned, as tuples."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement wrote."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None if there is none."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that were not fetched yet."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """A connection to one of the two databases; to be used in one thread at a time."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+    @property
+    def engine(self) -> Engine:
+        """SQLAlchemy's engine over this connection, for the queries of people.
+
+        The first use imports SQLAlchemy. A session of the engine begins a transaction of its own:
+        none may be open.
+        """
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        """Run a statement with its values."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Any:
+        """Run a statement once for each row."""
+
+    def lease_clock(self, own_time: int) -> int:
+        """Return the moment by which leases are measured, in microseconds since 1970.
+
+        Processes that share a database go by the clock of its server, at the moment the transaction
+        began to write; SQLite has one process, which goes by its own clock, `own_time`.
+        """
+
+    def size(self) -> int:
+        """Return how many bytes the database takes on the disk."""
+
+    def used(self) -> int:
+        """Return how many of these bytes hold rows: what retention compares with its bound."""
+
+    def shrink(self, least: int) -> int:
+        """Give unused room back to the system, if it is at least `least` bytes and a quarter of the
+        file.
+
+        Returns how many bytes were given back. Writes the whole file anew, outside of a
+        transaction. PostgreSQL does so by itself (autovacuum): 0.
+        """
+
+    def optimize(self) -> None:
+        """Renew what the planner knows about the tables, and cut a write-ahead log that has grown.
+
+        PostgreSQL does so by itself (autovacuum).
+        """
+
+    def rewrite(self, tables: Sequence[str]) -> None:
+        """Write the file, or these tables of a server, anew without traces of deleted rows.
+
+        Outside of a transaction. A server's own log and its backups are not reached.
+        """
+
+    def close(self) -> None:
+        """Close the connection; what was not committed is undone."""
+
+
+def placeholders(values: Collection[object]) -> str:
+    """Return the marks of a list of values for `IN (…)`; `NULL`, in which nothing is, for none."""
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+def id_part_values(part: str) -> tuple[str, str, int, str]:
+    """Return the values of ID_PART for a part of an id in capitals, of at least SHORTEST_PART
+    characters.
+    """
+    return part, part + AFTER_EVERY_ID, len(part), part
+
 
 MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
 APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
@@ -22,10 +128,9 @@ APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite d
 # to take 2 s.
 BUSY_MS = 15_000
 
-# What can become of the file under a living daemon: told in words, and raised as StoreFull, because
-# the answer is the same for each: nothing of this work was kept, nothing may be started on it,
-# later ones may succeed again.
-TROUBLES = {
+# What can happen to the file while the daemon runs. Each is raised as StoreFull, as the consequence
+# is the same: the work was not written, nothing may be started on it, later works may succeed.
+FILE_PROBLEMS = {
     sqlite3.SQLITE_FULL: "the disk is full; make room",
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the space left and the system's log",
     sqlite3.SQLITE_CANTOPEN: (
@@ -39,25 +144,26 @@ TROUBLES = {
 
 
 def explain(error: BaseException, path: Path) -> BaseException:
-    """Return what to raise instead of `error`: StoreFull with a remedy if the file is in trouble,
-    else itself.
+    """Return what to raise instead of `error`: StoreFull with a remedy, or StoreDamaged, if it is
+    about the file; else `error` itself.
     """
-    trouble = TROUBLES.get(_primary_code(error))
-    if trouble is None:
+    problem = FILE_PROBLEMS.get(_primary_code(error))
+    if problem is None:
         return error
-    damaged = _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-    full = (StoreDamaged if damaged else StoreFull)(f"{path}: {trouble} ({error})")
-    full.__cause__ = error
-    return full
+    is_damaged = _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    store_error = (StoreDamaged if is_damaged else StoreFull)(f"{path}: {problem} ({error})")
+    store_error.__cause__ = error
+    return store_error
 
 
 def _primary_code(error: BaseException) -> int:
-    code: int = getattr(error, "sqlite_errorcode", 0)  # what Python's own module raises has none
+    # errors that the module sqlite3 raises by itself have no code of SQLite
+    code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection to the file; see statements.Connection for what its methods promise."""
+    """A connection to the file; see Connection for what its methods promise."""
 
     @cached_property
     def engine(self) -> Engine:
@@ -65,8 +171,8 @@ class SqliteConnection(sqlite3.Connection):
 
         return engine_over(self, "sqlite://", begin="BEGIN")
 
-    def lease_clock(self, own: int) -> int:
-        return own
+    def lease_clock(self, own_time: int) -> int:
+        return own_time
 
     def size(self) -> int:
         pages, _ = self._count_pages()
@@ -118,12 +224,10 @@ class SqliteConnection(sqlite3.Connection):
 
 
 def open_writer(path: Path, migrations: Path) -> SqliteConnection:
-    """Open the one connection that writes, with the tables as this version of the program knows
-    them.
-    """
+    """Open the one connection that writes, and migrate the tables. Raises ConfigError."""
     check_sqlite(sqlite3.sqlite_version_info)
     try:
-        # Before SQLite sees it: it gives the WAL and its index the mode of the database.
+        # Before SQLite opens it: the WAL and its index get the mode of the database.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         path.chmod(0o600)
     except OSError as error:
@@ -143,14 +247,12 @@ def open_writer(path: Path, migrations: Path) -> SqliteConnection:
                 "choose another folder",
             )
         connection.execute("PRAGMA synchronous = NORMAL")
-        # What is deleted is overwritten: Debian's SQLite does so by itself, others have to be told.
+        # Deleted rows are overwritten; only Debian's SQLite does so by default.
         connection.execute("PRAGMA secure_delete = ON")
-        # Every 16 MiB: a page that is written again and again, as most are, is copied over once for
-        # all that.
+        # Pages, 16 MiB: most pages are written again and again, and copied once a checkpoint.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        connection.execute(
-            "PRAGMA journal_size_limit = 16777216"
-        )  # a WAL that grew in a rush is cut back to that
+        # Bytes to which a WAL that has grown is cut back.
+        connection.execute("PRAGMA journal_size_limit = 16777216")
         check_features(connection)
         migrate(connection, path, migrations)
     except sqlite3.Error as error:
@@ -189,19 +291,18 @@ def _tune(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -8192")  # KiB, at most, for each of three connections
-    # No mmap: there a read error of the disk is not an exception but a SIGBUS, and the daemon is to
-    # live through it.
+    # No mmap: with it a read error of the disk is a SIGBUS, which would end the daemon.
 
 
 def check_sqlite(version: tuple[int, ...]) -> None:
     """Raise ConfigError if this Python's SQLite is too old."""
     if version < MINIMUM:
-        found, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM))
+        version_text, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM))
         raise ConfigError(
             Fault(
                 file="SQLite",
                 key="",
-                found=found,
+                found=version_text,
                 problem=f"at least {least} is needed",
                 hint="use a newer Python",
             )
@@ -226,13 +327,15 @@ def check_features(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:
-    """Make the tables of a new database, or run the migrations that an older one has not seen.
+    """Create the tables of a new database, or run the migrations that an older one lacks.
 
     The tables of a new one are in the folder `new`. Migrations are the files `NNN_name.sql`, in
     order, each with its record in one transaction. A released one is never edited: append another.
     """
-    known = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
-    _claim(connection, path)
+    files_by_version = {
+        int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))
+    }
+    _mark_as_ours(connection, path)
     connection.execute(
         "CREATE TABLE IF NOT EXISTS migration"
         " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied INTEGER NOT NULL)"
@@ -240,31 +343,33 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
     applied = {version for (version,) in connection.execute("SELECT version FROM migration")}
     new = migrations / "new"
     if not applied and new.is_dir():
-        _create_tables(connection, new, known)
+        _create_tables(connection, new, files_by_version)
         return
-    if newer := applied - set(known):
+    if newer := applied - set(files_by_version):
         raise _unusable(
             path,
             (
                 f"was written by a newer version of agentd (schema {max(newer)}, this one knows "
-                f"{max(known, default=0)})"
+                f"{max(files_by_version, default=0)})"
             ),
             "install that version again, or restore a backup made before the upgrade",
         )
-    missing = sorted(set(known) - applied)
-    if applied and missing:
-        _set_aside(connection, path, max(applied))
-    for version in missing:
-        file = known[version]
+    missing_versions = sorted(set(files_by_version) - applied)
+    if applied and missing_versions:
+        _copy_before_upgrade(connection, path, max(applied))
+    for version in missing_versions:
+        file = files_by_version[version]
         _run_script(connection, file.read_text(encoding="utf-8"), {version: file})
 
 
-def _create_tables(connection: sqlite3.Connection, new: Path, known: dict[int, Path]) -> None:
-    """Make the tables of a new database as the newest version has them."""
+def _create_tables(
+    connection: sqlite3.Connection, new: Path, files_by_version: dict[int, Path]
+) -> None:
+    """Create the tables of a new database as the newest version has them."""
     script = "\n".join(
         (new / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
     )
-    _run_script(connection, script, known)
+    _run_script(connection, script, files_by_version)
 
 
 def _run_script(connection: sqlite3.Connection, script: str, files: dict[int, Path]) -> None:
@@ -283,16 +388,17 @@ def _run_script(connection: sqlite3.Connection, script: str, files: dict[int, Pa
         raise
 
 
-def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Copy a database before it is brought up to date, so that the version before can be had back;
-    one copy is kept.
+def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Copy a database before it is migrated, so that the old version can be used again; only the
+    latest copy is kept.
 
-    ConfigError if it is damaged, or if there is no room for the copy: then nothing is changed.
+    Raises ConfigError, before anything is changed, if the database is damaged or if there is no
+    room for the copy.
     """
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
+    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if result != "ok":
         raise _unusable(
-            path, f"is damaged ({verdict})", "restore a backup, or move it away to start anew"
+            path, f"is damaged ({result})", "restore a backup, or move it away to start anew"
         )
     copy = path.with_name(f"{path.name}.before-upgrade-{version:03}")
     draft = copy.with_name(f"{copy.name}.part")
@@ -316,13 +422,13 @@ def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None
             older.unlink()
 
 
-def _claim(connection: sqlite3.Connection, path: Path) -> None:
-    """Mark a new file as ours; ConfigError if it already is somebody else's."""
+def _mark_as_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Mark a new file as one of agentd. Raises ConfigError if it is of another program."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application == APPLICATION:
         return
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application or tables:
+    (table_count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application or table_count:
         raise _unusable(
             path, "is a database of another program", "move it away, or choose another state folder"
         )

@@ -1,9 +1,9 @@
 """One SQLite file, one thread that writes it, a few that read it.
 
 Theory of operation. Exactly one connection writes: SQLite before 3.51.3 can corrupt a WAL that two
-connections checkpoint, and a single writer never waits for a lock. Whoever wants to write hands
-over a function; the thread takes all that have come in meanwhile into one transaction (group
-commit) and then answers all of them at once.
+connections checkpoint, and a single writer never waits for a lock. A write is a function of that
+connection, a *work*. The writer's thread runs all works that were submitted meanwhile in one
+transaction (group commit) and then resolves their futures.
 
 A commit survives kill -9 as it is (WAL, synchronous=NORMAL). A *durable* one survives power loss as
 well: its batch is committed with synchronous=FULL, which also carries every earlier commit to the
@@ -21,15 +21,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from daemon.errors import Refused, StoreDamaged, StoreFull
-from daemon.store.connection import explain, open_reader, open_writer
-from daemon.store.statements import Connection
+from daemon.store.connection import Connection, explain, open_reader, open_writer
+from daemon.store.rows import to_microseconds
 
 if TYPE_CHECKING:
     from sqlmodel import Session
+
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection], T]
@@ -37,11 +39,11 @@ Query: TypeAlias = "Callable[[Session], T]"
 
 MIGRATIONS = Path(__file__).parent / "sql"
 BATCH = 256  # works in one commit: with more, the first waits noticeably for the last
-# Futures that are resolved in one turn of the loop: a run does a third of a millisecond of work
-# with each.
-ANSWERS_PER_TURN = 8
+# Futures that are resolved in one turn of the loop: a task that goes on takes a third of a
+# millisecond.
+FUTURES_PER_TURN = 8
 LAZY_DELAY = 0.02  # seconds that a lazy write waits for another one to share a commit with
-READERS = 2  # reads are short; a second one keeps `list` from queuing behind a search of the memory
+READERS = 2  # threads: reads are short; with two, `list` does not wait for a search of the memory
 
 
 class Database:
@@ -62,11 +64,12 @@ class Database:
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
-        self._full = False
+        self._is_synchronous_full = False
         self.when_refused: Callable[[StoreFull], None] = lambda fault: None
         """Called on the loop when a commit is refused for lack of room and the one before was not.
         """
         self._refusing = False
+        """Whether the last commit was refused for lack of room."""
         self._outcomes: deque[_Outcome] = deque()
         """Results for futures that are not resolved yet; filled by the threads."""
         self._loop_woken = False
@@ -75,7 +78,7 @@ class Database:
         self.flushes = 0
         """How many times works were handed to the writer's thread.
 
-        A work that was submitted at the present count is still pending, and can take more with it.
+        A work that was submitted at the present count is still pending: runs.py adds steps to it.
         """
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_deadline: float | None = None
@@ -85,7 +88,7 @@ class Database:
         """
         self._flush_scheduled = False
         """Whether a flush is planned for the next turn of the loop."""
-        # daemon threads: a process that dies for another reason must not hang on them
+        # daemon threads: the end of the process does not wait for them
         self._writer = threading.Thread(
             target=self._write_forever, name="store writer", daemon=True
         )
@@ -93,9 +96,7 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
-        """Open the database, create or bring its tables up to date; ConfigError says what is wrong
-        with it.
-        """
+        """Open the database at `path`, and create or migrate its tables. Raises ConfigError."""
         self = cls(path, migrations, asyncio.get_running_loop())
         self._writer.start()
         await self._opened
@@ -104,9 +105,9 @@ class Database:
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
         """Run `work` inside a transaction and return its result once that is committed.
 
-        What it raises is raised here, and nothing of it is kept; its neighbours in the same commit
-        are unharmed. StoreFull: the disk took it not, and perhaps not its neighbours. It runs in
-        the writer's thread.
+        `work` runs in the writer's thread. What it raises is raised here, and its changes are
+        rolled back, but not those of other works in the same commit. Raises StoreFull if the disk
+        did not take the commit.
         """
         return await self.submit(work, durable=durable)
 
@@ -118,8 +119,8 @@ class Database:
 
         With `lazily` the work shares the commit of the next one, at most LAZY_DELAY seconds later:
         a commit and waking the thread for it cost more than most works. Other works are handed to
-        the thread in the next turn of the loop: the caller has more to do in this one, and a thread
-        that runs meanwhile only takes the interpreter away from it.
+        the thread in the next turn of the loop, so that the thread does not compete with the caller
+        for the interpreter in this one.
         """
         if self._closing:
             raise RuntimeError("the database is closed")
@@ -174,34 +175,35 @@ class Database:
         """Run `work` on a read-only connection, inside one snapshot that holds every write awaited
         before.
         """
-        return await self._ask(self._read, work)
+        return await self._run_in_reader(self._read, work)
 
     async def query(self, query: Query[T]) -> T:
-        """Run `query` in a SQLModel session, inside one such snapshot: for what people ask.
+        """Run `query` in a SQLModel session, inside such a snapshot; for what people ask.
 
-        The first query imports SQLModel, in the reader's thread. Refused if it is not installed.
+        The first query imports SQLModel, in the reader's thread. Raises Refused if it is not
+        installed.
         """
-        return await self._ask(self._query, query)
+        return await self._run_in_reader(self._query, query)
 
-    async def _ask(self, method: Callable[[Connection, Any], T], work: Any) -> T:
+    async def _run_in_reader(self, method: Callable[[Connection, Any], T], work: Any) -> T:
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._reader().ask(method, work, future)
+        self._choose_reader().submit(method, work, future)
         return await future
 
-    def _reader(self) -> _ReaderThread:
-        """Return the reader with the fewest questions; of several that are free always the same
-        one, whose cache is the warmest.
+    def _choose_reader(self) -> _ReaderThread:
+        """Return the reader with the fewest pending reads: of several idle ones the first, whose
+        cache is the warmest. Starts another one if all are busy, up to READERS.
         """
-        free = min(self._readers, key=_ReaderThread.behind, default=None)
-        if free is None or (free.behind() and len(self._readers) < READERS):
-            free = _ReaderThread(len(self._readers), self._read_forever)
-            self._readers.append(free)
-        return free
+        reader = min(self._readers, key=_ReaderThread.pending_count, default=None)
+        if reader is None or (reader.pending_count() and len(self._readers) < READERS):
+            reader = _ReaderThread(len(self._readers), self._read_forever)
+            self._readers.append(reader)
+        return reader
 
     async def close(self) -> None:
-        """Commit what was submitted, then let go of the file."""
+        """Commit the submitted works, then close the connections and threads."""
         if not self._closing:
             self._closing = True
             self._flush_now()
@@ -217,9 +219,9 @@ class Database:
         try:
             connection = self._open_writer()
         except BaseException as error:  # noqa: BLE001  carried to whoever awaits open()
-            self._answer([(self._opened, None, error)])
+            self._deliver([(self._opened, None, error)])
             return
-        self._answer([(self._opened, None, None)])
+        self._deliver([(self._opened, None, None)])
         stop = False
         while not stop:
             batch: list[_Item] = []
@@ -236,27 +238,26 @@ class Database:
             if batch:
                 outcomes = self._commit(connection, batch)
                 self._report_refusal(outcomes)
-                self._answer(outcomes)
+                self._deliver(outcomes)
             if isinstance(item, tuple):
-                self._answer([self._run_outside_transaction(connection, item)])
+                self._deliver([self._run_outside_transaction(connection, item)])
         for reader in self._readers:
-            reader.questions.put(None)
+            reader.reads.put(None)
         for reader in self._readers:
             reader.thread.join()
         self._close_writer(connection)
-        self._answer([(self._closed, None, None)])
+        self._deliver([(self._closed, None, None)])
 
     def _report_refusal(self, outcomes: Sequence[_Outcome]) -> None:
-        """Call `when_refused` if these outcomes are the first to fail for lack of room."""
-        # a step that failed only because the one before it did has no cause of its own
-        faults = (
+        """Call `when_refused` if a work failed for lack of room, and none of the commit before."""
+        # a step that was refused only because an earlier one was has no cause of its own
+        errors = [
             error for _, _, error in outcomes if isinstance(error, StoreFull) and error.__cause__
-        )
-        fault = next(faults, None)
-        if fault and not self._refusing:
+        ]
+        if errors and not self._refusing:
             with suppress(RuntimeError):  # the loop is gone
-                self._loop.call_soon_threadsafe(self.when_refused, fault)
-        self._refusing = fault is not None
+                self._loop.call_soon_threadsafe(self.when_refused, errors[0])
+        self._refusing = bool(errors)
 
     def _open_writer(self) -> Connection:
         return open_writer(self.path, self._migrations)
@@ -266,40 +267,42 @@ class Database:
 
     def _commit(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         try:
-            self._set_full(connection, any(durable for _, _, durable in batch))
-            outcomes = self._do_all(connection, batch)
+            self._set_synchronous(connection, full=any(durable for _, _, durable in batch))
+            outcomes = self._run_works(connection, batch)
             connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001  carried to those who await these works
             _roll_back(connection)
             if len(batch) > 1 and isinstance(explain(error, self.path), StoreDamaged):
-                # perhaps only of what one of them uses; newer SQLite then refuses savepoints, too
+                # Perhaps only one of them reads a damaged page: each gets a transaction of its own,
+                # as newer SQLite refuses savepoints then.
                 return [outcome for item in batch for outcome in self._commit(connection, [item])]
             return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes
 
-    def _do_all(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
+    def _run_works(self, connection: Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         """Run the works in one transaction; if one raises, run all again with a savepoint each.
 
-        Works seldom raise, and a savepoint around each would cost more than many of them.
+        Works seldom raise, and a savepoint around each would cost more than many of them. Leaves
+        the transaction open: the caller commits it.
         """
         connection.execute("BEGIN IMMEDIATE")
         try:
             return [(future, work(connection), None) for work, future, _ in batch]
         except BaseException:
-            if len(batch) == 1:  # it has no neighbours
+            if len(batch) == 1:  # no other work has to be saved
                 raise
         _roll_back(connection)
         connection.execute("BEGIN IMMEDIATE")
         return [(future, *self._attempt(connection, work)) for work, future, _ in batch]
 
     def _attempt(self, connection: Connection, work: Work[Any]) -> tuple[Any, BaseException | None]:
-        """Run one work so that its failure leaves its neighbours' changes alone."""
+        """Run one work in a savepoint, so that its failure keeps the changes of other works."""
         connection.execute("SAVEPOINT work")
         try:
             result = work(connection)
         except BaseException as error:
             if not connection.in_transaction:
-                raise  # the trouble was such that SQLite has rolled back the neighbours as well
+                raise  # SQLite has rolled back the whole transaction, as for a full disk
             connection.execute("ROLLBACK TO work")
             connection.execute("RELEASE work")
             return None, explain(error, self.path)
@@ -315,28 +318,27 @@ class Database:
                 connection.execute("ROLLBACK")
             return future, None, explain(error, self.path)
 
-    def _set_full(self, connection: Connection, full: bool) -> None:
-        if full != self._full:
+    def _set_synchronous(self, connection: Connection, *, full: bool) -> None:
+        if full != self._is_synchronous_full:
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
-            self._full = full
+            self._is_synchronous_full = full
 
-    def _answer(self, outcomes: list[_Outcome]) -> None:
+    def _deliver(self, outcomes: list[_Outcome]) -> None:
+        """Have the loop resolve the futures of these outcomes; safe in any thread."""
         self._outcomes.extend(outcomes)
         if self._loop_woken:
-            return  # the loop has been woken, and has not come to it yet
+            return  # `_resolve_futures` is scheduled already, and will find them
         self._loop_woken = True
         try:
             self._loop.call_soon_threadsafe(self._resolve_futures)
         except RuntimeError:
-            return  # the loop is gone, and with it everybody who waited
+            return  # the loop is closed, so nobody waits for the futures
 
     # --- on the loop
 
     def _resolve_futures(self) -> None:
-        """Resolve futures in their order, ANSWERS_PER_TURN in each turn of the loop: their waiters
-        do much at once.
-        """
-        for _ in range(min(ANSWERS_PER_TURN, len(self._outcomes))):
+        """Resolve futures in their order, at most FUTURES_PER_TURN in one turn of the loop."""
+        for _ in range(min(FUTURES_PER_TURN, len(self._outcomes))):
             future, result, error = self._outcomes.popleft()
             if future.done():  # its waiter was cancelled
                 continue
@@ -345,7 +347,7 @@ class Database:
             else:
                 future.set_exception(error)
         self._loop_woken = False
-        # looked at behind the line before: a thread that came between the two has left it to us
+        # Only now: a thread that added outcomes before the line above has not scheduled a call.
         if self._outcomes:
             self._loop_woken = True
             self._loop.call_soon(self._resolve_futures)
@@ -354,7 +356,7 @@ class Database:
 
     def _read_forever(self, reader: _ReaderThread) -> None:
         connection: Connection | None = None
-        while (item := reader.questions.get()) is not None:
+        while (item := reader.reads.get()) is not None:
             method, work, future = item
             result: Any = None
             error: BaseException | None = None
@@ -363,16 +365,10 @@ class Database:
                 result = method(connection, work)
             except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
                 error = self._explain(caught)
-            reader.answered += 1
-            self._answer([(future, result, error)])
-            del (
-                item,
-                method,
-                work,
-                future,
-                result,
-                error,
-            )  # what was found may be big, and the next question far off
+            reader.completed_count += 1
+            self._deliver([(future, result, error)])
+            # the result may be large, and the next read far off
+            del item, method, work, future, result, error
         if connection is not None:
             connection.close()
 
@@ -387,8 +383,8 @@ class Database:
         try:
             return work(connection)
         except BaseException as error:
-            # whoever holds the error holds the cursors of its frames, and these this snapshot:
-            # later reads would see it
+            # The frames of the traceback hold cursors, and these the snapshot: later reads on this
+            # connection would see it as long as somebody holds the error.
             traceback.clear_frames(error.__traceback__)
             raise
         finally:
@@ -412,7 +408,7 @@ def run_in_session(connection: Connection, query: Query[T]) -> T:
         raise Refused(
             f"the package {error.name} is not installed; install agentd again: {command}"
         ) from error
-    return run_query(connection, query)
+    return run_query(connection.engine, query)
 
 
 def _roll_back(connection: Connection) -> None:
@@ -421,31 +417,51 @@ def _roll_back(connection: Connection) -> None:
 
 
 class _ReaderThread:
-    """A thread that reads, and the questions it has been asked."""
+    """A thread that reads, and the queue of its reads; None in the queue stops it."""
 
     def __init__(self, number: int, read_forever: Callable[[_ReaderThread], None]) -> None:
-        self.questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._asked = 0
-        self.answered = 0
-        """Counted by the thread, the asked ones by the loop: neither has to wait for the other."""
+        self.reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self._submitted_count = 0
+        self.completed_count = 0
+        """Counted by the thread, the submitted ones by the loop: so no lock is needed."""
         self.thread = threading.Thread(
             target=read_forever, args=(self,), name=f"store reader {number}", daemon=True
         )
         self.thread.start()
 
-    def ask(
+    def submit(
         self, method: Callable[[Connection, Any], Any], work: Any, future: asyncio.Future[Any]
     ) -> None:
-        self._asked += 1
-        self.questions.put((method, work, future))
+        self._submitted_count += 1
+        self.reads.put((method, work, future))
 
-    def behind(self) -> int:
-        """Return how many questions it has still to answer."""
-        return self._asked - self.answered
+    def pending_count(self) -> int:
+        """Return how many submitted reads are not completed."""
+        return self._submitted_count - self.completed_count
 
 
-# The last one says whether its commit is durable; None: it wants no transaction around it.
+# A work, the future of its result, and whether its commit is durable; None: without a transaction.
 _Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool | None]
-# A method that reads, what it runs on the reader's connection, and the future of its result.
-_Question: TypeAlias = tuple[Callable[[Connection, Any], Any], Any, asyncio.Future[Any]]
+# The method of Database that reads, the work or query for it, and the future of the result.
+_Read: TypeAlias = tuple[Callable[[Connection, Any], Any], Any, asyncio.Future[Any]]
+# The future of a work, and its result or error.
 _Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]
+
+
+class Repository:
+    """The base class of the repositories, which read and write some tables each.
+
+    `clock` gives the moments that they write.
+    """
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes write the same database."""
+        return self._db.shared
+
+    def _now(self) -> int:
+        return to_microseconds(self._clock())

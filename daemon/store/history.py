@@ -1,4 +1,4 @@
-"""What happened, summed up for people: by routine and day, over a stretch of time, in all."""
+"""Sums over the journal: outcomes by day, digests, metrics, usage of earlier runs."""
 
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.models import Json
+from daemon.store.connection import Connection
+from daemon.store.database import Repository
 from daemon.store.records import Day
-from daemon.store.repository import Repository
 from daemon.store.rows import LAST_BEFORE, to_microseconds
-from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-# Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
+# Rows are summed up in the database: to fetch ten thousand of them takes longer than all else.
 # Materialized, so that the runs of these days are read by their ids, and not all runs in the order
 # of their routines.
 _RECENT = f"""
@@ -26,7 +26,7 @@ WITH recent AS MATERIALIZED (
     WHERE id > {LAST_BEFORE} AND created >= ? AND created < ?
 )
 """
-# A run that took days is told with the day it began.
+# A run belongs to the time in which it was created, however long it took.
 _RUNS = f"""{_RECENT}
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
     count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
@@ -37,15 +37,18 @@ _MISSED = """
 SELECT routine, sum(count) FROM slot
 WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
 """
-_LOST = "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
+_UNDELIVERED = (
+    "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
+)
 _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
-_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
-_SPENT = (
-    f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _KINDS)}, sum(cost) FROM "
-    "spending GROUP BY 1, 2"
-)  # noqa: RUF100, S608
-_SUCCESSES = """
+_TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
+_USAGE_BY_MODEL = (
+    f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
+    " FROM spending GROUP BY 1, 2"
+)
+# One seek for each routine instead of a walk through the history; see runs.py.
+_LAST_SUCCESSES = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
     UNION ALL
@@ -59,46 +62,57 @@ SELECT name.routine, (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoutineDigest:
-    """What one routine did."""
+    """Counts of one routine for a digest."""
 
     routine: str
     runs: int = 0
     quiet: int = 0
-    """Ended well with nothing to say, or found nothing to do."""
-    alerts: int = 0
-    """Failed, timed out, interrupted."""
+    """Runs that succeeded silently or were skipped."""
+    failures: int = 0
+    """Runs that failed, timed out or were interrupted."""
     open: int = 0
+    """Runs that have not ended."""
     missed: int = 0
+    """Slots that were missed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DigestTotals:
-    """What all of them did."""
+    """The counts of all routines for a digest."""
 
     routines: tuple[RoutineDigest, ...]
+    """By name; only those with runs or missed slots."""
     undelivered: int
+    """Deliveries that were given up."""
     dollars: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """Counts and sums."""
+class HistoryMetrics:
+    """The figures of the journal for a scrape of the metrics."""
 
     runs: dict[str, int]
+    """Counts of runs that have not ended, by status."""
     outbox: dict[str, int]
+    """Counts of deliveries by status."""
     incidents: int
+    """How many are open."""
     successes: dict[str, float]
+    """When each routine last succeeded, in seconds since 1970."""
     tokens: dict[tuple[str, str, str], int]
+    """By provider, model and kind: input, cache_read, cache_write, output or reasoning."""
     cost: dict[tuple[str, str], float]
+    """Dollars by provider and model, where a price is known."""
     size: int
+    """Bytes of the database."""
 
 
 class HistoryRepository(Repository):
     """Sums over all tables of the journal; it writes nothing."""
 
     async def get_days(self, edges: Sequence[datetime]) -> list[Day]:
-        """Return what became of each routine between each edge and the next one, where anything
-        did.
+        """Return the outcomes of each routine by day, where there are any; a day goes from one of
+        the `edges` until before the next one.
         """
 
         def query(session: Session) -> list[Day]:
@@ -109,44 +123,43 @@ class HistoryRepository(Repository):
         return await self._db.query(query)
 
     async def summarize(self, since: datetime, until: datetime) -> DigestTotals:
-        """Return what happened from one moment to another."""
-        span = (to_microseconds(since), to_microseconds(until))
+        """Return the counts for a digest of the time from `since` until before `until`."""
+        begin, end = to_microseconds(since), to_microseconds(until)
 
         def work(connection: Connection) -> DigestTotals:
-            missed = dict(connection.execute(_MISSED, span).fetchall())
-            found = {
-                name: RoutineDigest(
+            missed = dict(connection.execute(_MISSED, (begin, end)).fetchall())
+            digests = {}
+            rows = connection.execute(_RUNS, (begin, begin, end))
+            for name, runs, quiet, failures, unended in rows:
+                digests[name] = RoutineDigest(
                     routine=name,
                     runs=runs,
                     quiet=quiet,
-                    alerts=alerts,
-                    open=left,
+                    failures=failures,
+                    open=unended,
                     missed=missed.pop(name, 0),
                 )
-                for name, runs, quiet, alerts, left in connection.execute(_RUNS, (span[0], *span))
-            }
-            found |= {
-                name: RoutineDigest(routine=name, missed=number) for name, number in missed.items()
-            }
-            (lost,) = connection.execute(_LOST, span).fetchone()
-            (cost,) = connection.execute(_COST, span).fetchone()
+            for name, count in missed.items():  # routines without a run
+                digests[name] = RoutineDigest(routine=name, missed=count)
+            (undelivered,) = connection.execute(_UNDELIVERED, (begin, end)).fetchone()
+            (cost,) = connection.execute(_COST, (begin, end)).fetchone()
             return DigestTotals(
-                routines=tuple(found[name] for name in sorted(found)),
-                undelivered=lost,
+                routines=tuple(digests[name] for name in sorted(digests)),
+                undelivered=undelivered,
                 dollars=(cost or 0) / 1e9,
             )
 
         return await self._db.read(work)
 
-    async def measure(self) -> Measured:
-        """Return how things stand."""
-        return await self._db.read(_measure)
+    async def get_metrics(self) -> HistoryMetrics:
+        """Return the figures of the present for the metrics."""
+        return await self._db.read(_read_metrics)
 
     async def get_usage_of_runs(
         self, routines: Iterable[str], *, last: int = 100
     ) -> dict[str, list[tuple[int, float, float]]]:
-        """Return (tokens, seconds, dollars) of the last runs of each routine; of an unknown price
-        as 0.
+        """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is
+        0 dollars.
         """
         names = list(routines)
 
@@ -158,7 +171,7 @@ class HistoryRepository(Repository):
         return await self._db.query(query)
 
     async def count(self) -> Json:
-        """Return how much there is: runs and deliveries by status, steps, and the bytes of the
+        """Return the counts of runs and deliveries by status and of steps, and the bytes of the
         database.
         """
 
@@ -177,12 +190,10 @@ class HistoryRepository(Repository):
         return await self._db.read(work)
 
 
-def _measure(connection: Connection) -> Measured:
+def _read_metrics(connection: Connection) -> HistoryMetrics:
     active = connection.execute(
-        (  # noqa: UP034
-            "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting') "
-            "GROUP BY status"
-        )
+        "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting')"
+        " GROUP BY status"
     )
     runs = dict.fromkeys(("queued", "running", "waiting"), 0) | dict(active.fetchall())
     outbox = dict(
@@ -192,17 +203,18 @@ def _measure(connection: Connection) -> Measured:
         "SELECT count(*) FROM incident WHERE closed IS NULL"
     ).fetchone()
     successes = {
-        name: ended / 1e6 for name, ended in connection.execute(_SUCCESSES) if ended is not None
+        name: ended / 1e6
+        for name, ended in connection.execute(_LAST_SUCCESSES)
+        if ended is not None
     }
     tokens: dict[tuple[str, str, str], int] = {}
     cost: dict[tuple[str, str], float] = {}
-    for provider, model, *sums, spent in connection.execute(_SPENT):
-        tokens |= {
-            (provider, model, kind): number for kind, number in zip(_KINDS, sums, strict=True)
-        }
-        if spent is not None:
-            cost[provider, model] = spent / 1e9
-    return Measured(
+    for provider, model, *sums, billionths in connection.execute(_USAGE_BY_MODEL):
+        for kind, count in zip(_TOKEN_KINDS, sums, strict=True):
+            tokens[provider, model, kind] = count
+        if billionths is not None:
+            cost[provider, model] = billionths / 1e9
+    return HistoryMetrics(
         runs=runs,
         outbox=outbox,
         incidents=incidents,

@@ -1,19 +1,19 @@
-"""What is wrong and who has been told: one alert per cause, a reminder, one word when it is over.
+"""Incidents: one alert for each cause, reminders while it lasts, one notice when it is over.
 
 Theory of operation. A failure of a routine has a signature: its error without what differs from
-time to time. The first one opens an incident and is an alert. While the incident is open, further
-ones only count; what would have been sent is kept as suppressed, until a reminder is due. A success
-closes every incident of its routine, and whoever was alerted is told once. The same failure soon
-after is the same incident again: its row is opened anew, without a new alert. All of that is
-decided in the transaction that ends the run, so that no crash alerts twice or never.
+time to time. The first failure opens an incident and is an alert. While the incident is open,
+further ones only count, and their deliveries are written as suppressed, until a reminder is due. A
+success closes every incident of its routine, and the alerted targets get one notice. The same
+failure soon after is the same incident again: its row is opened anew, without a new alert. All of
+that is decided in the transaction that ends the run, so that no crash alerts twice or never.
 
-A target that takes nothing is an incident too; its alert goes to the other places that `[incidents]
-to` names.
+A target that takes nothing is an incident too; its alert goes to the next target of `[incidents]
+to`.
 
-A run that waits for a person is an incident of its routine's approvals while a question is open.
-Each new question goes once to each target of its notice: the routine's own that want it, and those
-of `[incidents] to` besides. There is no reminder, and nobody is told when it is over: who answered
-knows.
+A run that waits for a person is an incident of its routine's approvals while a request is pending.
+Each new request goes once to each target of its notice: the routine's own that want it, and those
+of `[incidents] to`. One reminder goes to the same targets before the request expires, and one
+notice if it does; there is none of an answer: the person who answered knows.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
@@ -21,58 +21,63 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import structlog
+
 from daemon.errors import NotFound
-from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
-from daemon.store.database import Database
-from daemon.store.repository import Repository
-from daemon.store.rows import clean, from_microseconds, from_microseconds_or_none, to_microseconds
-from daemon.store.statements import Connection, Row
+from daemon.models import FAILURES, DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
+from daemon.store.connection import Connection, Row
+from daemon.store.database import Database, Repository
+from daemon.store.rows import (
+    INCIDENT_COLUMN_NAMES,
+    REPORT,
+    clean,
+    incident_of,
+    kind_of,
+    to_microseconds,
+)
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-# Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a
-# gate that was closed.
-FAILURES = ("failed", "timed_out", "interrupted")
-# A person who tries a routine out must not have it paused for that.
+log = structlog.get_logger()
+
+# Triggers of runs whose failures do not count: a person tries the routine out.
 BY_HAND = ("manual", "once", "rehearsal")
-# These keep a record and call nobody: each of them is written, whatever is known already.
-RECORDS = ("file", "log")
-# A detail is a line; what is longer differs in its end from time to time.
-_LONGEST = 200
+# Characters; the ends of longer errors differ from time to time.
+_MAX_SIGNATURE = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alerting:
-    """When people are told again, and where those are told whose routine says nothing of it."""
+    """The settings of `[incidents]`."""
 
     remind: timedelta = timedelta(hours=24)
+    """How long after an alert the next one of the same incident may come."""
     cool_down: timedelta = timedelta(hours=1)
+    """A failure so soon after the end of an incident belongs to that incident."""
     to: tuple[str, ...] = ()
+    """Targets, in order, of alerts whose routine names none."""
+    records: frozenset[str] = frozenset({"file", "log"})
+    """Targets that call nobody: what they are sent is a record, and never suppressed."""
 
 
-_COLUMNS = (
-    "id, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run_id"
-)
+_COLUMNS = ", ".join(INCIDENT_COLUMN_NAMES)
 
+# ULIDs, addresses in memory, hashes and UUIDs, numbers and times.
 _NUMBER = re.compile(
-    (  # noqa: UP034
-        r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:"
-        r"]\d+)*"
-    )
+    r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b"
+    r"|\d+(?:[.,:]\d+)*"
 )
 
 
 def signature_of(error: str) -> str:
-    """Return what an error has in common with the next one of its kind: its words, without numbers
-    and ids.
-    """
-    return " ".join(_NUMBER.sub("#", error.lower()).split())[:_LONGEST]
+    """Return the signature of an error: its words in lower case, with `#` for numbers and ids."""
+    return " ".join(_NUMBER.sub("#", error.lower()).split())[:_MAX_SIGNATURE]
 
 
 class IncidentRepository(Repository):
@@ -84,9 +89,9 @@ class IncidentRepository(Repository):
     def __init__(self, db: Database, *, clock: Callable[[], datetime], alerting: Alerting) -> None:
         super().__init__(db, clock=clock)
         self.alerting = alerting
-        """As the config has it now."""
-        self.lasting: Incident | None = None
-        """What is wrong with the record itself, and so cannot be written there yet."""
+        """The settings in force; a reload replaces them."""
+        self.unwritten: Incident | None = None
+        """The incident of a journal that takes no writes, and so does not take this one."""
 
     async def find(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
         """Return the open incidents, the latest first; with `closed` those that are over as
@@ -98,46 +103,49 @@ class IncidentRepository(Repository):
 
             return find_incidents(session, closed=closed, limit=limit)
 
-        return self._with_lasting(await self._db.query(query), limit)
+        return self._with_unwritten(await self._db.query(query), limit)
 
     async def find_open(self, *, limit: int = 50) -> list[Incident]:
         """Return the open incidents, the latest first; for `status`, without SQLModel."""
-        rest = "WHERE closed IS NULL ORDER BY seen DESC, id DESC LIMIT ?"
-        incidents = await self._db.read(lambda connection: _found(connection, rest, (limit,)))
-        return self._with_lasting(incidents, limit)
+        clauses = "WHERE closed IS NULL ORDER BY seen DESC, id DESC LIMIT ?"
+        incidents = await self._db.read(
+            lambda connection: _incidents_in(connection, clauses, (limit,))
+        )
+        return self._with_unwritten(incidents, limit)
 
-    def _with_lasting(self, incidents: list[Incident], limit: int) -> list[Incident]:
+    def _with_unwritten(self, incidents: list[Incident], limit: int) -> list[Incident]:
         open_subjects = [incident.subject for incident in incidents if incident.closed is None]
-        if self.lasting is None or self.lasting.subject in open_subjects:
+        if self.unwritten is None or self.unwritten.subject in open_subjects:
             return incidents
-        return [self.lasting, *incidents][:limit]
+        return [self.unwritten, *incidents][:limit]
 
     async def get_open_subjects(self) -> set[str]:
         """Return the subjects of the open incidents in the journal."""
         return await self._db.read(_open_subjects)
 
-    async def acknowledge(self, id_: int, *, known: Iterable[str]) -> Incident:
-        """Take note that a person knows of it: no more reminders until it is over. NotFound.
+    async def acknowledge(self, id_: int, *, existing_subjects: Iterable[str]) -> Incident:
+        """Send no more reminders of an incident, as a person knows of it. Raises NotFound.
 
-        An incident of something that is not among the `known` subjects any more is over by that.
+        If its subject is not among the existing ones any more, such as a routine that was removed,
+        the incident is closed.
         """
-        now, there = to_microseconds(self._clock()), frozenset(known)
+        now, subjects = to_microseconds(self._clock()), frozenset(existing_subjects)
 
         def work(connection: Connection) -> Incident:
             connection.execute(
                 "UPDATE incident SET acked = coalesce(acked, ?) WHERE id = ?", (now, id_)
             )
-            for incident in _found(connection, "WHERE id = ? AND closed IS NULL", (id_,)):
-                if incident.subject not in there:
-                    connection.execute(
-                        "UPDATE incident SET closed = ?, targets = '[]' WHERE id = ?", (now, id_)
-                    )
-            found = _found(connection, "WHERE id = ?", (id_,))
-            if not found:
+            incidents = _incidents_in(connection, "WHERE id = ?", (id_,))
+            if not incidents:
                 raise NotFound(
                     f"there is no incident {id_}; `agentctl incidents` shows those there are"
                 )
-            return found[0]
+            if incidents[0].closed is None and incidents[0].subject not in subjects:
+                connection.execute(
+                    "UPDATE incident SET closed = ?, targets = '[]' WHERE id = ?", (now, id_)
+                )
+                incidents = _incidents_in(connection, "WHERE id = ?", (id_,))
+            return incidents[0]
 
         return await self._db.write(work, durable=True)
 
@@ -151,45 +159,60 @@ class IncidentRepository(Repository):
         advice: str = "",
         since: datetime | None = None,
     ) -> Incident | None:
-        """Take note of trouble that is no run's; return the incident if nobody could be told of it.
+        """Count a failure that is not a run's, and alert the first target of `[incidents] to` that
+        is not in trouble itself; return the incident if there is no such target.
 
-        With `delivery`, an alert that this target did not take goes to the next place. `cause` is
-        what errors that differ have in common; `advice` is what a person is told besides; `since`
-        is when it began, if not just now.
+        `delivery` is the id of a delivery that the target `subject` did not take: if it is an
+        alert, it goes to the other target as well. `cause` is what errors that differ have in
+        common; `advice` is added to the alert; `since` is when the fault began, if not now.
         """
         now = self._clock()
 
         def work(connection: Connection) -> Incident | None:
-            incident, alert = _happened(
+            incident, is_alert = _count_failure(
                 connection, subject, error, None, since or now, self.alerting, cause=cause
             )
-            places = self._next_places(connection)
-            if delivery is not None and places:
-                _hand_on(connection, delivery, places[0], now)
-            if not alert:
+            open_subjects = _open_subjects(connection)
+            targets = [name for name in self.alerting.to if f"target {name}" not in open_subjects]
+            if delivery is not None and targets:
+                send_to_other_target(connection, delivery, targets[0], now)
+            if not is_alert:
                 return None
-            _tell(connection, incident, places[:1], now)
-            if not places:
+            _add_alerted_targets(connection, incident, targets[:1], now)
+            if not targets:
                 return incident
             text = f"{error}\n\n{advice}".strip()
-            put_message(
-                connection, places[:1], "incident.opened", f"{subject} is in trouble", text, now
+            enqueue_notice(
+                connection, targets[:1], "incident.opened", f"{subject} is in trouble", text, now
             )
             return None
 
         return await self._db.write(work, durable=True)
 
+    async def close_of_removed(self, routines: Collection[str]) -> None:
+        """Close the open incidents of routines that were removed, and tell the alerted targets."""
+        subjects = {f"routine {name}": name for name in routines}
+        now = self._clock()
+
+        def work(connection: Connection) -> list[str]:
+            removed_names = [
+                subjects[subject] for subject in _open_subjects(connection) & set(subjects)
+            ]
+            for name in removed_names:
+                text = f"{name} was removed, and its incident is closed"
+                close_incidents(connection, f"routine {name}", None, "UTC", now, title=text)
+            return removed_names
+
+        if subjects and not subjects.keys().isdisjoint(await self.get_open_subjects()):
+            for name in await self._db.write(work, durable=True):
+                log.info("incident.closed", subject=f"routine {name}", reason="it was removed")
+
     async def resolve(self, subject: str, *, zone: str = "UTC") -> None:
-        """Take note that a trouble that was no run's is over; who was told of it is told that."""
+        """Close the incidents of a subject that is not a routine, and tell the alerted targets."""
         now = self._clock()
         await self._db.write(
-            lambda connection: over(connection, subject, None, zone, now), durable=True
+            lambda connection: close_incidents(connection, subject, None, zone, now), durable=True
         )
-
-    def _next_places(self, connection: Connection) -> list[str]:
-        """Return the places for alerts that are not broken themselves."""
-        broken = _open_subjects(connection)
-        return [name for name in self.alerting.to if f"target {name}" not in broken]
 
 
 def _open_subjects(connection: Connection) -> set[str]:
@@ -197,17 +220,19 @@ def _open_subjects(connection: Connection) -> set[str]:
     return {subject for (subject,) in rows}
 
 
-REPORT = "report"
+# The kinds of a delivery about a run that waits for a person, or has waited in vain; webhooks have
+# them as `type`.
 WAITING = "approval.asked"
-"""What the notices are that tell of a run that waits; in a webhook their `type`."""
+REMINDER = "approval.reminder"
+EXPIRED = "approval.expired"
 
 
 def waiting_subject(routine: str) -> str:
-    """Return the subject of the incident that a run of this routine waits for a person."""
+    """Return the subject of the incident of a run of this routine that waits for a person."""
     return f"approval for {routine}"
 
 
-def tell_of_waiting(
+def open_waiting_incident(
     connection: Connection,
     run: Run,
     notice: WaitingNotice,
@@ -218,9 +243,11 @@ def tell_of_waiting(
 ) -> None:
     """Open the incident of a run that waits and put its questions into the outbox, in the
     transaction that parks it.
+
+    `questions` are pairs of the id of an approval and the text about it.
     """
     subject = waiting_subject(run.routine)
-    incident, _ = _happened(
+    incident, _ = _count_failure(
         connection, subject, detail, run, now, alerting, cause="waits for a person"
     )
     connection.execute(
@@ -228,16 +255,48 @@ def tell_of_waiting(
     )
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
     options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
-    put_message(
+    enqueue_notice(
         connection, notice.targets, WAITING, notice.title, text, now, run_id=run.id, options=options
     )
 
 
-def close_waiting(
+def add_waiting_notices(
+    connection: Connection,
+    kind: str,
+    notices: Mapping[str, WaitingNotice],
+    approvals: Collection[str],
+    now: datetime,
+) -> None:
+    """Put later notices of waits into the outbox, for the targets of the first notice of each run.
+
+    `notices` are by run; of their questions only those of `approvals` are sent, as others may have
+    had an answer since the notice was worded.
+    """
+    for run, notice in notices.items():
+        texts = {id_: text for id_, text in notice.questions if id_ in approvals}
+        if not texts:
+            continue
+        rows = connection.execute(
+            "SELECT target, kind, options FROM outbox WHERE run_id = ? ORDER BY id", (run,)
+        )
+        targets: dict[str, None] = {}
+        for target, row_kind, row_options in rows.fetchall():
+            first = json.loads(row_options)
+            is_first = kind_of(row_kind, first) == WAITING and not first.get("instead_of")
+            if is_first and not texts.keys().isdisjoint(first.get("approvals", ())):
+                targets[target] = None
+        options: Json = {"cleaned": True, "approvals": list(texts)}
+        text = "\n\n".join([notice.head, *texts.values()])
+        enqueue_notice(
+            connection, targets, kind, notice.title, text, now, run_id=run, options=options
+        )
+
+
+def close_waiting_incidents(
     connection: Connection, routines: Collection[str], runs: Sequence[str], now: int
 ) -> None:
-    """End what tells of questions once none is open: the incidents of these routines, unsent
-    notices of these runs.
+    """Close the incidents of these routines and suppress the unsent notices of these runs, where no
+    approval is pending any more.
     """
     for routine in routines:
         connection.execute(
@@ -247,29 +306,24 @@ def close_waiting(
         )
     for run in runs:
         connection.executemany(
-            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = 'nothing is asked any "  # noqa: E501
-            "more' WHERE id = ? AND status = 'pending' AND NOT EXISTS (SELECT 1 FROM approval WHERE "  # noqa: E501
-            "status = 'pending' AND run_id = ?)",
-            [(id_, run) for id_ in questions_of(connection, run)],
+            "UPDATE outbox SET status = 'suppressed', next_at = NULL,"
+            " error = 'nothing is asked any more' WHERE id = ? AND status = 'pending'"
+            " AND NOT EXISTS (SELECT 1 FROM approval WHERE status = 'pending' AND run_id = ?)",
+            [(id_, run) for id_ in waiting_notices_of(connection, run, (WAITING, REMINDER))],
         )
 
 
-def questions_of(connection: Connection, run: str) -> list[int]:
-    """Return the ids of the deliveries that ask people about calls of this run."""
+def waiting_notices_of(
+    connection: Connection, run: str, kinds: Collection[str] = (WAITING, REMINDER, EXPIRED)
+) -> list[int]:
+    """Return the ids of the deliveries of these kinds that quote a call of this run."""
     rows = connection.execute("SELECT id, kind, options FROM outbox WHERE run_id = ?", (run,))
     return [
-        id_
-        for id_, kind, options in rows.fetchall()
-        if kind_of(kind, json.loads(options)) == WAITING
+        id_ for id_, kind, options in rows.fetchall() if kind_of(kind, json.loads(options)) in kinds
     ]
 
 
-def kind_of(kind: str | None, options: Json) -> str:
-    """Return what a delivery is; an older version wrote it only into the options."""
-    return kind or str(options.get("notice") or REPORT)
-
-
-def put_message(
+def enqueue_notice(
     connection: Connection,
     targets: Iterable[str],
     kind: str,
@@ -281,14 +335,14 @@ def put_message(
     zone: str = "UTC",
     options: Json | None = None,
 ) -> None:
-    """Put a message of our own, a notice or a question, into the outbox."""
-    # `notice` stands there for older versions that send from the same database
-    message = {"notice": kind, "title": clean(title), "text": clean(text), **(options or {})}
+    """Put a notice into the outbox, a row for each target."""
+    # older versions that send from the same database read `notice`
+    notice = {"notice": kind, "title": clean(title), "text": clean(text), **(options or {})}
     for target in targets:
-        _put(connection, run_id, target, kind, message, zone, now)
+        _insert_delivery(connection, run_id, target, kind, notice, zone, now)
 
 
-def _put(
+def _insert_delivery(
     connection: Connection,
     run_id: str | None,
     target: str,
@@ -312,60 +366,74 @@ def _put(
     )
 
 
-Wanted = tuple[str, Json, DeliveryStatus, str | None]
-"""Where to, with which options, whether it is sent, and if not, why."""
+DecidedDelivery = tuple[str, Json, DeliveryStatus, str | None]
+"""The target of a delivery, its options, whether it is pending or suppressed, and why if so."""
 
 
-def judge(
+def decide_deliveries(
     connection: Connection,
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,
     alerting: Alerting,
-) -> list[Wanted]:
-    """Return what becomes of each delivery of a run's end, and keep the incidents of its
-    routine.
+) -> list[DecidedDelivery]:
+    """Decide which deliveries of an ended run are sent, and open, count or close the incidents of
+    its routine.
+
+    `deliveries` are pairs of target and options. An alert of a routine that calls nobody gets the
+    targets of `[incidents] to` as well.
     """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     subject = f"routine {run.routine}"
-    sent = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
-    plain: list[Wanted] = [
-        (target, options, DeliveryStatus.PENDING if options.get("ping") else sent, None)
-        for target, options in deliveries
-    ]
+    report_status = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
+    decided: list[DecidedDelivery] = []
+    for target, options in deliveries:
+        status = DeliveryStatus.PENDING if options.get("ping") else report_status
+        decided.append((target, options, status, None))
     if run.status is Status.SUCCEEDED:
-        over(connection, subject, run, zone, run.ended)
-        return plain
+        close_incidents(connection, subject, run, zone, run.ended)
+        return decided
     if run.status not in FAILURES or run.trigger in BY_HAND:
-        return plain
-    incident, alert = _happened(
+        return decided
+    incident, is_alert = _count_failure(
         connection, subject, run.detail or run.status.value, run, run.ended, alerting
     )
-    calling = [target for target, options in deliveries if not _is_record(target, options)]
-    if not alert:
-        why = f"told already of incident {incident.id}; `agentctl incidents` shows it"
+    if not is_alert:
+        reason = f"told already of incident {incident.id}; `agentctl incidents` shows it"
         return [
-            each
-            if _is_record(each[0], each[1])
-            else (each[0], each[1], DeliveryStatus.SUPPRESSED, why)
-            for each in plain
+            delivery
+            if _is_record(delivery[0], delivery[1], alerting)
+            else (delivery[0], delivery[1], DeliveryStatus.SUPPRESSED, reason)
+            for delivery in decided
         ]
-    others = [name for name in alerting.to if not calling and name not in dict(deliveries)]
-    told = {"incident": incident.id, "times": incident.count, "since": incident.opened.isoformat()}
-    facts = next((options for _, options in deliveries), {})
-    extra = [(name, {k: v for k, v in facts.items() if k != "path"}, sent, None) for name in others]
-    _tell(connection, incident, [*calling, *others], run.ended)
+    alerted_targets = [
+        target for target, options in deliveries if not _is_record(target, options, alerting)
+    ]
+    if not alerted_targets:
+        alerted_targets = [name for name in alerting.to if name not in dict(deliveries)]
+        options = dict(deliveries[0][1]) if deliveries else {}
+        options.pop("path", None)
+        decided += [(name, options, report_status, None) for name in alerted_targets]
+    _add_alerted_targets(connection, incident, alerted_targets, run.ended)
+    alert_options = {
+        "incident": incident.id,
+        "times": incident.count,
+        "since": incident.opened.isoformat(),
+    }
     return [
-        (target, {**options, **told}, status, why)
-        for target, options, status, why in [*plain, *extra]
+        (target, {**options, **alert_options}, status, reason)
+        for target, options, status, reason in decided
     ]
 
 
-def _is_record(target: str, options: Json) -> bool:
-    return target in RECORDS or bool(options.get("path") or options.get("ping"))
+def _is_record(target: str, options: Json, alerting: Alerting) -> bool:
+    """Return whether a delivery is written to a file, the log or a dead man's switch: it calls
+    nobody.
+    """
+    return target in alerting.records or bool(options.get("path") or options.get("ping"))
 
 
-def _happened(
+def _count_failure(
     connection: Connection,
     subject: str,
     error: str,
@@ -375,63 +443,76 @@ def _happened(
     *,
     cause: str | None = None,
 ) -> tuple[Incident, bool]:
-    """Count a failure; return its incident and whether people are to be told now."""
+    """Count a failure; return its incident, and whether an alert or a reminder is due."""
     signature, error = signature_of(cause or error), clean(error)
-    same = _found(
+    same_incidents = _incidents_in(
         connection,
         "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
         " ORDER BY closed IS NOT NULL, id DESC LIMIT 1",
         (subject, signature, to_microseconds(now - alerting.cool_down)),
     )
     run_id = run and run.id
-    if not same:
+    if not same_incidents:
         values = (subject, signature, error, to_microseconds(now), to_microseconds(now), run_id)
         row = connection.execute(
-            "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, "
-            "?, ?, ?, ?)"
-            f" RETURNING {_COLUMNS}",
+            "INSERT INTO incident (subject, signature, detail, opened, seen, run_id)"
+            f" VALUES (?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
             values,
         ).fetchone()
-        return _of(row), True
+        return incident_of(row), True
     row = connection.execute(
         "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id),"
         " closed = NULL, acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING "
         f"{_COLUMNS}",
-        (to_microseconds(now), error, run_id, same[0].id),
+        (to_microseconds(now), error, run_id, same_incidents[0].id),
     ).fetchone()
-    incident = _of(row)
-    due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
-    return incident, due and incident.acked is None
+    incident = incident_of(row)
+    is_due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
+    return incident, is_due and incident.acked is None
 
 
-def _tell(
+def _add_alerted_targets(
     connection: Connection, incident: Incident, targets: Iterable[str], now: datetime
 ) -> None:
-    """Take note of who is told of an incident now."""
-    everybody = list(dict.fromkeys([*incident.targets, *targets]))
-    values = (to_microseconds(now), json.dumps(everybody), incident.id)
+    """Write that these targets are alerted now: they get the notice of its end, too."""
+    all_targets = list(dict.fromkeys([*incident.targets, *targets]))
+    values = (to_microseconds(now), json.dumps(all_targets), incident.id)
     connection.execute("UPDATE incident SET told = ?, targets = ? WHERE id = ?", values)
 
 
-def over(connection: Connection, subject: str, run: Run | None, zone: str, now: datetime) -> None:
-    """Close the incidents of a subject, and tell once those who were told of them."""
-    ended = _found(connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,))
-    if not ended:
+def close_incidents(
+    connection: Connection,
+    subject: str,
+    run: Run | None,
+    zone: str,
+    now: datetime,
+    *,
+    title: str = "",
+) -> None:
+    """Close the open incidents of a subject, and send one notice of that to the alerted targets.
+
+    `run` is the run whose success ended them, if any; the notice says that the subject works again,
+    unless it has a `title`.
+    """
+    incidents = _incidents_in(
+        connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,)
+    )
+    if not incidents:
         return
-    targets = dict.fromkeys(target for incident in ended for target in incident.targets)
-    # who was told is told once: should it come again soon, nobody hears of a second recovery
+    targets = dict.fromkeys(target for incident in incidents for target in incident.targets)
+    # Without targets: if an incident is opened anew soon, its next end is announced to nobody.
     connection.execute(
         "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL",
         (to_microseconds(now), subject),
     )
-    times = sum(incident.count for incident in ended)
-    since = min(incident.opened for incident in ended)
-    many = "once" if times == 1 else f"{times} times"
-    text = f"It had failed {many} since {{since}}: {ended[-1].detail}"
-    title = f"{run.routine if run else subject} works again"
+    count = sum(incident.count for incident in incidents)
+    since = min(incident.opened for incident in incidents)
+    times = "once" if count == 1 else f"{count} times"
+    text = f"It had failed {times} since {{since}}: {incidents[-1].detail}"
+    title = title or f"{run.routine if run else subject} works again"
     options: Json = {"since": since.isoformat()}
     run_id = run.id if run else None
-    put_message(
+    enqueue_notice(
         connection,
         targets,
         "incident.recovered",
@@ -444,8 +525,13 @@ def over(connection: Connection, subject: str, run: Run | None, zone: str, now: 
     )
 
 
-def _hand_on(connection: Connection, delivery: int, place: str, now: datetime) -> None:
-    """Send an alert that its target does not take to another place as well, once."""
+def send_to_other_target(
+    connection: Connection, delivery: int, other_target: str, now: datetime
+) -> None:
+    """Send a delivery that its target does not take to another target as well, once.
+
+    Only alerts and messages of the daemon's own: reports are not for other targets.
+    """
     row = connection.execute(
         "SELECT run_id, target, kind, options, zone, created FROM outbox WHERE id = ?", (delivery,)
     ).fetchone()
@@ -454,42 +540,27 @@ def _hand_on(connection: Connection, delivery: int, place: str, now: datetime) -
     run_id, target, kind, text, zone, created = row
     options = json.loads(text)
     kind = kind_of(kind, options)
-    if (
-        target == place
-        or (kind == REPORT and not options.get("incident"))
-        or options.get("instead_of")
-    ):
+    is_plain_report = kind == REPORT and not options.get("incident")
+    if target == other_target or is_plain_report or options.get("instead_of"):
         return
-    of_run = "run_id IS NULL" if run_id is None else "run_id = ?"
-    there = f"SELECT options FROM outbox WHERE target = ? AND created >= ? AND {of_run}"
-    values = (place, created) if run_id is None else (place, created, run_id)
-    same = (options.get("incident"), options.get("title"))
-    for (other,) in connection.execute(there, values):
-        known = json.loads(other)
-        if (known.get("incident"), known.get("title")) == same:
-            return  # it went there anyway, or has been handed on at an earlier attempt
-    _put(connection, run_id, place, kind, {**options, "instead_of": target}, zone, now)
+    values: Row
+    if run_id is not None:
+        of_same_event, values = "run_id = ?", (other_target, run_id)
+    else:  # written with this delivery, or after it: by then the clock may have been set back
+        of_same_event = "run_id IS NULL AND (created >= ? OR id > ?)"
+        values = (other_target, created, delivery)
+    query = f"SELECT options FROM outbox WHERE target = ? AND {of_same_event}"
+    for (other_text,) in connection.execute(query, values):
+        other_options = json.loads(other_text)
+        if all(other_options.get(key) == options.get(key) for key in ("incident", "title")):
+            return  # it was sent there anyway, or at an earlier attempt
+    other_options = {**options, "instead_of": target}
+    _insert_delivery(connection, run_id, other_target, kind, other_options, zone, now)
 
 
-def _found(connection: Connection, rest: str, values: Row) -> list[Incident]:
+def _incidents_in(connection: Connection, clauses: str, values: Row) -> list[Incident]:
+    """Return the incidents that `SELECT … FROM incident` with these clauses finds."""
     return [
-        _of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {rest}", values)
+        incident_of(row)
+        for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {clauses}", values)
     ]
-
-
-def _of(row: Row) -> Incident:
-    id_, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run = row
-    return Incident(
-        id=id_,
-        subject=subject,
-        signature=signature,
-        detail=detail,
-        opened=from_microseconds(opened),
-        last_seen=from_microseconds(seen),
-        count=count,
-        last_alert=from_microseconds_or_none(told),
-        targets=tuple(json.loads(targets)),
-        acked=from_microseconds_or_none(acked),
-        closed=from_microseconds_or_none(closed),
-        run=run,
-    )

@@ -1,9 +1,8 @@
-"""The journal: what was due, what was run, what each run did and where its report went.
+"""The journal: slots, runs, steps, deliveries, and all else that is needed after a restart.
 
-Everything the daemon knows across a restart stands here. Three rules (the writer in database.py
-keeps them cheap): a step whose loss would repeat something is committed before the next action;
-what must survive power loss is committed durably before it is acted upon or acknowledged; nothing
-else waits for the disk.
+Three rules, which group commit (database.py) makes cheap: a step whose loss would repeat something
+is committed before the next action; what must survive power loss is committed durably before it is
+acted upon or acknowledged; nothing else waits for the disk.
 """
 
 from __future__ import annotations
@@ -15,23 +14,31 @@ from datetime import datetime, timedelta
 from daemon.store.approvals import ApprovalRepository
 from daemon.store.audit import AuditRepository
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
+from daemon.store.connection import Connection
 from daemon.store.database import Database
-from daemon.store.facts import FactRepository
 from daemon.store.history import HistoryRepository
 from daemon.store.incidents import Alerting, IncidentRepository
+from daemon.store.key_values import KeyValueRepository
 from daemon.store.outbox import OutboxRepository
 from daemon.store.records import Day
 from daemon.store.routines import RoutineRepository, RoutineState, Streak
 from daemon.store.rows import to_microseconds
 from daemon.store.runs import LEASE, RunMessage, RunRepository
 from daemon.store.seen_items import SeenItemRepository
-from daemon.store.slot_claims import Claim
-from daemon.store.slots import Portion, SlotRepository, SlotRow
+from daemon.store.slots import Claim, SlotRange, SlotRepository, SlotRow
 from daemon.store.spending import SpendingRepository
-from daemon.store.statements import Connection
 from daemon.store.workers import WorkerRepository
 
-__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "RunMessage", "SlotRow", "Streak"]
+__all__ = [
+    "Claim",
+    "Day",
+    "Journal",
+    "RoutineState",
+    "RunMessage",
+    "SlotRange",
+    "SlotRow",
+    "Streak",
+]
 
 
 class Journal:
@@ -46,13 +53,12 @@ class Journal:
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's who is not heard of, where several daemons
-        share the store.
+        """`lease`: how long a claim holds without a renewal, where several daemons share the store.
 
-        `in_turn`: runs of a routine are claimed one at a time, whoever asks.
+        `in_turn`: a run is claimed only while no other run of its routine is running or waits.
         """
         self._db, self._clock, self._in_turn = db, clock, in_turn
-        self.facts = FactRepository(db, clock=clock)
+        self.key_values = KeyValueRepository(db, clock=clock)
         self.incidents = IncidentRepository(db, clock=clock, alerting=alerting)
         self.runs = RunRepository(
             db, clock=clock, incidents=self.incidents, lease=lease, in_turn=in_turn
@@ -71,7 +77,7 @@ class Journal:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes write here as well."""
+        """Whether other processes write the same database."""
         return self._db.shared
 
     async def move_waits(self) -> MovedWaits:
@@ -79,12 +85,12 @@ class Journal:
 
         To be called at start, before anything that waits is read, and when the clock was set.
         """
-        ours = to_microseconds(self._clock())
+        now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> MovedWaits:
-            # of several machines none knows the time better than the database that they share
-            moved = move_waits(connection, connection.lease_clock(ours) if self._in_turn else ours)
-            return replace(moved, deliveries=move_deliveries(connection, ours))
+            # where several machines share the database, its clock decides
+            moved = move_waits(connection, connection.lease_clock(now) if self._in_turn else now)
+            return replace(moved, deliveries=move_deliveries(connection, now))
 
         moved = await self._db.write(work)
         moved.write_to_log()

@@ -1,12 +1,13 @@
-"""The state folder: made, made private, and held by one daemon at a time.
+"""The lock on the state folder: one daemon at a time uses it.
 
 The lock is the kernel's (flock), so it ends with the process however that ends; the pid in the file
-is for the reader of the error only. Whoever holds it may take every running run of the journal for
-dead.
+is only for the text of an error. The process that gets the lock knows that no other one executes
+runs of this journal.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -51,20 +52,21 @@ class StateLock:
         """
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
-            # in so many words: a child started this instant may hold a copy until it has come as
-            # far as its exec
+            # Not only by closing it: a child that was forked just now has a copy until its exec.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 
-    def home(self, new: str) -> str:
-        """Return the name by which other machines know this folder: `new` if it has none yet."""
+    def folder_id(self, new_id: str) -> str:
+        """Return the id of this state folder, kept in the file `agentd.id`; `new_id` if there is
+        none yet.
+        """
         path = self.path.with_name("agentd.id")
         with suppress(FileExistsError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            os.write(descriptor, f"{new}\n".encode())
+            os.write(descriptor, f"{new_id}\n".encode())
             os.close(descriptor)
-        return path.read_text("utf-8").strip() or new
+        return path.read_text("utf-8").strip() or new_id
 
     def __enter__(self) -> Self:
         return self
@@ -79,18 +81,19 @@ class StateLock:
 
 
 def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
-    """Make the state folder if need be and lock it.
+    """Create the state folder if it is missing, and lock it.
 
-    StateBusy names the process that holds it. ConfigError if it lies on a network file system or
-    cannot be used.
+    Raises StateBusy, with the process that holds the lock; ConfigError if the folder lies on a
+    network file system or cannot be used.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _make_private(folder)
-        if (found := filesystem(folder, mounts)) in NETWORK:
+        type_ = filesystem(folder, mounts)
+        if type_ in NETWORK:
             raise _unusable(
                 folder,
-                found,
+                type_,
                 "a network file system cannot hold the database",
                 "choose a local folder",
             )
@@ -110,39 +113,44 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         raise _unusable(
             folder, "", f"its file system cannot lock files: {error.strerror}", "choose another"
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        problem = f"the state folder cannot be written: {error.strerror}"
+        hint = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another"
+        raise _unusable(folder, "", problem, hint) from error
     return StateLock(path, descriptor)
 
 
 def filesystem(folder: Path, mounts: Path = MOUNTS) -> str:
-    """Return the type of the file system a folder lies on, empty where the system does not tell
-    (macOS).
+    """Return the type of the file system that a folder lies on; empty where the system does not
+    say (macOS).
     """
-    place, found = folder.resolve(), ""
+    real_folder, type_ = folder.resolve(), ""
     with suppress(FileNotFoundError):
         deepest = -1
         # e.g. `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`; see proc(5)
         for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            mount, _, rest = line.partition(" - ")
+            mount, _, source = line.partition(" - ")
             point = Path(_unescape(mount.split()[4]))
             # of several on one mount point the last one is on top
-            if place.is_relative_to(point) and len(point.parts) >= deepest:
-                deepest, found = len(point.parts), rest.split()[0]
-    return found
+            if real_folder.is_relative_to(point) and len(point.parts) >= deepest:
+                deepest, type_ = len(point.parts), source.split()[0]
+    return type_
 
 
 def _unescape(text: str) -> str:
-    """Undo how the kernel writes blanks in mount points."""
+    """Return a mount point without the kernel's octal escapes, such as of blanks."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def _make_private(folder: Path) -> None:
-    # As root the tools run as another user, who must get through to the workspace in it, but sees
-    # nothing else.
+    # If agentd is root, tools run as another user, who has to pass through to the workspace.
     mode, user = 0o711 if os.geteuid() == 0 else 0o700, os.geteuid()
-    found = folder.stat()
-    if found.st_uid == user and found.st_mode & 0o777 != mode:
+    status = folder.stat()
+    if status.st_uid == user and status.st_mode & 0o777 != mode:
         folder.chmod(mode)
 
 

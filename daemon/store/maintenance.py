@@ -1,6 +1,4 @@
-"""What is done for the journal in the background: it is looked through at start, and old history
-goes day by day.
-"""
+"""The background maintenance of the journal: a check at start, then old history deleted daily."""
 
 from __future__ import annotations
 
@@ -15,29 +13,28 @@ from pathlib import Path
 
 import structlog
 
-from daemon.store.connection import open_reader
+from daemon.store.connection import Connection, open_reader
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.store.retention import (
-    LEAST_TO_GIVE_BACK,
-    Keep,
-    let_go_some,
-    old_reports,
-    unused_texts,
-    without_files,
+    MIN_FREED_BYTES,
+    RetentionLimits,
+    delete_slice,
+    find_old_reports,
+    find_old_texts,
+    mark_files_removed,
 )
-from daemon.store.statements import Connection
-from daemon.store.texts import drop
+from daemon.store.texts import delete_texts
 from daemon.system.safe_open import folder_beneath
 
 log = structlog.get_logger()
 
-DAY = 86_400.0
-_PAUSE = 0.05  # between slices others write
+DAY = 86_400.0  # seconds
+_PAUSE = 0.05  # seconds between two slices, in which other works are written
 
 
 class JournalMaintenance:
-    """Keep the journal in order for as long as `run` runs."""
+    """Examine the journal once and delete what is too old every day, as long as `run` runs."""
 
     def __init__(
         self,
@@ -45,32 +42,32 @@ class JournalMaintenance:
         journal: Journal,
         *,
         clock: Callable[[], datetime],
-        keep: Callable[[], Keep],
+        limits: Callable[[], RetentionLimits],
         workspace: Path,
-        idle: Callable[[], bool],
+        is_idle: Callable[[], bool],
     ) -> None:
-        """`idle` says whether nothing runs just now."""
-        self._database, self._journal, self._clock, self._keep = database, journal, clock, keep
-        self._workspace, self._idle = workspace, idle
+        """`limits` returns those in force now; `is_idle` whether no run is executed now."""
+        self._database, self._journal, self._clock = database, journal, clock
+        self._limits, self._workspace, self._is_idle = limits, workspace, is_idle
 
     async def run(self) -> None:
-        """Look through the database once, and let go of what is old day by day."""
-        await self._do("examination", self.examine)
+        """Check the database once, then delete what is too old every day."""
+        await self._run_chore("examination", self.check)
         while True:
-            await self._do("retention", self.let_go)
+            await self._run_chore("retention", self.apply_retention)
             await asyncio.sleep(DAY)
 
-    async def examine(self) -> None:
-        """Say so if the database is damaged; a person has to restore a backup then.
+    async def check(self) -> None:
+        """Open an incident if the database file is damaged; a person has to restore a backup.
 
-        A server looks after its own.
+        The files of a PostgreSQL server are the server's affair.
         """
         if self._database.shared:
             return
-        verdict = await asyncio.to_thread(verdict_on, self._database.path)
-        if verdict != "ok":
+        result = await asyncio.to_thread(check_file, self._database.path)
+        if result != "ok":
             problem = (
-                f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"
+                f"{self._database.path} is damaged: {result}; stop agentd and restore a backup"
             )
             log.critical("database.damaged", problem=problem)
             await self._journal.incidents.report(
@@ -79,51 +76,53 @@ class JournalMaintenance:
         else:
             await self._journal.incidents.resolve("database")
 
-    async def let_go(self) -> None:
-        """Delete what is older than it is to be, slice by slice; give room back if there is much
-        and nothing runs.
+    async def apply_retention(self) -> None:
+        """Delete what is older or larger than the limits, slice by slice; shrink the file if much
+        of it is free and no run is executed.
         """
-        keep, gone = self._keep(), 0
-        if keep.reports is not None:
-            await self._remove_reports(self._clock() - keep.reports)
-        while some := await self._database.write(
-            partial(let_go_some, keep=keep, now=self._clock())
+        limits, deleted = self._limits(), 0
+        if limits.reports is not None:
+            await self._remove_reports(self._clock() - limits.reports)
+        while count := await self._database.write(
+            partial(delete_slice, limits=limits, now=self._clock())
         ):
-            gone += some
+            deleted += count
             await asyncio.sleep(_PAUSE)
-        if gone:
-            self._journal.runs.forget_cached_successes()
-        if keep != Keep(reports=keep.reports):
-            unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
-            await self._database.write(partial(drop, digests=unused, before=before))
-        freed = await self._database.run_outside_transaction(_shrink) if self._idle() else 0
-        if gone or freed:
-            log.info("history.let_go", runs=gone, freed=freed)
+        if deleted:
+            self._journal.runs.drop_cached_successes()
+        if limits != RetentionLimits(reports=limits.reports):
+            digests, before = await self._database.read(partial(find_old_texts, now=self._clock()))
+            await self._database.write(partial(delete_texts, digests=digests, before=before))
+        freed = await self._database.run_outside_transaction(_shrink) if self._is_idle() else 0
+        if deleted or freed:
+            log.info("retention.applied", runs=deleted, freed=freed)
 
     async def _remove_reports(self, before: datetime) -> None:
-        while found := await self._database.read(partial(old_reports, before=before)):
-            await asyncio.to_thread(_unlink, self._workspace, [path for _, path in found])
-            await self._database.write(partial(without_files, deliveries=[id_ for id_, _ in found]))
+        while reports := await self._database.read(partial(find_old_reports, before=before)):
+            await asyncio.to_thread(_unlink, self._workspace, [path for _, path in reports])
+            await self._database.write(
+                partial(mark_files_removed, deliveries=[id_ for id_, _ in reports])
+            )
 
-    async def _do(self, chore: str, act: Callable[[], Awaitable[None]]) -> None:
+    async def _run_chore(self, chore: str, function: Callable[[], Awaitable[None]]) -> None:
         try:
-            await act()
+            await function()
         except Exception:
-            log.exception("upkeep.failed", chore=chore)
+            log.exception("maintenance.failed", chore=chore)
 
 
-def verdict_on(path: Path) -> str:
-    """Return what SQLite says of a database: `ok`, or the first thing that is wrong."""
+def check_file(path: Path) -> str:
+    """Return the result of SQLite's quick_check: `ok`, or the first damage."""
     try:
         with closing(open_reader(path)) as connection:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
         return str(error)
-    return str(verdict)
+    return str(result)
 
 
 def _unlink(workspace: Path, paths: list[str]) -> None:
-    """Remove files of the workspace; what leads out of it by now is none of ours."""
+    """Remove files of the workspace; a path that leads out of it, by links too, is left alone."""
     for text in paths:
         path = Path(text)
         if not path.is_relative_to(workspace) or ".." in path.parts:
@@ -134,4 +133,4 @@ def _unlink(workspace: Path, paths: list[str]) -> None:
 
 
 def _shrink(connection: Connection) -> int:
-    return connection.shrink(LEAST_TO_GIVE_BACK)
+    return connection.shrink(MIN_FREED_BYTES)

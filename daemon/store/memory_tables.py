@@ -49,7 +49,10 @@ class MemoryRunRow(JournalTable, table=True):
 
 
 class SegmentRow(JournalTable, table=True):
-    """One segment of an archived run, at its anchor."""
+    """One segment of an archived run, at its anchor.
+
+    `superseded` is the id of the segment that repeats its text: recall finds that one instead.
+    """
 
     __tablename__ = "memory_segment"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""The database without a daemon, for commands that look at all of it or take much in at once."""
+"""Open the database without a daemon, for commands that export, import or examine it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from daemon.store.database import MIGRATIONS
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-    from daemon.store.statements import Connection
+    from daemon.store.connection import Connection
 
 
 class Snapshot(NamedTuple):
-    """The database at one moment: both read in the same transaction."""
+    """The database at one moment: session and connection read in the same transaction."""
 
     session: Session
     connection: Connection
@@ -28,21 +28,25 @@ class Snapshot(NamedTuple):
 
 @contextmanager
 def read_snapshot(path: Path, url: str) -> Iterator[Snapshot]:
-    """Read the database of a URL, or SQLite's file, as it is at one moment."""
+    """Open the server's database of `url`, or SQLite's file at `path` for an empty URL, to read it
+    as it is at one moment.
+    """
     from daemon.store.queries.session import open_session
 
     with (
         _server(url) if url else closing(open_reader(path)) as connection,
-        open_session(connection) as session,
+        open_session(connection.engine) as session,
     ):
         session.connection()  # begins the transaction
         yield Snapshot(session, connection)
 
 
 @contextmanager
-def writing(path: Path, url: str) -> Iterator[Any]:
-    """Write to it in one transaction, its tables brought up to date; Refused says what it did not
-    take.
+def open_for_writing(path: Path, url: str) -> Iterator[Any]:
+    """Open the database likewise to write in one transaction, which is committed at the end; its
+    tables are migrated first.
+
+    Raises Refused with the error of the database; nothing is written then.
     """
     if url:
         from daemon.store.postgres.migrations import LOCKED, migrate
@@ -66,22 +70,26 @@ def writing(path: Path, url: str) -> Iterator[Any]:
 
 
 class DatabaseServer(NamedTuple):
-    """What there is to see of a server."""
+    """The properties of a server that the doctor checks."""
 
     place: str
+    """The URL of the server without user and password."""
     version: str
+    """The version of PostgreSQL."""
     schema: int
-    """Of its tables; 0 where there are none yet."""
+    """The newest migration of the tables; 0 where there are none yet."""
     newest: int
-    """That this program knows."""
+    """The newest migration that this program knows."""
     ahead: float
-    """By how many seconds its clock is ahead of ours."""
+    """Seconds by which the server's clock is ahead of ours; negative if it is behind."""
     reads_only: bool
+    """Whether the server is a standby."""
 
 
 def probe(url: str) -> DatabaseServer:
-    """Look at the server of a URL and change nothing; ConfigError, Refused or DatabaseAway says why
-    it cannot be.
+    """Return the properties of the server of a URL; changes nothing.
+
+    Raises ConfigError, Refused or DatabaseAway.
     """
     try:
         from daemon.store.postgres import migrations

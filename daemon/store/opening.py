@@ -1,4 +1,4 @@
-"""Which database the journal is in: a file in the state folder, or a server that several daemons
+"""Open the journal's database: the file in the state folder, or the server that several daemons
 share.
 """
 
@@ -21,11 +21,11 @@ async def open_database(
     wait: timedelta = timedelta(),
     when_away: Callable[[str], None] = lambda problem: None,
 ) -> Database:
-    """Open SQLite's file at `path`, or the PostgreSQL database of a URL.
+    """Open SQLite's file at `path`, or the PostgreSQL database of `url` unless that is empty.
 
-    A server that is away is waited for as long as `wait`; `when_away` is told so, in words, before
-    each wait and in another thread. ConfigError says what is wrong with the database; DatabaseAway
-    if its server is still away.
+    Waits for a server that does not answer, up to `wait`; `when_away` is called with the problem
+    before each attempt, in another thread. Raises ConfigError if the database cannot be used,
+    DatabaseAway if its server does not answer in time.
     """
     if not url:
         return await Database.open(path)
@@ -36,7 +36,7 @@ async def open_database(
 
 
 def refuse_without_extra() -> None:
-    """Raise ConfigError where what speaks to a server is not installed."""
+    """Raise ConfigError if the extra postgres is not installed."""
     try:
         import daemon.store.postgres.database  # noqa: F401
     except ImportError as error:

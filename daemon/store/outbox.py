@@ -1,5 +1,5 @@
-"""Reports on their way: one row per target, committed with the end of the run, until it arrived or
-was given up.
+"""The outbox: a row for each report and target, written in the commit that ends the run, until it
+was delivered or given up.
 """
 
 from __future__ import annotations
@@ -10,27 +10,39 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.errors import NotFound, Refused
-from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
-from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over, put_message
-from daemon.store.repository import Repository
+from daemon.models import Delivery, DeliveryStatus, Json, Run
+from daemon.store.connection import Connection, Row, placeholders
+from daemon.store.database import Repository
+from daemon.store.incidents import (
+    Alerting,
+    close_incidents,
+    decide_deliveries,
+    enqueue_notice,
+    send_to_other_target,
+)
 from daemon.store.rows import (
-    KEEP_FACT,
+    DELIVERED_RUN_COLUMN_NAMES,
+    DELIVERY_COLUMN_NAMES,
+    PUT_VALUE,
+    REPORT,
     clean,
+    delivery_of,
     from_microseconds,
     from_microseconds_or_none,
     to_microseconds,
 )
-from daemon.store.statements import Connection, Row, placeholders
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-_MARK = "digest"
-_DELIVERY = """
-SELECT o.id, o.run_id, r.routine, o.target, o.kind, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt,
-    o.error, o.created, r.slot, r.status, r.report, r.detail, r.taint
-FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
-"""  # noqa: E501
+_DIGEST_KEY = "digest"  # of the table meta
+_COLUMNS = ", ".join(
+    [
+        *(f"o.{name}" for name in DELIVERY_COLUMN_NAMES),
+        *(f"r.{name}" for name in DELIVERED_RUN_COLUMN_NAMES),
+    ]
+)
+_DELIVERY = f"SELECT {_COLUMNS} FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id"  # noqa: S608  our own words
 
 
 class OutboxRepository(Repository):
@@ -40,7 +52,7 @@ class OutboxRepository(Repository):
     """
 
     async def find_due(self, now: datetime) -> list[Delivery]:
-        """Return what is to be sent by now, longest due first."""
+        """Return the pending deliveries that are due, those longest due first."""
         return await self._find(
             "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id",
             (to_microseconds(now),),
@@ -58,13 +70,31 @@ class OutboxRepository(Repository):
         return await self._db.read(work)
 
     async def mark_delivered(self, id_: int, receipt: str) -> None:
-        """Write down that it arrived; durable, since after a power loss it would be sent again."""
-        await self._settle(id_, DeliveryStatus.DELIVERED, receipt=receipt)
+        """Write the receipt of a delivery; durable, since after a power loss it would be sent
+        again.
+        """
+        await self._record_attempt(id_, DeliveryStatus.DELIVERED, receipt=receipt)
 
     async def mark_failed(self, id_: int, error: str, next_at: datetime | None) -> None:
-        """Write down why it did not arrive, and when to try again; None gives it up."""
+        """Write why an attempt failed, and when the next one is due; None gives the delivery up."""
         status = DeliveryStatus.FAILED if next_at is None else DeliveryStatus.PENDING
-        await self._settle(id_, status, error=error, next_at=next_at)
+        await self._record_attempt(id_, status, error=error, next_at=next_at)
+
+    async def leave_out(self, id_: int, reason: str, other_targets: Sequence[str]) -> None:
+        """Suppress a delivery to a target that the machine does not have; an alert or another
+        notice goes to the first of `other_targets`.
+        """
+        now = self._clock()
+
+        def work(connection: Connection) -> None:
+            connection.execute(
+                "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE id = ?",
+                (clean(reason), id_),
+            )
+            for target in other_targets[:1]:
+                send_to_other_target(connection, id_, target, now)
+
+        await self._db.write(work, durable=True)
 
     async def find(
         self, *, run: str | None = None, status: DeliveryStatus | None = None, limit: int = 50
@@ -85,27 +115,31 @@ class OutboxRepository(Repository):
         )
 
     async def send_again(self, id_: int) -> Delivery:
-        """Give a delivery that failed or was withheld its full patience again; Refused if it has
-        arrived. NotFound.
+        """Make a failed or suppressed delivery pending again, with all its attempts.
+
+        Raises NotFound; Refused if it was delivered.
         """
         changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
-        return await self._redirect(id_, changes, (now, now), refused=("delivered",))
+        return await self._update(id_, changes, (now, now), refused_statuses=("delivered",))
 
     async def drop(self, id_: int) -> Delivery:
-        """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if
-        it has arrived.
+        """Suppress a delivery for good.
+
+        Raises NotFound; Refused if it was delivered or is suppressed already.
         """
         changes = (
-            "status = 'suppressed', next_at = NULL, error = coalesce(error || '; ', '') || 'dropped "  # noqa: E501
-            "by a person'"
+            "status = 'suppressed', next_at = NULL,"
+            " error = coalesce(error || '; ', '') || 'dropped by a person'"
         )
-        return await self._redirect(id_, changes, (), refused=("delivered", "suppressed"))
+        return await self._update(id_, changes, (), refused_statuses=("delivered", "suppressed"))
 
     async def get_digest_mark(self) -> datetime | None:
-        """Return up to when digests were told; None if there never was one."""
+        """Return the end of the time that the last digest covers; None if there was none."""
 
         def work(connection: Connection) -> datetime | None:
-            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
+            row = connection.execute(
+                "SELECT value FROM meta WHERE key = ?", (_DIGEST_KEY,)
+            ).fetchone()
             return from_microseconds(int(row[0])) if row else None
 
         return await self._db.read(work)
@@ -113,41 +147,44 @@ class OutboxRepository(Repository):
     async def add_digest(
         self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str
     ) -> None:
-        """Send a digest to these targets, and take note of it, in one commit."""
+        """Put a digest that covers the time up to `until` into the outbox, and write its mark, in
+        one commit.
+        """
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            connection.execute(KEEP_FACT, (_MARK, str(to_microseconds(until))))
-            put_message(connection, targets, "digest", title, text, now, zone=zone)
+            connection.execute(PUT_VALUE, (_DIGEST_KEY, str(to_microseconds(until))))
+            enqueue_notice(connection, targets, "digest", title, text, now, zone=zone)
 
         await self._db.write(work, durable=True)
 
-    async def _redirect(
-        self, id_: int, changes: str, values: Row, *, refused: Collection[str]
+    async def _update(
+        self, id_: int, changes: str, values: Row, *, refused_statuses: Collection[str]
     ) -> Delivery:
+        """Change a delivery by a person's wish, and return it as it is then."""
+
         def work(connection: Connection) -> Delivery:
             row = connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
             if row is None:
                 raise NotFound(
                     f"there is no delivery {id_}; `agentctl deliveries` shows what there is"
                 )
-            found = _delivery_of(row)
-            if found.status in refused:
-                raise Refused(f"delivery {id_} is {found.status} already")
+            status = delivery_of(row).status
+            if status in refused_statuses:
+                raise Refused(f"delivery {id_} is {status} already")
             connection.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, id_))  # noqa: S608  our own words
-            return _delivery_of(
-                connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
-            )
+            return delivery_of(connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone())
 
         return await self._db.write(work, durable=True)
 
-    async def _find(self, rest: str, values: Row) -> list[Delivery]:
+    async def _find(self, clauses: str, values: Row) -> list[Delivery]:
         def work(connection: Connection) -> list[Delivery]:
-            return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {rest}", values)]
+            rows = connection.execute(f"{_DELIVERY} {clauses}", values)
+            return [delivery_of(row) for row in rows]
 
         return await self._db.read(work)
 
-    async def _settle(
+    async def _record_attempt(
         self,
         id_: int,
         status: DeliveryStatus,
@@ -160,19 +197,18 @@ class OutboxRepository(Repository):
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
         def work(connection: Connection) -> None:
-            changed = connection.execute(
-                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, "
-                "next_at = ?,"
-                " waits_since = ? WHERE id = ?",
+            cursor = connection.execute(
+                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?,"
+                " next_at = ?, waits_since = ? WHERE id = ?",
                 values,
             )
-            if changed.rowcount == 0:
+            if cursor.rowcount == 0:
                 raise NotFound(f"there is no delivery {id_}")
             if status is DeliveryStatus.DELIVERED:
                 (target,) = connection.execute(
                     "SELECT target FROM outbox WHERE id = ?", (id_,)
                 ).fetchone()
-                over(connection, f"target {target}", None, "UTC", self._clock())
+                close_incidents(connection, f"target {target}", None, "UTC", self._clock())
 
         await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)
 
@@ -184,52 +220,21 @@ def enqueue(
     zone: str,
     alerting: Alerting = Alerting(),  # noqa: B008  frozen
 ) -> None:
-    """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for
-    the record.
+    """Insert the deliveries (target, options) of a run, in the transaction that ends it.
+
+    Those that are not to be sent are inserted as suppressed.
     """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = to_microseconds(run.ended)
+    rows = []
+    for target, options, status, reason in decide_deliveries(
+        connection, run, deliveries, zone, alerting
+    ):
+        due = now if status is DeliveryStatus.PENDING else None
+        text = json.dumps(options, separators=(",", ":"))
+        rows.append((run.id, target, text, zone, status, now, due, due, reason, REPORT))
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, "
-        "error, kind)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
-                *((now, now) if status is DeliveryStatus.PENDING else (None, None)),
-                *(why, REPORT),
-            )
-            for target, options, status, why in judge(connection, run, deliveries, zone, alerting)
-        ],
-    )
-
-
-def _delivery_of(row: Row) -> Delivery:
-    (
-        id_, run, routine, target, kind, options, zone, status, attempts, next_at, receipt, error,
-        created, slot, run_status, report, detail, taint,
-    ) = row  # fmt: skip
-    frozen = json.loads(options)
-    return Delivery(
-        id=id_,
-        run=run or "",
-        routine=routine or "",
-        target=target,
-        content=kind_of(kind, frozen),
-        options=frozen,
-        status=DeliveryStatus(status),
-        attempts=attempts,
-        created=from_microseconds(created),
-        next_at=from_microseconds_or_none(next_at),
-        receipt=receipt,
-        error=error,
-        report=Report(
-            run=run or "",
-            routine=routine or "",
-            slot=from_microseconds(created if slot is None else slot),
-            status=Status(run_status or Status.SUCCEEDED),
-            text=report if report is not None else detail or "",
-            scheduled_zone=zone,
-            taint=Taint(taint or ""),
-        ),
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since,"
+        " error, kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )

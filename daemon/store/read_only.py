@@ -1,4 +1,4 @@
-"""A journal read from outside, while a daemon may be writing it, or while none can be started."""
+"""Read the journal of another process: a daemon may be writing it, or none may be able to start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ReadOnlyDatabase(Database):
-    """Reads the file, each time with a connection of its own; can write nothing."""
+    """Reads SQLite's file over a new connection each time; its methods that write do not work."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,9 +36,8 @@ class ReadOnlyDatabase(Database):
             with closing(open_reader(self.path)) as connection:
                 return work(connection)
         except sqlite3.OperationalError as error:
-            if (
-                getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
-            ):  # a table or column is not there
+            # SQLITE_ERROR: a table or column is missing
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
                 raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
             hint = "start agentd once, which brings it up to date"
             problem = "was written by another version of agentd"
@@ -49,23 +48,25 @@ class ReadOnlyDatabase(Database):
             raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
 
 
-def journal_at(state: Path, url: str = "") -> Journal:
-    """Return the journal of a state folder, or at the URL of a server, to be read; ConfigError if
-    there is none.
+def open_journal_read_only(state: Path, url: str = "") -> Journal:
+    """Return the journal of a state folder, or of a server's `url`, for reading.
+
+    Raises ConfigError if there is none.
     """
-    return Journal(onlooker_at(state, url), clock=lambda: datetime.now(UTC))
+    return Journal(open_database_read_only(state, url), clock=lambda: datetime.now(UTC))
 
 
-def onlooker_at(state: Path, url: str = "") -> Database:
-    """Return the database of a state folder, or at the URL of a server, to be read only;
-    ConfigError likewise.
+def open_database_read_only(state: Path, url: str = "") -> Database:
+    """Return the database of a state folder, or of a server's `url`, for reading.
+
+    Raises ConfigError if there is none.
     """
     path = state / "agentd.db"
     if url:
         refuse_without_extra()
-        from daemon.store.postgres.read_only import ServerOnlooker
+        from daemon.store.postgres.read_only import ReadOnlyPostgresDatabase
 
-        return ServerOnlooker(url, path)
+        return ReadOnlyPostgresDatabase(url, path)
     if not path.is_file():
         raise ConfigError(_unreadable(path, "is not there: no run has been recorded"))
     return ReadOnlyDatabase(path)

@@ -1,5 +1,5 @@
-"""Values that the repositories and the queries of people both know: rows of the audit, calls to
-models, what became of a routine on a day.
+"""Values that the repositories and queries/ both return: entries of the audit, quarantined results,
+calls to models and their sums, the outcomes of a routine on a day.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from daemon.models import Json, Usage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditEntry:
-    """One row of the audit."""
+    """One entry of the audit."""
 
     seq: int
     at: datetime
@@ -44,17 +44,19 @@ class QuarantinedResult:
     text: str
 
 
-class Called(StrEnum):
+class CallOutcome(StrEnum):
     """How a call to a model ended."""
 
     ASKED = "asked"
+    """The call has not ended, or the process died in it."""
     ANSWERED = "answered"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    """The call failed, and the vendor may have answered and may charge for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
+class ModelCall:
     """One call to a model."""
 
     at: datetime
@@ -62,7 +64,7 @@ class Spent:
     routine: str
     provider: str
     model: str
-    outcome: Called
+    outcome: CallOutcome
     usage: Usage
     cost: int | None
     """Billionths of a dollar."""
@@ -70,43 +72,44 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpendingTotal:
-    """What some calls came to."""
+    """The sums of some calls to models."""
 
     key: str
     calls: int
     failed: int
-    """Of these, how many gave no answer."""
+    """How many of the calls gave no answer."""
     usage: Usage
     cost: int
+    """Billionths of a dollar."""
     unpriced: int
-    """Of these, how many have no known price."""
+    """How many of the calls have no known price."""
 
     @classmethod
     def of(cls, key: str, parts: Sequence[SpendingTotal]) -> SpendingTotal:
-        """Return several sums as one."""
+        """Return the sum of several totals."""
         usage = Usage()
-        for each in parts:
-            usage += each.usage
+        for part in parts:
+            usage += part.usage
         return cls(
             key=key,
-            calls=sum(each.calls for each in parts),
-            failed=sum(each.failed for each in parts),
+            calls=sum(part.calls for part in parts),
+            failed=sum(part.failed for part in parts),
             usage=usage,
-            cost=sum(each.cost for each in parts),
-            unpriced=sum(each.unpriced for each in parts),
+            cost=sum(part.cost for part in parts),
+            unpriced=sum(part.unpriced for part in parts),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Day:
-    """What became of one routine on one day."""
+    """The outcomes of one routine on one day."""
 
     routine: str
     day: int
-    """The place of the day among those that were asked about."""
+    """The index of the day among the days of the query."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Runs by status (`silent` of its own), and slots that were `missed` or `skipped` without a
-    run.
+    """Counts of ended runs by status, of silent successes as `silent`, and of slots without a run
+    that were `missed` or `skipped`.
     """
     tokens: Counter[str] = field(default_factory=Counter)
     """`input` and `output`."""

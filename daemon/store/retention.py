@@ -1,7 +1,7 @@
-"""How long history stays. Functions of a connection, to be handed to the writer a slice at a time.
+"""Delete runs, steps and report files that are older, or take more room, than `[keep]` allows.
 
-What is deleted is overwritten (secure_delete); the room it took is given back to the system by
-`Connection.shrink`.
+Each function handles one slice, so that no transaction blocks the writer for long. SQLite
+overwrites what is deleted (secure_delete); `Connection.shrink` gives its room back to the system.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds, to_microseconds
-from daemon.store.statements import Connection
-from daemon.store.texts import unused
+from daemon.store.texts import find_unused_texts
 
-SLICE = 100  # runs at a time: the writer is ours for some milliseconds
-# Whatever their age: the last ones of a routine, which gates, streaks and people compare with.
+SLICE = 100  # runs in one transaction, which takes some milliseconds
+# The newest runs of each routine stay whatever their age: gates, streaks and people need them.
 NEWEST = 10
-# Bytes of free room; less than that is used again soon enough.
-LEAST_TO_GIVE_BACK = 64_000_000
+# Bytes; a smaller free room in the file is filled again soon enough.
+MIN_FREED_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Keep:
-    """How long what stays; None: for ever."""
+class RetentionLimits:
+    """How long runs, their steps and report files stay, and how large the journal may be.
+
+    None means no limit.
+    """
 
     runs: timedelta | None = None
     steps: timedelta | None = None
@@ -38,31 +41,34 @@ SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
 _WITH_STEPS = " AND EXISTS (SELECT 1 FROM step WHERE run_id = run.id)"
 
 
-def let_go_some(connection: Connection, keep: Keep, now: datetime) -> int:
-    """Delete a slice of what is too old or too much; return how many runs it was of, 0 when nothing
-    is left to do.
+def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
+    """Delete one slice of steps and runs beyond the limits. Returns how many runs lost their steps
+    or were deleted; 0 when nothing is left to do.
     """
-    done = 0
-    if keep.steps is not None:
-        done += _steps_of(connection, to_microseconds(now - keep.steps))
-    if keep.runs is not None:
-        done += _runs_of(connection, to_microseconds(now - keep.runs))
-    if not done and keep.max_bytes is not None and connection.used() > keep.max_bytes:
-        # the transcripts first, which are most of it; of a routine's last runs they stay
-        done = _steps_of(connection, to_microseconds(now)) or _runs_of(
-            connection, to_microseconds(now)
-        )
-    return done
+    count = 0
+    if limits.steps is not None:
+        count += _delete_steps(connection, to_microseconds(now - limits.steps))
+    if limits.runs is not None:
+        count += _delete_runs(connection, to_microseconds(now - limits.runs))
+    if not count and limits.max_bytes is not None and connection.used() > limits.max_bytes:
+        # the steps first, which are most of the bytes
+        count = _delete_steps(connection, to_microseconds(now))
+        count = count or _delete_runs(connection, to_microseconds(now))
+    return count
 
 
-def _steps_of(connection: Connection, before: int) -> int:
+def _delete_steps(connection: Connection, before: int) -> int:
+    """Delete the steps of a slice of runs that ended before `before` (microseconds). Returns how
+    many runs that were.
+    """
     query = f"{_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     connection.executemany("DELETE FROM step WHERE run_id = ?", [(id_,) for id_ in runs])
     return len(runs)
 
 
-def _runs_of(connection: Connection, before: int) -> int:
+def _delete_runs(connection: Connection, before: int) -> int:
+    """Delete a slice of the runs that ended before `before` (microseconds). Returns how many."""
     query = f"{_OLD.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     connection.executemany("DELETE FROM run WHERE id = ?", [(id_,) for id_ in runs])
@@ -71,12 +77,12 @@ def _runs_of(connection: Connection, before: int) -> int:
     return len(runs)
 
 
-def unused_texts(connection: Connection, now: datetime) -> tuple[list[bytes], datetime]:
-    """Return the texts that only prompts named that are gone, and the moment since which they were
-    not used.
+def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], datetime]:
+    """Return the digests of the texts that no step names any more, and the moment before which they
+    were used last.
 
-    Only those are looked at that nobody used since the oldest run that may go next: most of the
-    runs before it are.
+    Only texts are considered that were not used since the oldest run with steps that may be deleted
+    next: few runs before that one still have steps, so few have to be searched.
     """
     oldest = (
         f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
@@ -84,12 +90,13 @@ def unused_texts(connection: Connection, now: datetime) -> tuple[list[bytes], da
     )  # noqa: RUF100, S608
     row = connection.execute(oldest, (to_microseconds(now),)).fetchone()
     before = min(now, from_microseconds(row[0])) if row else now
-    return unused(connection, before), before
+    return find_unused_texts(connection, before), before
 
 
-def old_reports(connection: Connection, before: datetime) -> list[tuple[int, str]]:
-    """Return (delivery, path) of the report files that are older than that and were not written
-    over since.
+def find_old_reports(connection: Connection, before: datetime) -> list[tuple[int, str]]:
+    """Return (delivery id, path) of up to 1,000 report files delivered before `before`.
+
+    Only files whose path names the slot or the run: other paths are overwritten by later reports.
     """
     rows = connection.execute(
         "SELECT id, receipt FROM outbox WHERE status = 'delivered' AND created < ? AND receipt LIKE "  # noqa: E501
@@ -99,8 +106,8 @@ def old_reports(connection: Connection, before: datetime) -> list[tuple[int, str
     return [(id_, receipt) for id_, receipt in rows]
 
 
-def without_files(connection: Connection, deliveries: Iterable[int]) -> None:
-    """Take note that the files of these deliveries are gone."""
+def mark_files_removed(connection: Connection, deliveries: Iterable[int]) -> None:
+    """Write into the receipts of these deliveries that their files were removed."""
     connection.executemany(
         "UPDATE outbox SET receipt = 'removed by [keep] reports: ' || receipt WHERE id = ?",
         [(id_,) for id_ in deliveries],

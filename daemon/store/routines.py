@@ -1,5 +1,5 @@
-"""What is kept of a routine besides its file: its baseline, its pause, its failures in a row, its
-name.
+"""The state of a routine besides its file: its baseline, its pause, its failures in a row; and its
+renaming.
 """
 
 # ruff: noqa: S608  what is put into statements are names of our own tables; values are bound
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.errors import NotFound, Refused
-from daemon.store.database import Database
-from daemon.store.incidents import BY_HAND, FAILURES, waiting_subject
-from daemon.store.repository import Repository
+from daemon.models import FAILURES
+from daemon.store.connection import Connection, Row
+from daemon.store.database import Database, Repository
+from daemon.store.incidents import BY_HAND, waiting_subject
 from daemon.store.rows import (
     from_microseconds,
     from_microseconds_or_none,
@@ -20,46 +21,49 @@ from daemon.store.rows import (
     to_microseconds_or_none,
 )
 from daemon.store.runs import RunRepository
-from daemon.store.statements import Connection, Row
 
-# Not the audit, which proves that none of its rows was changed, and not what is remembered of runs:
-# there the name is among the words by which they are found.
-TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending", "novelty")
-STAYS = ("audit", "memory_run")
-FACTS = ("on_start", "after", "rehearsed")
-# So far back is looked; whoever has failed so often needs no exact number.
-FARTHEST = 1000
+# The tables whose column `routine` is changed when a routine is renamed, and those in which the old
+# name stays: the audit, as none of its rows may change, and archived runs, as the name is among the
+# words of their full-text index.
+RENAMED_TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending", "novelty")
+KEPT_TABLES = ("audit", "memory_run")
+# The keys of the table meta that end with `:` and the name of a routine.
+RENAMED_KEYS = ("on_start", "after", "rehearsed")
+# Runs that are read to count failures in a row: nobody needs a higher number exactly.
+MAX_STREAK_RUNS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoutineState:
-    """What the record keeps of a routine besides its file."""
+    """What the journal has of a routine besides its file."""
 
     name: str
     schedule_key: str
+    """The digest of trigger and zone (`Routine.schedule_key`): a new one starts a new baseline."""
     baseline: datetime
-    """No slot at or before it is due."""
+    """The moment since which slots count: none at or before it is due."""
     paused: bool
     paused_until: datetime | None = None
-    """When it goes on by itself."""
+    """When the pause ends; None if it lasts until the routine is resumed."""
     paused_why: str | None = None
-    """Set where it was the daemon that paused it, not a person."""
-    forgiven: datetime | None = None
-    """Failures up to then count no more."""
+    """Why the daemon paused the routine; None where a person did."""
+    failures_reset: datetime | None = None
+    """When a person last resumed the routine: failures before that count no more."""
 
-    def pausing(self, now: datetime) -> bool:
-        """Tell whether the pause holds at this moment."""
+    def is_paused(self, now: datetime) -> bool:
+        """Return whether the pause holds at this moment."""
         return self.paused and (self.paused_until is None or now < self.paused_until)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Streak:
-    """Failures in a row, the last one at `last`."""
+    """The failures in a row of a routine."""
 
     count: int
     last: datetime
+    """When the last failed run ended."""
     detail: str = ""
-    """Why the last one failed."""
+    """Why the last failed run failed."""
 
 
 class RoutineRepository(Repository):
@@ -73,30 +77,29 @@ class RoutineRepository(Repository):
         self._runs = runs
 
     async def get_states(self) -> dict[str, RoutineState]:
-        """Return what is kept of every routine ever seen, by name."""
-        return await self._db.read(_states)
+        """Return the state of every routine that the daemon ever read, by name."""
+        return await self._db.read(_read_states)
 
     async def set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
         """Start a new baseline for each routine that is new or has another schedule key; return all
         states.
 
-        Routines that are not named keep what they have.
+        `keys` are the schedule keys by routine. Routines without one keep their state. While a
+        restored backup is on hold, new routines begin paused.
         """
         now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> dict[str, RoutineState]:
-            known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
+            old_keys = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
             connection.executemany(
-                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
-                "?, ?,"
-                # after a restore even what is new stands still
-                " (SELECT count(*) FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key "  # noqa: E501
-                "= 'hold'))"
-                " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = "  # noqa: E501
-                "excluded.baseline",
-                [(name, key, now) for name, key in keys.items() if known.get(name) != key],
+                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why)"
+                " VALUES (?, ?, ?, (SELECT count(*) FROM meta WHERE key = 'hold'),"
+                " (SELECT value FROM meta WHERE key = 'hold'))"
+                " ON CONFLICT (name) DO UPDATE"
+                " SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
+                [(name, key, now) for name, key in keys.items() if old_keys.get(name) != key],
             )
-            return _states(connection)
+            return _read_states(connection)
 
         return await self._db.write(work, durable=True)
 
@@ -108,34 +111,32 @@ class RoutineRepository(Repository):
         since: datetime | None = None,
         why: str | None = None,
     ) -> None:
-        """Pause a routine, or change how long it is paused. NotFound.
+        """Pause a routine, or change how long it is paused. Raises NotFound.
 
-        `since` is when a pause of so many hours began; None for one until a date, which no wrong
-        clock moves.
+        `since` is the begin of a pause for a length of time, which is moved if the clock is set
+        back; None for a pause until a date, which is not.
         """
         values = (to_microseconds_or_none(until), to_microseconds_or_none(since), why, routine)
         changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
         await self._change(routine, f"{changes} WHERE name = ?", values)
 
     async def resume(self, routine: str, *, since: datetime | None = None) -> None:
-        """Let a routine go on from now, or `since`: what fell due until then stays past.
-
-        NotFound.
+        """End the pause of a routine as of now or `since`, which becomes its baseline, and reset
+        its count of failures. Raises NotFound.
         """
         now = to_microseconds(self._clock())
         resumed = to_microseconds_or_none(since) or now
         values = (resumed, resumed, now, routine)
-        # the baseline may be later than the end of the pause: it was edited or turned off in
-        # between
+        # A baseline after the end of the pause stays: the routine was edited or disabled since.
         baseline = "CASE WHEN paused = 1 AND baseline < ? THEN ? ELSE baseline END"
         changes = (
-            f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = "
-            "NULL"
+            f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL,"
+            " paused_since = NULL, paused_why = NULL"
         )
-        await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
+        await self._change(routine, f"{changes} WHERE name = ?", values)
 
     async def end_hold(self) -> None:
-        """End the hold that a restore put on everything: what is new from now on is not paused."""
+        """End the hold of a restored backup: new routines do not begin paused any more."""
 
         def work(connection: Connection) -> None:
             connection.execute("DELETE FROM meta WHERE key = 'hold'")
@@ -149,85 +150,93 @@ class RoutineRepository(Repository):
 
         await self._db.write(work, durable=True)
 
-    # --- how a routine has fared of late
+    # --- failures and reports of late
 
     async def get_streaks(self, since: Mapping[str, datetime | None]) -> dict[str, Streak]:
-        """Return the failures in a row of each routine that has any; those before its moment count
-        no more.
+        """Return the failures in a row of each routine that has any.
+
+        `since` has a moment for each routine: failures of runs created up to then do not count.
         """
 
         def work(connection: Connection) -> dict[str, Streak]:
-            found = ((name, _streak(connection, name, moment)) for name, moment in since.items())
-            return {name: streak for name, streak in found if streak}
+            streaks = {}
+            for name, moment in since.items():
+                if streak := _read_streak(connection, name, moment):
+                    streaks[name] = streak
+            return streaks
 
         return await self._db.read(work)
 
-    async def count_heard(self, routine: str, since: datetime) -> int:
-        """Return how many runs created since then were heard, or still may be.
+    async def count_heard_runs(self, routine: str, since: datetime) -> int:
+        """Return how many runs created since then reached people with a report, or still may.
 
-        Heard is what was delivered, or succeeded with something to say where nothing is to be
-        delivered to anybody.
+        These are active runs, runs with a delivery that is delivered or pending, and successes with
+        a report of routines that deliver to nobody.
         """
         query = (
             "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND id > coalesce("
             "(SELECT id FROM run WHERE routine = ? AND created < ? ORDER BY id DESC LIMIT 1), '')"
             " AND (status IN ('queued', 'running', 'waiting')"
-            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', "
-            "'pending'))"
-            " OR status = 'succeeded' AND silent = 0 AND NOT EXISTS (SELECT 1 FROM outbox WHERE "
-            "run_id = run.id))"
+            " OR EXISTS (SELECT 1 FROM outbox"
+            " WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
+            " OR status = 'succeeded' AND silent = 0"
+            " AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
         )
 
         def work(connection: Connection) -> int:
-            (number,) = connection.execute(query, 2 * (routine, to_microseconds(since))).fetchone()
-            return int(number)
+            (count,) = connection.execute(query, 2 * (routine, to_microseconds(since))).fetchone()
+            return int(count)
 
         return await self._db.read(work)
 
     async def find_failing(self, names: Iterable[str]) -> list[str]:
-        """Return those of the routines whose last run to end is no success, so that a closer look
-        is worth it.
+        """Return those of the routines whose newest run has not succeeded: only these can have
+        failures in a row.
         """
-        wanted = set(names)
+        name_set = set(names)
 
         def work(connection: Connection) -> list[str]:
-            return [name for (name,) in connection.execute(_LAST_NO_SUCCESS) if name in wanted]
+            rows = connection.execute(_NEWEST_IS_NO_SUCCESS)
+            return [name for (name,) in rows if name in name_set]
 
         return await self._db.read(work)
 
-    # --- another name
+    # --- renaming
 
     async def rename(self, old: str, new: str) -> None:
-        """Let what is known of one routine be known of another; Refused if there was one of that
-        name.
+        """Give the state and history of a routine another name.
+
+        Raises Refused if there is or was a routine of that name.
         """
 
         def work(connection: Connection) -> None:
             if connection.execute("SELECT 1 FROM routine WHERE name = ?", (new,)).fetchone():
                 raise Refused(
-                    (  # noqa: UP034
-                        f"there was a routine {new!r} before, and its history is kept; choose "
-                        "another name"
-                    )
+                    f"there was a routine {new!r} before, and its history is kept;"
+                    " choose another name"
                 )
             connection.execute("UPDATE routine SET name = ? WHERE name = ?", (new, old))
-            for table in TABLES:
+            for table in RENAMED_TABLES:
                 connection.execute(f"UPDATE {table} SET routine = ? WHERE routine = ?", (new, old))
             subjects = [
                 (f"routine {new}", f"routine {old}"),
                 (waiting_subject(new), waiting_subject(old)),
             ]
             connection.executemany("UPDATE incident SET subject = ? WHERE subject = ?", subjects)
-            for fact in FACTS:
+            for key in RENAMED_KEYS:
                 connection.execute(
-                    "UPDATE meta SET key = ? WHERE key = ?", (f"{fact}:{new}", f"{fact}:{old}")
+                    "UPDATE meta SET key = ? WHERE key = ?", (f"{key}:{new}", f"{key}:{old}")
                 )
 
         await self._db.write(work, durable=True)
-        self._runs.forget_cached_successes()
+        self._runs.drop_cached_successes()
 
 
-def _states(connection: Connection) -> dict[str, RoutineState]:
+def _read_states(connection: Connection) -> dict[str, RoutineState]:
+    rows = connection.execute(
+        "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven"
+        " FROM routine"
+    )
     return {
         name: RoutineState(
             name=name,
@@ -236,19 +245,14 @@ def _states(connection: Connection) -> dict[str, RoutineState]:
             paused=bool(paused),
             paused_until=from_microseconds_or_none(until),
             paused_why=why,
-            forgiven=from_microseconds_or_none(forgiven),
+            failures_reset=from_microseconds_or_none(forgiven),
         )
-        for name, key, baseline, paused, until, why, forgiven in connection.execute(
-            (  # noqa: UP034
-                "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven "
-                "FROM routine"
-            )
-        )
+        for name, key, baseline, paused, until, why, forgiven in rows
     }
 
 
-# One seek per routine instead of a walk through the history; see runs.py.
-_LAST_NO_SUCCESS = """
+# One seek for each routine instead of a walk through the history; see runs.py.
+_NEWEST_IS_NO_SUCCESS = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
     UNION ALL
@@ -258,17 +262,18 @@ SELECT name.routine FROM name JOIN run ON run.id = (SELECT max(id) FROM run WHER
 WHERE run.status <> 'succeeded'
 """  # noqa: E501
 
-_BACKWARDS = (
-    'SELECT status, "trigger", created, ended, detail FROM run WHERE routine = ? ORDER BY id DESC '
-    "LIMIT ?"
+_NEWEST_RUNS = (
+    'SELECT status, "trigger", created, ended, detail FROM run WHERE routine = ?'
+    " ORDER BY id DESC LIMIT ?"
 )
 
 
-def _streak(connection: Connection, routine: str, since: datetime | None) -> Streak | None:
+def _read_streak(connection: Connection, routine: str, since: datetime | None) -> Streak | None:
     count, last, detail = 0, None, ""
-    farthest = to_microseconds(since) if since else 0
-    for status, trigger, created, ended, why in connection.execute(_BACKWARDS, (routine, FARTHEST)):
-        if status == "succeeded" or created <= farthest:
+    reset = to_microseconds(since) if since else 0
+    rows = connection.execute(_NEWEST_RUNS, (routine, MAX_STREAK_RUNS))
+    for status, trigger, created, ended, why in rows:
+        if status == "succeeded" or created <= reset:
             break
         if status in FAILURES and trigger not in BY_HAND:
             count += 1

@@ -1,4 +1,5 @@
-"""Convert between values and columns: times, JSON bodies, runs, steps."""
+"""Convert between values and columns of the database: times, JSON, runs, steps,
+incidents, deliveries."""
 
 # ruff: noqa: S608  what is put into statements are constants of this package; values are bound
 from __future__ import annotations
@@ -10,8 +11,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from daemon.errors import DaemonError
-from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
-from daemon.store.statements import Connection, Row
+from daemon.models import (
+    Delivery,
+    DeliveryStatus,
+    Incident,
+    Json,
+    Report,
+    Run,
+    Status,
+    Step,
+    StepKind,
+    Taint,
+    Usage,
+)
+from daemon.store.connection import Connection, Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -37,8 +50,9 @@ def from_microseconds_or_none(value: int | None) -> datetime | None:
 
 
 def clean(text: str) -> str:
-    """Return `text` with `?` for each half of a surrogate pair, as odd file names yield: UTF-8, and
-    so a database, cannot hold them.
+    """Return `text` with `?` for each half of a surrogate pair.
+
+    File names that are not UTF-8 have them in Python; a database, which holds UTF-8, cannot.
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -47,10 +61,10 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
-# Inserts or replaces a fact of the daemon by its key.
-KEEP_FACT = (
-    "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = "
-    "excluded.value"
+# Inserts or replaces a value by its key.
+PUT_VALUE = (
+    "INSERT INTO meta (key, value) VALUES (?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
 
 
@@ -65,11 +79,10 @@ def encode(body: Any) -> bytes:
 
 
 def deflate(body: bytes) -> bytes:
-    """Return what the column is to hold of an encoded body.
+    """Return the value of the column for an encoded body: compressed by zlib if it is long.
 
-    In zlib's format, but with tables of half the size (the 14 and the 7): filling those takes
-    `zlib.compress` longer than all it then does for a body of a few kilobytes, and what comes out
-    is as short to a few bytes.
+    With tables of half the usual size (the 14 and the 7), which yield the same length to a few
+    bytes: to fill larger ones takes longer than to compress a body of a few kilobytes.
     """
     if len(body) < DEFLATE_FROM:
         return body
@@ -80,40 +93,44 @@ def deflate(body: bytes) -> bytes:
 
 
 def decode(column: bytes) -> Json:
-    """Return the body that `deflate(encode(body))` was made of."""
+    """Return the body of a column that `deflate(encode(body))` returned."""
+    # `x` is the first byte of zlib's format, and no JSON begins with it
     body: Json = json.loads(zlib.decompress(column) if column[:1] == b"x" else column)
     return body
 
 
 def checksum(step: Step, column: bytes) -> int:
-    """Return the checksum of a step as it is kept: CRC-32, which no single changed byte escapes,
-    over all it says.
+    """Return the CRC-32 of a step's row, whose body is `column`; it detects any single changed
+    byte.
     """
-    return _sum(column, step.seq, step.kind, step.iteration, step.call_id)
+    return _crc32(column, step.seq, step.kind, step.iteration, step.call_id)
 
 
-def seal_of(row: Row) -> int:
-    """Return the checksum of a row of STEP's columns."""
+def row_checksum(row: Row) -> int:
+    """Return the checksum of a row with STEP_COLUMNS, as `checksum` returns it for the step."""
     kind, iteration, body, call_id, seq, _ = row
-    # whoever edits it by hand makes a text of it
+    # a body that was edited by hand in SQLite is a text
     column = body if isinstance(body, bytes) else str(body).encode(errors="replace")
-    return _sum(column, seq, kind, iteration, call_id)
+    return _crc32(column, seq, kind, iteration, call_id)
 
 
-def _sum(column: bytes, *place: object) -> int:
-    return zlib.crc32(column, zlib.crc32(" ".join(map(str, place)).encode(errors="replace")))
+def _crc32(column: bytes, *other_columns: object) -> int:
+    text = " ".join(map(str, other_columns))
+    return zlib.crc32(column, zlib.crc32(text.encode(errors="replace")))
 
 
-RUN = (
-    'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, '
-    "started, ended,"
-    " not_before, active, cancel, goal, report, silent, detail, provider, model,"
-    " input, cache_read, cache_write, output, reasoning, iterations, taint, sandbox, waits_moved"
+RUN_COLUMN_NAMES = (
+    *("id", "routine", "definition", "trigger", "slot", "event", "status", "attempt", "barren"),
+    *("fence", "created", "started", "ended", "not_before", "active", "cancel", "goal", "report"),
+    *("silent", "detail", "provider", "model", "input", "cache_read", "cache_write", "output"),
+    *("reasoning", "iterations", "taint", "sandbox", "waits_moved"),
 )
+# In quotes, as `trigger` is a word of SQL.
+RUN_COLUMNS = ", ".join(f'"{name}"' for name in RUN_COLUMN_NAMES)
 
 
 def run_of(row: Row) -> Run:
-    """Return the run that a row of RUN's columns holds."""
+    """Return the run of a row with RUN_COLUMNS."""
     (
         id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,  # noqa: E501
         not_before, active, cancel, goal, report, silent, detail, provider, model,
@@ -156,24 +173,24 @@ def run_of(row: Row) -> Run:
     )
 
 
-def runs_in(connection: Connection, rest: str, values: Row = ()) -> list[Run]:
-    """Return the runs that `SELECT … FROM run` with this rest finds."""
-    return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
+def runs_in(connection: Connection, clauses: str, values: Row = ()) -> list[Run]:
+    """Return the runs that `SELECT … FROM run` with these clauses finds."""
+    rows = connection.execute(f"SELECT {RUN_COLUMNS} FROM run {clauses}", values)
+    return [run_of(row) for row in rows]
 
 
-# The last run that was made before a moment: ids are in the order of their moments, so behind it
-# are all later ones.
+# The id of the last run that was created before a moment. Ids are in the order of creation, so a
+# comparison with it finds later runs by the primary key.
 LAST_BEFORE = "coalesce((SELECT id FROM run WHERE created < ? ORDER BY id DESC LIMIT 1), '')"
 
 
-STEP = "kind, iteration, body, call_id, seq, at"
+STEP_COLUMNS = "kind, iteration, body, call_id, seq, at"
 
 
 def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
-    """Return the step that a row of STEP's columns holds; DaemonError if it is
-    corrupt.
+    """Return the step of a row with STEP_COLUMNS. Raises DaemonError if the row is damaged.
 
-    `read` makes a body of what the column holds (texts.BodyReader).
+    `read` decodes the body column: a texts.BodyReader.
     """
     kind, iteration, body, call_id, seq, at = row
     try:
@@ -188,3 +205,76 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
     except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
         problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"
         raise DaemonError(f"{problem}; a backup may still have it: agentctl doctor") from error
+
+
+INCIDENT_COLUMN_NAMES = (
+    *("id", "subject", "signature", "detail", "opened", "seen", "count", "told", "targets"),
+    *("acked", "closed", "run_id"),
+)
+
+
+def incident_of(row: Row) -> Incident:
+    """Return the incident of a row with INCIDENT_COLUMN_NAMES."""
+    id_, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run = row
+    return Incident(
+        id=id_,
+        subject=subject,
+        signature=signature,
+        detail=detail,
+        opened=from_microseconds(opened),
+        last_seen=from_microseconds(seen),
+        count=count,
+        last_alert=from_microseconds_or_none(told),
+        targets=tuple(json.loads(targets)),
+        acked=from_microseconds_or_none(acked),
+        closed=from_microseconds_or_none(closed),
+        run=run,
+    )
+
+
+DELIVERY_COLUMN_NAMES = (
+    *("id", "run_id", "target", "kind", "options", "zone", "status", "attempts", "next_at"),
+    *("receipt", "error", "created"),
+)
+# Of the run whose report is delivered; all None for a message of the daemon's own.
+DELIVERED_RUN_COLUMN_NAMES = ("routine", "slot", "status", "report", "detail", "taint")
+REPORT = "report"  # the kind of a delivery that is a run's report
+
+
+def delivery_of(row: Row) -> Delivery:
+    """Return the delivery of a row with DELIVERY_COLUMN_NAMES of the table outbox, then
+    DELIVERED_RUN_COLUMN_NAMES of the table run.
+    """
+    (
+        id_, run, target, kind, options_text, zone, status, attempts, next_at, receipt, error,
+        created, routine, slot, run_status, report, detail, taint,
+    ) = row  # fmt: skip
+    options = json.loads(options_text)
+    return Delivery(
+        id=id_,
+        run=run or "",
+        routine=routine or "",
+        target=target,
+        content=kind_of(kind, options),
+        options=options,
+        status=DeliveryStatus(status),
+        attempts=attempts,
+        created=from_microseconds(created),
+        next_at=from_microseconds_or_none(next_at),
+        receipt=receipt,
+        error=error,
+        report=Report(
+            run=run or "",
+            routine=routine or "",
+            slot=from_microseconds(created if slot is None else slot),
+            status=Status(run_status or Status.SUCCEEDED),
+            text=report if report is not None else detail or "",
+            scheduled_zone=zone,
+            taint=Taint(taint or ""),
+        ),
+    )
+
+
+def kind_of(kind: str | None, options: Json) -> str:
+    """Return the kind of a delivery; an older version wrote it only into the options."""
+    return kind or str(options.get("notice") or REPORT)

@@ -1,6 +1,6 @@
-"""Runs and steps as rows: taken, begun, grown, let go of.
+"""The rows of runs and steps: how a run is claimed, gets steps, is released and found.
 
-Functions of a connection, to be handed to the writer.
+The functions take the connection of a transaction: the caller passes them to `Database.write`.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
@@ -13,11 +13,9 @@ from datetime import datetime
 
 from daemon.errors import DaemonError, Fenced, NotFound, StoreFull
 from daemon.models import MOVES, Run, Status, Step, StepKind
-from daemon.store.approval_rows import use
-from daemon.store.audit import note_step
-from daemon.store.database import Work
-from daemon.store.rows import RUN, checksum, clean_or_none, run_of, runs_in, to_microseconds_or_none
-from daemon.store.statements import (
+from daemon.store.approval_rows import use_approval
+from daemon.store.audit import add_step_entry
+from daemon.store.connection import (
     AFTER_EVERY_ID,
     ID_PART,
     SHORTEST_PART,
@@ -25,37 +23,46 @@ from daemon.store.statements import (
     id_part_values,
     placeholders,
 )
-from daemon.store.texts import Parted, column_of
+from daemon.store.database import Work
+from daemon.store.rows import (
+    RUN_COLUMNS,
+    checksum,
+    clean_or_none,
+    run_of,
+    runs_in,
+    to_microseconds_or_none,
+)
+from daemon.store.texts import SplitBody, store_body
 
-# Where a run may come from, by where it goes to.
-_BEFORE = {
+# The statuses from which a run may move to a status: MOVES the other way round.
+_SOURCES = {
     status: [source.value for source, targets in MOVES.items() if status in targets]
     for status in Status
 }
 
-TAKE = f"""
+CLAIM = f"""
 UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesce(started, ?), not_before = NULL,
     fence = fence + 1, attempt = attempt + 1, barren = barren + 1
 WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
-RETURNING {RUN}, steps
+RETURNING {RUN_COLUMNS}, steps
 """  # noqa: E501
 
-_BEGIN = """
+_CLAIM_LAZILY = """
 UPDATE run SET status = 'running', owner = ?, started = ?, not_before = NULL, fence = ?, attempt = ?, barren = ?,
     steps = ?, seal = ?, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND status = 'queued' AND fence = ?
 """  # noqa: E501
-# Where daemons share a store, whoever did not renew the lease is taken for dead.
-TAKE_OVER = TAKE.replace(
+# Where daemons share a database, a process that did not renew its lease counts as dead.
+CLAIM_SHARED = CLAIM.replace(
     "status = 'queued' AND (not_before IS NULL OR not_before <= ?)",
     (
         "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND "
         "lease_until < ?)"
     ),
 )
-# Of a routine one run lives at a time: in one process its executor sees to that. Sub-agents live
-# beside each other.
-TAKE_IN_TURN = TAKE_OVER.replace(
+# One run of a routine at a time, which in a single process the run queue sees to. Sub-agents all
+# have the same routine name and run side by side.
+CLAIM_IN_TURN = CLAIM_SHARED.replace(
     "RETURNING",
     "AND (trigger = 'subagent' OR NOT EXISTS (SELECT 1 FROM run AS other WHERE other.routine = "
     "run.routine"
@@ -64,12 +71,12 @@ TAKE_IN_TURN = TAKE_OVER.replace(
     "RETURNING",
 )
 
-_GROW = """
+_ADD_STEPS = """
 UPDATE run SET steps = steps + ?, seal = seal + ?, barren = 0, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND fence = ? AND steps = ? AND status = 'running'
 """  # noqa: E501
 
-_STEP = (
+_INSERT_STEP = (
     "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, "
     "?, ?, ?, ?)"
 )
@@ -77,9 +84,7 @@ _STEP = (
 
 @dataclass(slots=True)
 class PendingSteps:
-    """Steps of one run on their way to the record, and its beginning where that is not there
-    yet.
-    """
+    """Steps of one run that share a commit, and the lazy claim of the run if they are its first."""
 
     run: Run
     first: int
@@ -89,11 +94,13 @@ class PendingSteps:
     at: int = 0
     """When the last step was added, in microseconds since 1970."""
     active: float | None = None
-    steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
+    """Seconds that the run was under way, for its row; None leaves the row's value."""
+    steps: list[tuple[Step, int, bytes | SplitBody]] = field(default_factory=list)
     """Each step with its time in microseconds, and its body encoded when it was added."""
     flushes: int = 0
-    """The count of `Database.flushes` when the load was submitted."""
-    kept: asyncio.Future[list[Step]] | None = None
+    """The count of `Database.flushes` when these steps were submitted."""
+    committed: asyncio.Future[list[Step]] | None = None
+    """The future of their commit; None until they are submitted."""
 
     def write(self, connection: Connection, lease: int) -> list[Step]:
         """Insert the steps and update the run's row; in the writer's thread, when no step can be
@@ -102,27 +109,33 @@ class PendingSteps:
         `lease` is in microseconds. Raises Fenced if the run has another owner, StoreFull if an
         earlier step of the run was not written.
         """
-        run, made = self.run, self.run.created
-        rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
-        seal, until = (
-            sum(checksum(step, column) for step, _, column in rows),
-            connection.lease_clock(self.at) + lease,
-        )
-        grown = (len(rows), seal, self.active, until, run.id)
+        run = self.run
+        rows = [
+            (step, at, store_body(connection, body, run.created, at))
+            for step, at, body in self.steps
+        ]
+        seal = sum(checksum(step, column) for step, _, column in rows)
+        lease_until = connection.lease_clock(self.at) + lease
+        steps_values = (len(rows), seal, self.active, lease_until, run.id)
         if self.owner is not None:
-            begun = (
+            claim_values = (
                 self.owner,
                 to_microseconds_or_none(run.started),
                 run.fence,
                 run.attempt,
                 0 if rows else run.fruitless_attempts,
             )
-            if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
-                raise fenced(run)
-        elif connection.execute(_GROW, (*grown, run.fence, self.first)).rowcount != 1:
-            raise _refusal(connection, run)
+            cursor = connection.execute(
+                _CLAIM_LAZILY, (*claim_values, *steps_values, run.fence - 1)
+            )
+            if cursor.rowcount != 1:
+                raise make_fenced(run)
+        else:
+            cursor = connection.execute(_ADD_STEPS, (*steps_values, run.fence, self.first))
+            if cursor.rowcount != 1:
+                raise _refusal(connection, run)
         connection.executemany(
-            _STEP,
+            _INSERT_STEP,
             [
                 (
                     run.id,
@@ -138,54 +151,64 @@ class PendingSteps:
             ],
         )
         for step, at, _ in rows:
-            note_step(connection, run, step, at)
+            add_step_entry(connection, run, step, at)
             if step.kind is StepKind.CALL and (approval := step.body.get("approval")):
-                use(connection, run, approval)
+                use_approval(connection, run, approval)
         return [step for step, _, _ in rows]
 
 
-_LEAVE = f"""
+_RELEASE = f"""
 UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_moved = 0, active = ?, report = ?,
     silent = ?, detail = ?, provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?,
     reasoning = ?, iterations = ?, taint = ?, sandbox = ?, fence = fence + ?, barren = CASE WHEN barren > 0 THEN barren - ? ELSE 0 END,
     owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
-RETURNING {RUN}
+RETURNING {RUN_COLUMNS}
 """  # noqa: E501
 
 
-def newest(
+def select_last(
     routine: str, statuses: Collection[Status], before: str | None = None
 ) -> Work[Run | None]:
-    """Return the look for `Runs.last`, for who looks for something else as well."""
-    rest = (
+    """Return the work that reads the newest run of a routine in one of these statuses, older than
+    the run `before`; a caller may read more in the same transaction.
+    """
+    clauses = (
         f"WHERE routine = ? AND status IN ({placeholders(statuses)}) AND id < ?"
         " ORDER BY id DESC LIMIT 1"
     )
     values = (routine, *statuses, before or AFTER_EVERY_ID)
-    return lambda connection: next(iter(runs_in(connection, rest, values)), None)
+
+    def work(connection: Connection) -> Run | None:
+        runs = runs_in(connection, clauses, values)
+        return runs[0] if runs else None
+
+    return work
 
 
-def leave(
+def release_run(
     connection: Connection,
     run: Run,
     steps: int | None,
     *,
     suspended: bool = False,
-    forgiven: bool = False,
+    attempt_counts: bool = True,
     since: datetime | None = None,
 ) -> Run:
-    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait
-    began, if any.
+    """Write the row of a run whose owner releases it: ended, waiting or queued again.
+
+    `steps` is how many steps its owner has written; None: not checked. `suspended` raises the
+    fence. `attempt_counts` is False where the attempt is not to count as fruitless. `since` is when
+    the wait until `run.not_before` began. Raises Fenced, or StoreFull if a step is missing.
     """
-    sources = _BEFORE[run.status]
+    sources = _SOURCES[run.status]
     row = connection.execute(
-        _LEAVE % placeholders(sources),
+        _RELEASE % placeholders(sources),
         (
             run.status.value, to_microseconds_or_none(run.ended), to_microseconds_or_none(run.not_before), to_microseconds_or_none(since), run.active,  # noqa: E501
             clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,  # noqa: E501
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,  # noqa: E501
-            run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),
+            run.iterations, run.taint.value, run.sandbox, int(suspended), int(not attempt_counts),
             run.id, run.fence, steps, *sources,
         ),
     ).fetchone()  # fmt: skip
@@ -197,32 +220,31 @@ def leave(
 def _refusal(connection: Connection, run: Run) -> DaemonError:
     """Return why a write of this run's owner found no row."""
     row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
-    if row == (run.fence, Status.RUNNING) or row == unbegun(run):
+    if row == (run.fence, Status.RUNNING) or row == unclaimed_state(run):
         return StoreFull(
             f"run {run.id}: an earlier step could not be written; it resumes from the ones before"
         )
-    return fenced(run)
+    return make_fenced(run)
 
 
-def unbegun(run: Run) -> tuple[int, Status]:
-    """Return the fence and the status of a run of which the record does not know that we have begun
-    it.
-    """
+def unclaimed_state(run: Run) -> tuple[int, Status]:
+    """Return the fence and the status of a run's row if its lazy claim was not written."""
     return run.fence - 1, Status.QUEUED
 
 
-def fenced(run: Run) -> Fenced:
+def make_fenced(run: Run) -> Fenced:
+    """Return the error for a write to a run whose latest fence is not that of `run`."""
     return Fenced(
         f"run {run.id} is no longer in these hands: it was taken over, suspended or ended"
     )
 
 
-def find_run(connection: Connection, part: str) -> Run:
-    """Return the run of that id, or the only one whose id begins or ends so. NotFound."""
-    exact = runs_in(connection, "WHERE id = ?", (part,))
+def find_run(connection: Connection, id_or_part: str) -> Run:
+    """Return the run with this id, or the only one whose id begins or ends so. Raises NotFound."""
+    exact = runs_in(connection, "WHERE id = ?", (id_or_part,))
     if exact:
         return exact[0]
-    id_or_part, part = part, part.upper()
+    part = id_or_part.upper()
     if len(part) < SHORTEST_PART:
         raise NotFound(
             f"there is no run {id_or_part!r}; give at least {SHORTEST_PART} characters of an id"
@@ -236,9 +258,7 @@ def find_run(connection: Connection, part: str) -> Run:
         raise NotFound(f"there is no run {id_or_part!r}; `agentctl runs` shows what there is")
     if len(runs) > 1:
         raise NotFound(
-            (  # noqa: UP034
-                f"{id_or_part!r} fits several runs, {runs[0].id} and {runs[1].id} among them; give "
-                "more of the id"
-            )
+            f"{id_or_part!r} fits several runs, {runs[0].id} and {runs[1].id} among them;"
+            " give more of the id"
         )
     return runs[0]

@@ -1,11 +1,11 @@
-"""Runs and their steps: who owns a run, what it did, how it ended.
+"""Runs and their steps: which process owns a run, what the run did, how it ended.
 
-Every write names the fence of the run it was handed. The fence moves whenever a run changes hands
-(taken, suspended, recovered), so whoever held it before can write nothing more: Fenced.
+Every write names the fence of the run's claim. The fence is raised whenever a run changes its owner
+(claimed, suspended, recovered), so that an earlier owner can write nothing more: Fenced.
 
-Steps are numbered when they are handed in, and a write holds only if every step before it is there.
-So `append` may be left un-awaited: if the disk refuses one step, nothing after it is written
-either, and a journal never has a hole.
+Steps are numbered by `append`, and a write succeeds only if every step before it was written. So
+`append` may be left un-awaited: if the disk refuses one step, no later one is written either, and
+the journal never has a hole.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
@@ -18,52 +18,52 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from daemon.errors import DaemonError, Fenced, NotFound, Refused
+from daemon.errors import Fenced, NotFound, Refused
 from daemon.models import Json, Reason, Run, Status, Step
-from daemon.store.approval_rows import drop_open
-from daemon.store.database import Database
+from daemon.store.approval_rows import void_open_requests
+from daemon.store.connection import Connection
+from daemon.store.database import Database, Repository
 from daemon.store.incidents import IncidentRepository
 from daemon.store.outbox import enqueue
-from daemon.store.repository import Repository
 from daemon.store.rows import (
     MICROSECOND,
-    RUN,
-    STEP,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
     clean,
     decode,
+    row_checksum,
     run_of,
     runs_in,
-    seal_of,
     step_of,
     to_microseconds,
 )
 from daemon.store.run_rows import (
-    TAKE,
-    TAKE_IN_TURN,
-    TAKE_OVER,
+    CLAIM,
+    CLAIM_IN_TURN,
+    CLAIM_SHARED,
     PendingSteps,
-    fenced,
     find_run,
-    leave,
-    newest,
-    unbegun,
+    make_fenced,
+    release_run,
+    select_last,
+    unclaimed_state,
 )
-from daemon.store.seen_items import Sightings, keep_sightings
-from daemon.store.statements import Connection
+from daemon.store.seen_items import ReportedItemRecord, record_reported_items
 from daemon.store.texts import BodyReader, encode
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-# Only stores that several daemons share ever look at it: here the lock on the state folder says who
-# lives.
+# Only where several daemons share a store: in a store of its own, the lock on the state folder says
+# that no other process runs.
 LEASE = timedelta(seconds=60)
-AFTER_ALL_TIME = 2**62  # microseconds
+END_OF_TIME = 2**62  # microseconds
 
-# At least so many runs are known to wait as they were opened, for so long; of what is due all at
-# once, or has to wait for its turn, the record has to be asked.
-_FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
-_SHORT = 20_000  # characters of a report
+# How many runs that were opened just now can be claimed lazily, and for how long: memory is not to
+# grow with ten thousand runs that are due at once. Others are claimed by `claim`.
+_MAX_FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
+# How many successes are cached, and how many characters the report of each may have.
+_MAX_CACHED, _MAX_CACHED_REPORT = 256, 20_000
 
 # One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index
 # scan").
@@ -74,15 +74,16 @@ _NEWEST_OF_EACH = (
 )
 
 
-_MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
+_REQUEST_CANCEL = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN_COLUMNS}"
 
 _CANCEL = (
     "UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? "
-    f"RETURNING {RUN}"
+    f"RETURNING {RUN_COLUMNS}"
 )
 
 
-# 'ask' and a session make a range of the index over events: '0' follows '/'.
+# Events of a conversation or of a parent are `NAME/NUMBER`: a range of the index over events, as
+# '0' follows '/'.
 _TURNS = (
     "WHERE id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
     " AND id < ? ORDER BY id DESC LIMIT ?"
@@ -117,34 +118,32 @@ class RunRepository(Repository):
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's without a sign of life, where several daemons
-        share the store.
+        """`lease`: how long a claim holds without a renewal, where several daemons share the store.
 
-        `in_turn`: runs of a routine are taken one at a time, whoever asks.
+        `in_turn`: a run is claimed only while no other run of its routine is running or waits.
         """
         super().__init__(db, clock=clock)
         self._incidents = incidents
         self._in_turn = in_turn
         self.lease = lease
-        """How long a run stays its owner's without a sign of life."""
-        self._lease = lease // MICROSECOND
+        self._lease_microseconds = lease // MICROSECOND
         self.when_ended: Callable[[Run], None] = lambda run: None
         """Called with each run that ended, after the commit; a missed call can be made up from the
         journal.
         """
-        # run → (fence under which this process took it, number of the next step)
-        self._taken: dict[str, tuple[int, int]] = {}
+        self._claimed: dict[str, tuple[int, int]] = {}
+        """The runs this process has claimed, by id: the fence and the number of the next step."""
         self._fresh: dict[str, Run] = {}
         """Runs that this process opened, until they are claimed or cancelled."""
-        self._begun: dict[str, asyncio.Future[list[Step]]] = {}
-        """Runs that were claimed lazily, until the claim is committed or the run is released."""
-        self._loads: dict[str, PendingSteps] = {}
-        """The last steps written of each run; until they are flushed, more can be added."""
-        self._since = clock()
-        self._latest: dict[str, Run] = {}
-        """By routine, the newest succeeded run of those created since `_since`."""
+        self._lazy_claims: dict[str, asyncio.Future[list[Step]]] = {}
+        """Lazy claims by run id, until they are committed or the run is released."""
+        self._pending: dict[str, PendingSteps] = {}
+        """The last steps submitted of each run; until they are flushed, more can be added."""
+        self._cached_since = clock()
+        self._successes: dict[str, Run] = {}
+        """By routine, the newest succeeded run of those created since `_cached_since`."""
 
-    # --- living a run
+    # --- executing a run
 
     async def claim(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Claim a queued run for `owner`; None if it is not queued or not to be started yet.
@@ -155,35 +154,38 @@ class RunRepository(Repository):
         """
         now, shared = to_microseconds(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
-        query = (TAKE_IN_TURN if self._in_turn else TAKE_OVER) if shared else TAKE
+        statement = CLAIM
+        if shared:
+            statement = CLAIM_IN_TURN if self._in_turn else CLAIM_SHARED
 
         def work(connection: Connection) -> tuple[Run, int] | None:
-            there = connection.lease_clock(now)
-            values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, now)
-            expired = AFTER_ALL_TIME if takeover else there
+            database_now = connection.lease_clock(now)
+            lease_until = database_now + self._lease_microseconds
+            values: tuple[str | int, ...] = (owner, lease_until, now, run_id, now)
             if shared:
-                values += (expired, there) if self._in_turn else (expired,)
-            row = connection.execute(query, values).fetchone()
+                values += (END_OF_TIME if takeover else database_now,)
+                if self._in_turn:
+                    values += (database_now,)
+            row = connection.execute(statement, values).fetchone()
             return None if row is None else (run_of(row[:-1]), row[-1])
 
         # a server that crashes must not forget a fence: two owners would have the same
-        taken = await self._db.write(work, durable=shared)
-        if taken is None:
+        claimed = await self._db.write(work, durable=shared)
+        if claimed is None:
             return None
-        run, steps = taken
-        self._taken[run.id] = (run.fence, steps)
+        run, steps = claimed
+        self._claimed[run.id] = (run.fence, steps)
         return run
 
     def claim_lazily(self, run_id: str, *, owner: str) -> Run | None:
-        """Make a run ours that was opened here just now, with whatever is written next.
+        """Claim a run that this process opened just now, in the commit of whatever is written next.
 
-        None if it has to be taken, as anything else may have become of it, or it is not to be
-        started yet.
+        Returns None if the run has to be claimed by `claim`, as another state of it may be in the
+        journal, or if it is not to be started yet.
 
-        Nothing is lost with a begin that is not kept: each later write of the run stands behind it,
-        and is refused (Fenced where somebody cancelled it meanwhile, StoreFull where the disk was
-        full). What may not be done before the run is ours for certain, and writes nothing, has to
-        wait for `confirm_claim`.
+        If the claim cannot be written, no later write of the run can either: each raises Fenced
+        where the run was cancelled meanwhile, StoreFull where the disk was full. An action that
+        writes nothing and needs the claim has to wait for `confirm_claim`.
         """
         queued, now = self._fresh.pop(run_id, None), self._clock()
         if queued is None or not timedelta() <= now - queued.created <= _FRESH_FOR:
@@ -198,26 +200,29 @@ class RunRepository(Repository):
             attempt=queued.attempt + 1,
             fruitless_attempts=queued.fruitless_attempts + 1,
         )
-        begun = self._begun[run.id] = self._send(
-            PendingSteps(run, 0, owner, to_microseconds(now)), lazily=True
-        )
-        begun.add_done_callback(lambda done: self._settle_begin(run, done))
-        self._taken[run.id] = (run.fence, 0)
+        lazy_claim = self._submit(PendingSteps(run, 0, owner, to_microseconds(now)), lazily=True)
+        lazy_claim.add_done_callback(lambda claim: self._forget_lazy_claim(run, claim))
+        self._lazy_claims[run.id] = lazy_claim
+        self._claimed[run.id] = (run.fence, 0)
         return run
 
-    def _settle_begin(self, run: Run, done: asyncio.Future[list[Step]]) -> None:
-        fault = None if done.cancelled() else done.exception()
-        if fault is None:
-            self._begun.pop(run.id, None)
-        elif isinstance(fault, Fenced):
+    def _forget_lazy_claim(self, run: Run, claim: asyncio.Future[list[Step]]) -> None:
+        """Forget a lazy claim that was committed; if another process was faster, the run as well.
+
+        A claim that failed otherwise stays, so that `confirm_claim` raises its error.
+        """
+        error = None if claim.cancelled() else claim.exception()
+        if error is None:
+            self._lazy_claims.pop(run.id, None)
+        elif isinstance(error, Fenced):
             self.release(run)
 
     async def confirm_claim(self, run: Run) -> None:
         """Wait until the claim of a run is committed. Raises Fenced or StoreFull if it was not."""
-        if begun := self._begun.get(run.id):
-            await asyncio.shield(begun)
-        elif run.id not in self._taken:
-            raise fenced(run)
+        if lazy_claim := self._lazy_claims.get(run.id):
+            await asyncio.shield(lazy_claim)
+        elif run.id not in self._claimed:
+            raise make_fenced(run)
 
     def keep_fresh(self, runs: Iterable[Run]) -> None:
         """Remember runs that were opened just now, for `claim_lazily`; does nothing where other
@@ -226,10 +231,10 @@ class RunRepository(Repository):
         if self._db.shared:
             return
         self._fresh.update((run.id, run) for run in runs)
-        # not one by one: to find the first of what is left, a dict looks past all that was taken
-        # out before
-        if len(self._fresh) > 2 * _FRESH:
-            self._fresh = dict(islice(self._fresh.items(), len(self._fresh) - _FRESH, None))
+        # The oldest go all at once: to find its first key, a dict steps over all deleted ones.
+        if len(self._fresh) > 2 * _MAX_FRESH:
+            excess = len(self._fresh) - _MAX_FRESH
+            self._fresh = dict(islice(self._fresh.items(), excess, None))
 
     def append(
         self,
@@ -239,26 +244,28 @@ class RunRepository(Repository):
         lazily: bool = False,
         active: float | None = None,
     ) -> asyncio.Future[list[Step]]:
-        """Write steps down; await it and they are committed, with `durable` even against power
-        loss.
+        """Submit steps of a run and return the future of their commit, with their numbers.
 
-        `lazily`: with whatever is written next, as nobody waits for it.
+        `durable`: the commit survives a power loss. `lazily`: with whatever is written next.
+        `active`: the seconds that the run was under way, for its row.
 
-        Fenced if the run is somebody else's by now, StoreFull if the disk took this step or an
-        earlier one of the run not: suspend it, the journal is whole up to there.
+        The future raises Fenced if the run has another owner by now, StoreFull if the disk refused
+        these steps or earlier ones of the run: suspend it then, the journal is whole up to there.
         """
         now = self._clock()
         at = to_microseconds(now)
-        fence, first = self._taken.get(run.id, (None, 0))
+        fence, first = self._claimed.get(run.id, (None, 0))
         if fence != run.fence:
-            return _failed(fenced(run))
-        # encoded here, so that what the caller changes afterwards is not written; deflated over
-        # there
+            failure: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
+            failure.set_exception(make_fenced(run))
+            return failure
+        # Encoded here, so that later changes by the caller are not written; deflated in the
+        # writer's thread.
         bodies = [encode(step) for step in steps]
-        load = self._loads.get(run.id)
-        if durable or load is None or load.flushes != self._db.flushes:
-            load = PendingSteps(run, first)
-        load.at, load.active = at, active
+        pending_steps = self._pending.get(run.id)
+        if durable or pending_steps is None or pending_steps.flushes != self._db.flushes:
+            pending_steps = PendingSteps(run, first)
+        pending_steps.at, pending_steps.active = at, active
         for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
             # not by `replace`, which takes ten times as long: this is done for every step there is
             numbered = Step(
@@ -269,38 +276,39 @@ class RunRepository(Repository):
                 seq=seq,
                 at=now,
             )
-            load.steps.append((numbered, at, body))
-        self._taken[run.id] = (run.fence, first + len(steps))
-        return self._send(load, durable=durable, lazily=lazily)
+            pending_steps.steps.append((numbered, at, body))
+        self._claimed[run.id] = (run.fence, first + len(steps))
+        return self._submit(pending_steps, durable=durable, lazily=lazily)
 
-    def _send(
-        self, load: PendingSteps, *, durable: bool = False, lazily: bool = False
+    def _submit(
+        self, pending_steps: PendingSteps, *, durable: bool = False, lazily: bool = False
     ) -> asyncio.Future[list[Step]]:
-        """Let a load set out, or the one that has been waiting for that since before it got more to
-        carry.
+        """Submit steps to the writer; steps that were added to a submission that is still pending
+        only flush it.
         """
-        if load.kept is None:
-            load.flushes = self._db.flushes
-            load.kept = self._db.submit(
-                lambda connection: load.write(connection, self._lease),
+        if pending_steps.committed is None:
+            pending_steps.flushes = self._db.flushes
+            pending_steps.committed = self._db.submit(
+                lambda connection: pending_steps.write(connection, self._lease_microseconds),
                 durable=durable,
                 lazily=lazily,
             )
-            self._loads[load.run.id] = load
+            self._pending[pending_steps.run.id] = pending_steps
         elif not lazily:
             self._db.flush()
-        return load.kept
+        return pending_steps.committed
 
     async def get_steps(self, run_id: str) -> list[Step]:
-        """Return what a run did so far, in order."""
-        if taken := self._taken.get(run_id):
-            if taken[1] == 0:
-                return []  # it is ours, and has not begun
+        """Return the steps of a run so far, in order."""
+        if claimed := self._claimed.get(run_id):
+            _, next_step = claimed
+            if next_step == 0:
+                return []
             await self._db.drain()  # pending steps are steps of the run
 
         def work(connection: Connection) -> list[Step]:
             rows = connection.execute(
-                f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
+                f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
             )
             read = BodyReader(connection)
             return [step_of(row, read) for row in rows]
@@ -308,7 +316,7 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     async def get_input(self, run_id: str) -> Any:
-        """Return what the event of a run brought along; None if nothing."""
+        """Return the JSON value that the event of a run brought along; None if nothing."""
 
         def work(connection: Connection) -> bytes | None:
             row = connection.execute(
@@ -320,16 +328,17 @@ class RunRepository(Repository):
         return None if body is None else decode(body)
 
     async def has_intact_steps(self, run_id: str) -> bool:
-        """Tell whether the steps of a run are those that were written, as far as that is known."""
+        """Return whether the steps of a run are those that were written.
+
+        True also for runs of versions that kept no checksum, and where the steps were deleted.
+        """
 
         def work(connection: Connection) -> bool:
             (seal,) = connection.execute("SELECT seal FROM run WHERE id = ?", (run_id,)).fetchone()
             rows = connection.execute(
-                f"SELECT {STEP} FROM step WHERE run_id = ?", (run_id,)
+                f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ?", (run_id,)
             ).fetchall()
-            return not (seal and rows) or seal == sum(
-                map(seal_of, rows)
-            )  # without rows they were let go, on purpose
+            return not seal or not rows or seal == sum(map(row_checksum, rows))
 
         return await self._db.read(work)
 
@@ -340,95 +349,99 @@ class RunRepository(Repository):
         *,
         reason: Reason = Reason.GATE,
         zone: str = "UTC",
-        found: Sightings | None = None,
+        reported_items: ReportedItemRecord | None = None,
     ) -> Run:
-        """Write down how a run ended and its deliveries (target, options), in one durable commit.
+        """Write the end of a run and its deliveries (target, options) in one durable commit.
 
         `run` is already in its ended status (`run.to(...)`). The deliveries of a silent run are
-        kept as suppressed. A skipped run makes its slot skipped, for `reason`. `zone` is the one
-        its report is dated in. What was `found` is known as reported from then on. Fenced;
-        StoreFull as for `append`.
+        written as suppressed. A skipped run makes its slot skipped, for `reason`. `zone` is the one
+        its report is dated in. Raises Fenced; StoreFull as `append` does.
         """
         if not run.status.has_ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
         now = run.ended or self._clock()
-        ended = (
+        ended_run = (
             run
             if run.ended and run.not_before is None
             else replace(run, ended=now, not_before=None)
         )
-        fence, written = self._taken.get(run.id, (None, None))
-        expected = written if fence == run.fence else None
+        fence, steps = self._claimed.get(run.id, (None, None))
+        expected_steps = steps if fence == run.fence else None
 
         def work(connection: Connection) -> Run:
-            final = leave(connection, ended, expected)
+            final = release_run(connection, ended_run, expected_steps)
             if final.status is Status.SKIPPED:
                 connection.execute(
                     "UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?",
                     (reason, run.id),
                 )
             enqueue(connection, final, deliveries, zone, self._incidents.alerting)
-            if (
-                final.attempt > 1
-            ):  # who waits for an answer is let go of, and was taken up again since
-                drop_open(connection, run.id, to_microseconds(now))
-            if found is not None:
-                keep_sightings(connection, final.routine, final.id, found, now)
+            if final.attempt > 1:  # a run that waited for an answer was claimed again since
+                void_open_requests(connection, run.id, to_microseconds(now))
+            if reported_items is not None:
+                record_reported_items(connection, final.routine, final.id, reported_items, now)
             return final
 
         final = await self._db.write(work, durable=True)
         self.release(run)
-        self._keep_latest(final)
+        self._cache_success(final)
         self.when_ended(final)
         return final
 
-    def _keep_latest(self, run: Run) -> None:
-        """Know of a run that succeeded; not where others share the store, and not of what is
-        big.
+    def _cache_success(self, run: Run) -> None:
+        """Keep a succeeded run in memory as the newest success of its routine.
+
+        Not where other processes share the store, and not a run with a long report.
         """
-        if self._db.shared or run.status is not Status.SUCCEEDED or run.created < self._since:
+        if (
+            self._db.shared
+            or run.status is not Status.SUCCEEDED
+            or run.created < self._cached_since
+        ):
             return
-        known = self._latest.pop(run.routine, run)
-        if len(run.report or "") <= _SHORT:
-            self._latest[run.routine] = max(known, run, key=lambda each: each.id)
-        if len(self._latest) > _FRESH:
-            del self._latest[next(iter(self._latest))]
+        cached_run = self._successes.pop(run.routine, run)
+        if len(run.report or "") <= _MAX_CACHED_REPORT:
+            self._successes[run.routine] = max(cached_run, run, key=lambda success: success.id)
+        if len(self._successes) > _MAX_CACHED:
+            del self._successes[next(iter(self._successes))]
 
     def get_cached_success(self, routine: str, *, before: str) -> Run | None:
-        """Return the newest run of a routine that succeeded, older than the run `before`, if no
-        look is needed for it.
+        """Return the newest succeeded run of a routine, older than the run `before`, if it is
+        cached.
 
-        None says nothing: see `get_last`.
+        None means that it is unknown: `get_last` reads it from the journal.
         """
-        run = self._latest.get(routine)
+        run = self._successes.get(routine)
         return run if run and run.id < before else None
 
-    def forget_cached_successes(self) -> None:
-        """Rely on nothing that is known of runs that have ended: somebody rewrites history."""
-        self._latest.clear()
+    def drop_cached_successes(self) -> None:
+        """Clear the cache of succeeded runs: call it when ended runs are changed or deleted."""
+        self._successes.clear()
 
     async def suspend(
         self, run: Run, *, not_before: datetime | None = None, detail: str | None = None
     ) -> Run:
-        """Let go of a running run: queued again, to be resumed from its steps. Fenced.
+        """Queue a running run again, to be resumed from its steps. Raises Fenced.
 
-        With `not_before` because something transient stood in its way: the attempt counts as
-        fruitless unless it made a step. Without, because we were asked to stop: no run is the
-        worse for that.
+        With `not_before`, a transient fault stopped it: the attempt counts as fruitless unless it
+        made a step. Without, the daemon stops: the attempt does not count.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
 
-        # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is
-        # no reason to stop here: the run resumes from what is in the journal.
+        # Un-awaited steps are written before this work. If the disk refused one, the run is
+        # suspended all the same: it resumes from the steps in the journal.
         def work(connection: Connection) -> Run:
-            found = find_run(connection, run.id)
-            if (found.fence, found.status) == unbegun(
-                run
-            ):  # the disk did not even take the beginning
-                return found
-            return leave(
-                connection, queued, None, suspended=True, forgiven=not_before is None, since=since
+            current = find_run(connection, run.id)
+            if (current.fence, current.status) == unclaimed_state(run):
+                return current  # the lazy claim was refused, so it is still queued
+            return release_run(
+                connection,
+                queued,
+                None,
+                suspended=True,
+                attempt_counts=not_before is not None,
+                since=since,
             )
 
         suspended = await self._db.write(work)
@@ -436,20 +449,23 @@ class RunRepository(Repository):
         return suspended
 
     def release(self, run: Run) -> None:
-        """Forget the claim of a run that was let go of in the record."""
-        if (
-            self._taken.get(run.id, (None, 0))[0] == run.fence
-        ):  # it may have been taken again already
-            del self._taken[run.id]
-            self._begun.pop(run.id, None)
-            self._loads.pop(run.id, None)
+        """Forget the claim of a run that was released in the journal.
+
+        A later claim of the same run, with another fence, is left alone.
+        """
+        fence, _ = self._claimed.get(run.id, (None, 0))
+        if fence == run.fence:
+            del self._claimed[run.id]
+            self._lazy_claims.pop(run.id, None)
+            self._pending.pop(run.id, None)
 
     async def recover(self, owner: str) -> list[Run]:
-        """Queue the runs whose process died and return every queued run, oldest first.
+        """Queue the runs whose process died, and return every queued run, oldest first.
 
-        To be called at start, under the lock on the state folder: it says that nobody else lives
-        here. Where daemons share the store, dead are those whose lease ran out, and those of our
-        own home: what `owner` begins with.
+        To be called at start, under the lock on the state folder, which says that no other process
+        uses it: all running runs are those of dead processes. Where daemons share the store, only
+        those whose lease expired, and those of this state folder: their owner begins like `owner`,
+        up to the colon.
         """
         now, shared = to_microseconds(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"
@@ -467,20 +483,21 @@ class RunRepository(Repository):
         return await self._db.write(work)
 
     async def request_cancel(self, run_id: str) -> Run:
-        """Cancel a run that waits, or mark (`cancel`) the one that runs, for its owner to stop.
+        """Cancel a run that does not run now, or set the mark `cancel` of a running one, which its
+        owner then stops.
 
-        NotFound, Refused.
+        `run_id` may be a part of an id. Raises NotFound; Refused if the run has ended.
         """
         now = to_microseconds(self._clock())
-        self._fresh.clear()  # it may be one of them, given by a part of its id
+        self._fresh.clear()  # the run may be one of them
 
         def work(connection: Connection) -> Run:
             run = find_run(connection, run_id)
             if run.status.has_ended:
                 raise Refused(f"run {run.id} has already ended ({run.status})")
             if run.status is Status.RUNNING:
-                return run_of(connection.execute(_MARK, (run.id,)).fetchone())
-            drop_open(connection, run.id, now)
+                return run_of(connection.execute(_REQUEST_CANCEL, (run.id,)).fetchone())
+            void_open_requests(connection, run.id, now)
             return run_of(connection.execute(_CANCEL, (now, run.id)).fetchone())
 
         run = await self._db.write(work, durable=True)
@@ -488,14 +505,15 @@ class RunRepository(Repository):
             self.when_ended(run)
         return run
 
-    # --- looking at runs
+    # --- reading runs
 
-    async def get(self, run_id_or_prefix: str) -> Run:
-        """Return the run of that id; its beginning or its end (>= 4 characters) is enough.
+    async def get(self, id_or_part: str) -> Run:
+        """Return the run with this id, or the only one whose id begins or ends so (>= 4
+        characters).
 
-        NotFound.
+        Raises NotFound.
         """
-        return await self._db.read(lambda connection: find_run(connection, run_id_or_prefix))
+        return await self._db.read(lambda connection: find_run(connection, id_or_part))
 
     async def find(
         self,
@@ -520,7 +538,7 @@ class RunRepository(Repository):
         """Return the newest run of a routine in one of these statuses, older than the run
         `before`.
         """
-        return await self._db.read(newest(routine, statuses, before))
+        return await self._db.read(select_last(routine, statuses, before))
 
     async def get_last_by_routine(self, routines: Collection[str]) -> dict[str, Run]:
         """Return the newest run of each of these routines that ever had one, by routine."""
@@ -535,28 +553,29 @@ class RunRepository(Repository):
     async def find_active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""
         # by the index of the status: that of the routine holds all runs there ever were
-        unended = (
+        clauses = (
             "WHERE status IN ('queued', 'running', 'waiting')"
             " AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
         )
         return await self._db.read(
-            lambda connection: runs_in(connection, unended, (routine, routine))
+            lambda connection: runs_in(connection, clauses, (routine, routine))
         )
 
     async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may
-        wait their turn.
+        """Return the ids of all runs that have not ended, by routine, oldest first.
+
+        Only ids, as ten thousand runs may be queued.
         """
-        unended = (
+        query = (
             "SELECT routine, id FROM run WHERE status IN ('queued', 'running', 'waiting') ORDER BY "
             "id"
         )
 
         def work(connection: Connection) -> dict[str, tuple[str, ...]]:
-            found: dict[str, tuple[str, ...]] = {}
-            for routine, run in connection.execute(unended):
-                found[routine] = (*found.get(routine, ()), run)
-            return found
+            ids: dict[str, tuple[str, ...]] = {}
+            for routine, run in connection.execute(query):
+                ids[routine] = (*ids.get(routine, ()), run)
+            return ids
 
         return await self._db.read(work)
 
@@ -576,27 +595,28 @@ class RunRepository(Repository):
     @property
     def held(self) -> Mapping[str, int]:
         """The fence of each run that this process has claimed, by run id."""
-        return {run: fence for run, (fence, _) in self._taken.items()}
+        return {run: fence for run, (fence, _) in self._claimed.items()}
 
     # --- messages, and runs that belong together by the beginning of their events
 
     async def send_message(self, run: str, text: str, *, event: str) -> RunMessage | None:
-        """Keep a message for a run, durably; the same event gives the same message.
+        """Write a message for a run, durably; None if the run has ended.
 
-        None if the run has ended.
+        `event` is the sender's id of the message: a message with the same one is returned, not
+        written again.
         """
 
         def work(connection: Connection) -> RunMessage | None:
-            known = connection.execute(
+            earlier = connection.execute(
                 "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
             )
-            if row := known.fetchone():
+            if row := earlier.fetchone():
                 return RunMessage(id=row[0], run=run, text=row[1])
-            alive = connection.execute(
+            active = connection.execute(
                 "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",
                 (run,),
             )
-            if alive.fetchone() is None:
+            if active.fetchone() is None:
                 return None
             (number,) = connection.execute(
                 "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
@@ -607,15 +627,15 @@ class RunRepository(Repository):
         return await self._db.write(work, durable=True)
 
     async def find_messages(self, run: str | None = None) -> list[RunMessage]:
-        """Return what a run was told, or all runs that have not ended, in order; heard or not."""
-        where = (
+        """Return the messages to a run, or to all runs that have not ended, in order, whether the
+        run has read them or not.
+        """
+        condition = (
             "run_id = ?"
             if run
             else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
-        query = (
-            f"SELECT id, run_id, text FROM told WHERE {where} ORDER BY id"  # both halves are ours
-        )
+        query = f"SELECT id, run_id, text FROM told WHERE {condition} ORDER BY id"
 
         def work(connection: Connection) -> list[RunMessage]:
             rows = connection.execute(query, (run,) if run else ())
@@ -624,17 +644,13 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     async def find_turns(self, routine: str, session: str, *, before: str, limit: int) -> list[Run]:
-        """Return the runs whose event begins with `session/`, before a run, newest first."""
+        """Return the runs of a conversation, older than the run `before`, newest first: those
+        whose event begins with `session/`.
+        """
         values = (routine, f"{session}/", f"{session}0", before, limit)
         return await self._db.read(lambda connection: runs_in(connection, _TURNS, values))
 
     async def find_children(self, routine: str, parent: str) -> list[Run]:
-        """Return the runs of a routine that a run has begun and that have not ended."""
+        """Return the runs of a routine that the run `parent` started and that have not ended."""
         values = (routine, f"{parent}/", f"{parent}0")
         return await self._db.read(lambda connection: runs_in(connection, _CHILDREN, values))
-
-
-def _failed(error: DaemonError) -> asyncio.Future[list[Step]]:
-    future: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future

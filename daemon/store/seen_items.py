@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.models import ReportedItem, digest_of
-from daemon.store.repository import Repository
+from daemon.store.connection import Connection, placeholders
+from daemon.store.database import Repository
 from daemon.store.rows import clean, from_microseconds, to_microseconds
-from daemon.store.statements import Connection, placeholders
 
-MARKS = 500  # values of one question; SQLite takes some thousands
+VALUES_PER_STATEMENT = 500  # SQLite takes some thousands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +31,12 @@ class SeenItem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sightings:
-    """What a run found, to be known as seen together with its end."""
+class ReportedItemRecord:
+    """The items that a run reported, new or known, to be recorded with its end."""
 
     items: Sequence[ReportedItem]
     keep: timedelta
-    """What no run has found for so long is forgotten."""
+    """Items that no run reported for so long are deleted."""
 
 
 class SeenItemRepository(Repository):
@@ -46,18 +46,20 @@ class SeenItemRepository(Repository):
     """
 
     async def find_known(self, routine: str, digests: Sequence[str]) -> set[str]:
-        """Return which of these the routine has reported."""
+        """Return which of these digests belong to items that the routine has reported."""
 
         def work(connection: Connection) -> set[str]:
-            found: set[str] = set()
-            for first in range(0, len(digests), MARKS):
-                part = digests[first : first + MARKS]
+            known_digests: set[str] = set()
+            for start in range(0, len(digests), VALUES_PER_STATEMENT):
+                batch = digests[start : start + VALUES_PER_STATEMENT]
                 query = (
                     "SELECT digest FROM novelty WHERE routine = ? AND digest IN "
-                    f"({placeholders(part)})"
+                    f"({placeholders(batch)})"
                 )
-                found |= {digest for (digest,) in connection.execute(query, (routine, *part))}
-            return found
+                known_digests |= {
+                    digest for (digest,) in connection.execute(query, (routine, *batch))
+                }
+            return known_digests
 
         return await self._db.read(work)
 
@@ -74,15 +76,15 @@ class SeenItemRepository(Repository):
             (count,) = connection.execute(
                 "SELECT count(*) FROM novelty WHERE routine = ?", (routine,)
             ).fetchone()
-            return [
-                _item(*row) for row in connection.execute(query, (routine, limit, offset))
-            ], count
+            rows = connection.execute(query, (routine, limit, offset))
+            return [_item(*row) for row in rows], count
 
         return await self._db.read(work)
 
     async def forget(self, routine: str, key: str | None = None) -> int:
-        """Forget that a routine has reported something, or anything; return how many items that
-        were. NotFound.
+        """Delete the item with this key, or all items, of a routine; return how many.
+
+        Raises NotFound if the routine has reported no item with this key.
         """
 
         def work(connection: Connection) -> int:
@@ -91,38 +93,36 @@ class SeenItemRepository(Repository):
                     "DELETE FROM novelty WHERE routine = ?", (routine,)
                 ).rowcount
             values = (routine, digest_of(key))
-            gone = connection.execute(
+            count = connection.execute(
                 "DELETE FROM novelty WHERE routine = ? AND digest = ?", values
             ).rowcount
-            if not gone:
+            if not count:
                 raise NotFound(
-                    (  # noqa: UP034
-                        f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what "
-                        "it has"
-                    )
+                    f"{routine} has reported no {key!r};"
+                    f" `agentctl seen {routine}` shows what it has"
                 )
-            return gone
+            return count
 
         return await self._db.write(work, durable=True)
 
 
-def keep_sightings(
-    connection: Connection, routine: str, run: str, found: Sightings, now: datetime
+def record_reported_items(
+    connection: Connection, routine: str, run: str, record: ReportedItemRecord, now: datetime
 ) -> None:
-    """Write down what a run has reported, in the transaction that ends it."""
+    """Write the items that a run reported, in the transaction that ends it; delete old ones."""
     at = to_microseconds(now)
     connection.executemany(
         "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, "  # noqa: E501
         "?, ?, ?) ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = "
         "novelty.times + 1",
         [
-            (routine, each.digest, clean(each.key), clean(each.title), at, at, run)
-            for each in found.items
+            (routine, item.digest, clean(item.key), clean(item.title), at, at, run)
+            for item in record.items
         ],
     )
     connection.execute(
         "DELETE FROM novelty WHERE routine = ? AND last < ?",
-        (routine, to_microseconds(now - found.keep)),
+        (routine, to_microseconds(now - record.keep)),
     )
 
 

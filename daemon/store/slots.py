@@ -1,40 +1,236 @@
-"""The ledger of slots: every scheduled moment of a routine once, with what became of it; and the
-events that start runs besides the clock.
+"""The rows of slots: each slot of a routine once, with its outcome; and the events that start runs
+besides the clock.
 
-Slots that were not started stand in as few rows as there are reasons. Rows of one routine never
-overlap. A row says more than its own slots: between it and the baseline everything is told. Only a
-run whose slot still lay ahead when the clock was put back says no more than that it ran (`ahead`):
-what was told of the slots around it is dropped with the time that did not pass, and they come
-again.
+Slots in a row that were not started for the same reason share a row. Rows of one routine never
+overlap. All slots between the baseline and the last row are accounted for, so a row tells about
+earlier slots, too. Only the row of a run whose slot lay in the future when the clock was put back
+does not (`ahead`): the slots around it come again, and are accounted for then.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from functools import lru_cache
+from itertools import chain
+from typing import Any, TypeAlias
 
 from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
-from daemon.store.database import Database
-from daemon.store.repository import Repository
-from daemon.store.rows import from_microseconds, runs_in, to_microseconds
-from daemon.store.runs import RunRepository
-from daemon.store.slot_claims import (
-    Claim,
-    find_taken,
-    fingerprint,
-    keep_definitions,
-    run_for,
-    write_runs,
+from daemon.store.connection import Connection, Row, placeholders
+from daemon.store.database import Database, Repository
+from daemon.store.rows import (
+    clean,
+    deflate,
+    encode,
+    from_microseconds,
+    runs_in,
+    to_microseconds,
+    to_microseconds_or_none,
 )
-from daemon.store.statements import Connection, Row, placeholders
+from daemon.store.runs import RunRepository
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A request to run a slot: the slot and what its run would be."""
+
+    routine: str
+    definition: str
+    """The routine as JSON text: the run keeps it whatever is edited meanwhile."""
+    trigger: str
+    slot: datetime
+    goal: str
+    event: str | None = None
+    """Makes the slot unique by this id instead of by its instant."""
+    outcome: Outcome = Outcome.RAN
+    reason: Reason | None = None
+    lateness: float = 0.0
+    """Seconds."""
+    not_before: datetime | None = None
+    input: Any = None
+    """The JSON value that the event brought along."""
+    max_other_runs: int | None = None
+    """How many active runs of the routine it may join; None: any number."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Watched files of this run as (path, version); no other run of the routine gets the same."""
+
+
+# Rows of one statement. The slot ledger claims batches of this size, so that the text of the
+# statement is mostly the same and stays prepared.
+ROWS_PER_STATEMENT = 250
+
+
+@lru_cache(maxsize=20_000)  # more than the routines that are due at once; definitions seldom change
+def fingerprint(definition: str) -> str:
+    """Return the hash of a definition, the key of the table `definition`."""
+    return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
+
+
+def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: datetime) -> Run:
+    """Return the queued run of a claim; `slot` is in UTC, `definition` the fingerprint."""
+    return Run(
+        id=id_,
+        routine=claim.routine,
+        definition=definition,
+        trigger=claim.trigger,
+        slot=slot,
+        event=claim.event,
+        created=now,
+        not_before=claim.not_before,
+        goal=clean(claim.goal),
+    )
+
+
+def keep_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
+    """Insert the definitions, by their hashes, that the table does not have yet: mostly none."""
+    hashes = list(definitions)
+    for start in range(0, len(hashes), ROWS_PER_STATEMENT):
+        batch = hashes[start : start + ROWS_PER_STATEMENT]
+        from_clause = f"FROM definition WHERE hash IN ({placeholders(batch)})"
+        # Only the count is fetched at first: sqlite3 waits for the GIL at each row it returns.
+        if connection.execute(f"SELECT count(*) {from_clause}", batch).fetchone() == (len(batch),):
+            continue
+        rows = connection.execute(f"SELECT hash {from_clause}", batch)
+        existing_hashes = {hash_ for (hash_,) in rows}
+        new = [(hash_, definitions[hash_]) for hash_ in batch if hash_ not in existing_hashes]
+        _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
+
+
+def write_runs(connection: Connection, claims: Sequence[tuple[Claim, Run, int]], now: int) -> None:
+    """Insert the runs of claims, their slots, their inputs and the versions of their files.
+
+    Each claim comes with its run and its slot in microseconds.
+    """
+    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
+    # member of an enum
+    _insert(
+        connection,
+        'run (id, routine, definition, "trigger", slot, event, status, created, not_before,'
+        " waits_since, goal)",
+        [
+            (
+                run.id,
+                run.routine,
+                run.definition,
+                run.trigger,
+                slot,
+                run.event,
+                run.status.value,
+                now,
+                to_microseconds_or_none(run.not_before),
+                now if run.not_before else None,
+                run.goal,
+            )
+            for _, run, slot in claims
+        ],
+    )
+    _insert(
+        connection,
+        "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
+        [
+            (
+                claim.routine,
+                slot,
+                slot,
+                claim.event,
+                claim.outcome.value,
+                claim.reason,
+                run.id,
+                claim.lateness,
+            )
+            for claim, run, slot in claims
+        ],
+    )
+    _insert(
+        connection,
+        "input (run_id, body)",
+        [
+            (run.id, deflate(encode(claim.input)))
+            for claim, run, _ in claims
+            if claim.input is not None
+        ],
+    )
+    _insert(
+        connection,
+        "seen (routine, path, version, at)",
+        [
+            (claim.routine, path, version, now)
+            for claim, _, _ in claims
+            for path, version in claim.files
+        ],
+        "ON CONFLICT DO NOTHING",
+    )
+
+
+def _insert(connection: Connection, into: str, rows: Sequence[Row], clause: str = "") -> None:
+    """Insert rows into a table with its columns, ROWS_PER_STATEMENT with each statement.
+
+    sqlite3 releases the GIL while a statement runs: with one statement for each row the writer's
+    thread and the loop would wait for each other at every row.
+    """
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        batch = rows[start : start + ROWS_PER_STATEMENT]
+        marks = ", ".join([f"({placeholders(batch[0])})"] * len(batch))
+        connection.execute(
+            f"INSERT INTO {into} VALUES {marks} {clause}", [*chain.from_iterable(batch)]
+        )
+
+
+# Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
+_COVERED = """
+WITH claim (number, routine, slot) AS (VALUES {})
+SELECT number FROM claim WHERE slot <= (
+    SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
+    ORDER BY first DESC LIMIT 1
+)
+"""
+
+
+def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
+    """Return the indexes of the claims whose slot or event is taken, or whose routine has more
+    active runs than the claim allows.
+
+    `slots` has the slot of each claim in microseconds.
+    """
+    taken_indexes, claimed_keys = set[int](), set[tuple[str, str | int]]()
+    values: list[int | str] = []
+    for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
+        key = (claim.routine, claim.event or slot)
+        if key in claimed_keys:  # by an earlier one of these claims
+            taken_indexes.add(number)
+            continue
+        claimed_keys.add(key)
+        if claim.event is None:
+            values += (number, claim.routine, slot)
+        elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
+            taken_indexes.add(number)
+        if claim.max_other_runs is not None:
+            limit_values = (claim.routine, claim.max_other_runs)
+            if connection.execute(_MORE_ACTIVE_RUNS, limit_values).fetchone():
+                taken_indexes.add(number)
+    for start in range(0, len(values), 3 * ROWS_PER_STATEMENT):
+        batch = values[start : start + 3 * ROWS_PER_STATEMENT]
+        marks = ", ".join(["(?, ?, ?)"] * (len(batch) // 3))
+        taken_indexes.update(
+            number for (number,) in connection.execute(_COVERED.format(marks), batch)
+        )
+    return taken_indexes
+
+
+_OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
+# Materialized, so that only what is active is read, and not all that the routine ever did.
+_MORE_ACTIVE_RUNS = """
+WITH active AS MATERIALIZED (SELECT routine FROM run WHERE status IN ('queued', 'running', 'waiting'))
+SELECT 1 FROM active WHERE routine = ? LIMIT 1 OFFSET ?
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotRow:
-    """What became of a slot, or of `count` slots in a row that were not started for the same
+    """The outcome of a slot, or of `count` slots in a row that were not started for the same
     reason.
     """
 
@@ -48,24 +244,24 @@ class SlotRow:
     run: str | None
     lateness: float
     rule: str | None = None
-    """The key that let it pass, as it was then."""
+    """The key of the routine by which it was skipped, with its value at that time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Portion:
-    """Slots of a schedule that follow each other."""
+class SlotRange:
+    """Consecutive slots of a schedule."""
 
     first: datetime
     last: datetime
     count: int
 
 
-# Returns the slots that a schedule has strictly between two moments, if there are any.
-Between: TypeAlias = Callable[[datetime, datetime], Portion | None]
+SlotsBetween: TypeAlias = Callable[[datetime, datetime], SlotRange | None]
+"""Returns the slots that a schedule has strictly between two moments; None if there are none."""
 
 
 class SlotRepository(Repository):
-    """Slots, what became of them, and the events that start runs besides the clock.
+    """Slots with their outcomes, and the events that start runs besides the clock.
 
     Tables: slot, seen.
     """
@@ -80,37 +276,36 @@ class SlotRepository(Repository):
         """Write the slot and a queued run of each claim, in one durable transaction.
 
         Returns the runs in the order of the claims, with None for a claim whose slot is taken
-        already, or whose routine has more unended runs than the claim allows (`Claim.beside`).
+        already, or whose routine has more active runs than `Claim.max_other_runs`.
         """
         now = self._clock()
         hashes = [fingerprint(claim.definition) for claim in claims]
-        # What is due together has mostly one moment, the same object. And told apart as objects: in
-        # the hour that the clock shows twice, Python takes the two moments for equal.
+        # Claims of one moment mostly share the datetime object: each object is converted once. By
+        # identity, as Python takes the two moments of the hour that the clock shows twice for
+        # equal.
         moments = {id(claim.slot): claim.slot for claim in claims}
-        instants = {place: utc(slot) for place, slot in moments.items()}
-        stamps = {place: to_microseconds(slot) for place, slot in instants.items()}
-        slots = [stamps[id(claim.slot)] for claim in claims]
+        utc_moments = {key: utc(slot) for key, slot in moments.items()}
+        microseconds = {key: to_microseconds(slot) for key, slot in utc_moments.items()}
+        slots = [microseconds[id(claim.slot)] for claim in claims]
 
         def work(connection: Connection) -> list[Run | None]:
             keep_definitions(
                 connection,
                 {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)},
             )
-            taken = find_taken(connection, claims, slots)
-            runs = [
-                None
-                if number in taken
-                else run_for(id_, claim, instants[id(claim.slot)], hashes[number], now)
-                for number, (claim, id_) in enumerate(
-                    zip(claims, new_ids(len(claims)), strict=True)
-                )
-            ]
-            opened = [
-                (claim, run, slot)
-                for claim, run, slot in zip(claims, runs, slots, strict=True)
-                if run
-            ]
-            write_runs(connection, opened, to_microseconds(now))
+            taken_indexes = find_taken(connection, claims, slots)
+            ids = new_ids(len(claims))
+            runs: list[Run | None] = []
+            free_claims: list[tuple[Claim, Run, int]] = []
+            for number, claim in enumerate(claims):
+                if number in taken_indexes:
+                    runs.append(None)
+                    continue
+                slot = utc_moments[id(claim.slot)]
+                run = run_for(ids[number], claim, slot, hashes[number], now)
+                runs.append(run)
+                free_claims.append((claim, run, slots[number]))
+            write_runs(connection, free_claims, to_microseconds(now))
             return runs
 
         runs = await self._db.write(work, durable=True)
@@ -137,26 +332,29 @@ class SlotRepository(Repository):
         outcome: Outcome,
         reason: Reason,
         rule: str | None = None,
-        between: Between | None = None,
-    ) -> list[Portion]:
-        """Write down `count` slots from `first` to `last` that are not started; return what was new
-        of them.
+        between: SlotsBetween | None = None,
+    ) -> list[SlotRange]:
+        """Write that the `count` slots from `first` to `last` are not started; return those of them
+        that were not accounted for yet.
 
-        To be told in the order they fell due: they join the row before them if that says the same,
-        and a row takes every moment between its first and its last. What is told already is not
-        told again: the same call twice changes nothing, and of a stretch that is told in part
-        `between` finds out what is left.
+        To be called in the order in which slots fall due: slots join the row before them if it has
+        the same outcome, reason and rule. The same call twice changes nothing. Of slots that are
+        accounted for in part, `between` returns the others.
         """
-        wanted = Portion(first=first, last=last, count=count)
+        slots = SlotRange(first=first, last=last, count=count)
 
-        def work(connection: Connection) -> list[Portion]:
-            spans = connection.execute(
+        def work(connection: Connection) -> list[SlotRange]:
+            recorded_spans = connection.execute(
                 _SPANS, (routine, to_microseconds(first), to_microseconds(last))
             ).fetchall()
-            new = list(_left(wanted, spans, between)) if spans else [wanted]
-            for portion in new:
-                _add(connection, routine, portion, (outcome, reason, rule))
-            return new
+            new_ranges = (
+                list(_unrecorded_ranges(slots, recorded_spans, between))
+                if recorded_spans
+                else [slots]
+            )
+            for new_range in new_ranges:
+                _insert_or_extend(connection, routine, new_range, (outcome, reason, rule))
+            return new_ranges
 
         return await self._db.write(work, durable=True)
 
@@ -168,28 +366,28 @@ class SlotRepository(Repository):
         now: datetime | None = None,
         limit: int = 50,
     ) -> list[SlotRow]:
-        """Return what became of the latest slots, newest first; `since`: of those that lie there or
-        later.
+        """Return the rows of the latest slots, newest first, those from `since` on.
 
-        What lies behind `now` comes last: it ran by a clock that was ahead, and has been put back
+        Rows later than `now` come last: they are from a clock that was ahead, and has been put back
         since.
         """
-        asked: dict[str, Row] = {}
+        conditions: list[tuple[str, str | int]] = []
         if routine is not None:
-            asked["routine = ?"] = (routine,)
+            conditions.append(("routine = ?", routine))
         if since is not None:
-            asked["last >= ?"] = (to_microseconds(since),)
-        parts: list[dict[str, Row]] = [{}]
+            conditions.append(("last >= ?", to_microseconds(since)))
+        parts = [conditions]
         if now is not None:
-            parts = [{"last <= ?": (to_microseconds(now),)}, {"last > ?": (to_microseconds(now),)}]
+            past, future = ("last <= ?", to_microseconds(now)), ("last > ?", to_microseconds(now))
+            parts = [[*conditions, past], [*conditions, future]]
 
         def work(connection: Connection) -> list[SlotRow]:
             rows: list[SlotRow] = []
             for part in parts:
-                wanted = asked | part
-                rest = f"WHERE {' AND '.join(wanted) or 'true'} ORDER BY last DESC, id DESC LIMIT ?"
-                values = (*(value for row in wanted.values() for value in row), limit - len(rows))
-                rows += _slots_in(connection, rest, values)
+                condition = " AND ".join(text for text, _ in part) or "true"
+                clauses = f"WHERE {condition} ORDER BY last DESC, id DESC LIMIT ?"
+                values = (*(value for _, value in part), limit - len(rows))
+                rows += _slots_in(connection, clauses, values)
             return rows
 
         return await self._db.read(work)
@@ -197,18 +395,16 @@ class SlotRepository(Repository):
     async def find_within(
         self, routine: str, first: datetime, until: datetime, *, limit: int = 50
     ) -> list[SlotRow]:
-        """Return the rows that tell of any moment from `first` until before `until`, oldest
-        first.
-        """
-        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
+        """Return the rows that cover any moment from `first` until before `until`, oldest first."""
+        clauses = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
         values = (routine, to_microseconds(first), to_microseconds(until), limit)
-        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
+        return await self._db.read(lambda connection: _slots_in(connection, clauses, values))
 
     async def get_accounted_until(self, routine: str) -> datetime | None:
-        """Return the slot up to which all are accounted for, from the baseline on.
+        """Return the slot up to which all slots since the baseline are accounted for; None if none
+        is.
 
-        A slot of the future is one from a time when the clock was wrong; it says nothing about
-        today's.
+        Slots in the future do not count: they were written while the clock was ahead.
         """
         now = self._now()
 
@@ -225,17 +421,19 @@ class SlotRepository(Repository):
         newest = await self._db.read(work)
         return None if newest is None else from_microseconds(newest)
 
-    async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
-        """Take back what is told of slots still to come: they will be accounted for anew, as they
-        come.
+    async def reopen_future_slots(
+        self, past_part: Callable[[SlotRow, datetime], SlotRange | None]
+    ) -> None:
+        """Delete the records of skipped and missed slots that are still to come, so that these are
+        accounted for as they come; mark those of started slots as `ahead`.
 
-        A clock that had jumped to 2031 and was put right left them, and they would mute their
-        routines until then. What ran has run. Of a row that ends after now and began before, `kept`
-        says by it and the routine's baseline what remains.
+        A clock that had jumped to 2031 and was put right left such records: no slot would start
+        until then. `past_part` returns, of a row that began before now and ends later, and for the
+        routine's baseline, the slots to keep; None: none of them.
         """
         now = self._now()
 
-        def told_ahead(connection: Connection) -> bool:
+        def has_future_rows(connection: Connection) -> bool:
             statement = f"{_AHEAD} SELECT 1 FROM ahead LIMIT 1"
             return connection.execute(statement, (now,)).fetchone() is not None
 
@@ -245,24 +443,24 @@ class SlotRepository(Repository):
                 f" WHERE {_UNSTARTED} AND first > ?)",
                 (now, now),
             )
-            for id_, baseline, *told in connection.execute(_UNSTARTED_AHEAD, (now,)).fetchall():
-                if portion := kept(_slot_of(told), from_microseconds(baseline)):
-                    changes = to_microseconds(portion.last), portion.count, id_
-                    connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", changes)
+            for id_, baseline, *row in connection.execute(_UNSTARTED_AHEAD, (now,)).fetchall():
+                if past := past_part(_slot_of(tuple(row)), from_microseconds(baseline)):
+                    values = (to_microseconds(past.last), past.count, id_)
+                    connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", values)
                 else:
                     connection.execute("DELETE FROM slot WHERE id = ?", (id_,))
             connection.execute(
                 f"UPDATE slot SET ahead = 1 WHERE id IN ({_AHEAD} SELECT id FROM ahead)", (now,)
             )
 
-        # Nearly always there is nothing, and a start has no time for a commit that changes nothing.
-        if await self._db.read(told_ahead):
+        # Nearly always there are none, and a start has no time for a commit that changes nothing.
+        if await self._db.read(has_future_rows):
             await self._db.write(work, durable=True)
 
-    # --- events: files that came to rest, runs that ended, and what such an event said
+    # --- events: files that have settled, and runs that ended
 
     async def get_seen_files(self, routine: str) -> set[tuple[str, str]]:
-        """Return each (path, version) that a run of the routine was given."""
+        """Return (path, version) of the watched files that runs of the routine were started for."""
 
         def work(connection: Connection) -> set[tuple[str, str]]:
             return set(
@@ -274,17 +472,19 @@ class SlotRepository(Repository):
     async def forget_files(
         self, routine: str, *, present: Collection[str], before: datetime
     ) -> None:
-        """Forget the files given to runs before then, except those that are still present."""
+        """Delete the versions of files that runs were started for before then, except those of
+        files that are still present.
+        """
 
         def work(connection: Connection) -> None:
-            old = connection.execute(
+            old_rows = connection.execute(
                 "SELECT path FROM seen WHERE routine = ? AND at < ?",
                 (routine, to_microseconds(before)),
             )
-            gone = {path for (path,) in old} - set(present)
+            removed_paths = {path for (path,) in old_rows} - set(present)
             connection.executemany(
                 "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
-                [(routine, path, to_microseconds(before)) for path in gone],
+                [(routine, path, to_microseconds(before)) for path in removed_paths],
             )
 
         await self._db.write(work)
@@ -297,8 +497,8 @@ class SlotRepository(Repository):
         statuses: Collection[Status],
         since: datetime,
     ) -> list[Run]:
-        """Return the runs of the parents that ended so since then and have no slot in this routine,
-        oldest first.
+        """Return the runs of the `parents` routines that ended since then with one of these
+        statuses and have no slot of this routine, oldest first.
         """
         condition = _UNANSWERED % (placeholders(parents), placeholders(statuses))
         values = (*parents, *statuses, to_microseconds(since), routine)
@@ -307,15 +507,14 @@ class SlotRepository(Repository):
     async def skip_event(
         self, routine: str, event: str, *, slot: datetime, reason: Reason, rule: str | None = None
     ) -> None:
-        """Account for an event that starts no run, so that it never will; nothing if it has its
-        slot already.
+        """Write an event that starts no run as a skipped slot, so that it never will; does nothing
+        if the event has a slot already.
         """
 
         def work(connection: Connection) -> None:
             connection.execute(
-                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, "
-                "?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO NOTHING",
+                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (
                     routine,
                     to_microseconds(slot),
@@ -344,7 +543,7 @@ _AHEAD = """
 WITH later AS MATERIALIZED (SELECT * FROM slot WHERE last > ?),
     ahead AS (SELECT * FROM later WHERE event IS NULL AND ahead = 0)
 """
-# The run of a slot that was started may have been forgotten since.
+# The outcome is asked for, too: the run of a slot that was started may have been deleted since.
 _UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
 _UNSTARTED_AHEAD = f"""{_AHEAD}
 SELECT id, coalesce((SELECT baseline FROM routine WHERE name = ahead.routine), first), {_COLUMNS}
@@ -359,20 +558,22 @@ SELECT first, last FROM later WHERE event IS NULL AND first <= ? ORDER BY last
 INSTANT = timedelta(microseconds=1)
 
 
-def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iterator[Portion]:
-    """Yield what of a stretch lies before, between and behind the spans that are told, in order."""
-    edge = wanted.first - INSTANT
-    for first, last in (*told, (to_microseconds(wanted.last) + 1, None)):
-        if between and (portion := between(edge, from_microseconds(first))):
-            yield portion
+def _unrecorded_ranges(
+    slots: SlotRange, recorded_spans: Sequence[Row], between: SlotsBetween | None
+) -> Iterator[SlotRange]:
+    """Yield the slots before, between and behind the recorded spans (first, last), in order."""
+    edge = slots.first - INSTANT
+    for first, last in (*recorded_spans, (to_microseconds(slots.last) + 1, None)):
+        if between and (new_range := between(edge, from_microseconds(first))):
+            yield new_range
         if last is not None:
             edge = max(edge, from_microseconds(last))
 
 
-def _slots_in(connection: Connection, rest: str, values: Row) -> list[SlotRow]:
-    return [
-        _slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)
-    ]
+def _slots_in(connection: Connection, clauses: str, values: Row) -> list[SlotRow]:
+    """Return the rows that `SELECT … FROM slot` with these clauses finds."""
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM slot {clauses}", values)
+    return [_slot_of(row) for row in rows]
 
 
 def _slot_of(row: Row) -> SlotRow:
@@ -391,7 +592,7 @@ def _slot_of(row: Row) -> SlotRow:
     )
 
 
-# The row before, if it is no older than the baseline: what lies between was never due.
+# The row before, unless it ends before the baseline: the slots between were never due.
 _BEFORE = """
 SELECT id, outcome, reason, rule, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?
 AND last > coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first - 1)
@@ -399,24 +600,25 @@ ORDER BY first DESC LIMIT 1
 """
 
 
-def _add(
+def _insert_or_extend(
     connection: Connection,
     routine: str,
-    portion: Portion,
-    told: tuple[Outcome, Reason, str | None],
+    slots: SlotRange,
+    cause: tuple[Outcome, Reason, str | None],
 ) -> None:
-    first, last = to_microseconds(portion.first), to_microseconds(portion.last)
-    before = connection.execute(_BEFORE, (routine, first)).fetchone()
-    if before is not None and before[1:] == (*told, None):
+    """Insert a row for slots that are not started, or extend the row before if it has the same
+    outcome, reason and rule.
+    """
+    first, last = to_microseconds(slots.first), to_microseconds(slots.last)
+    row_before = connection.execute(_BEFORE, (routine, first)).fetchone()
+    if row_before is not None and row_before[1:] == (*cause, None):
         connection.execute(
             "UPDATE slot SET last = ?, count = count + ? WHERE id = ?",
-            (last, portion.count, before[0]),
+            (last, slots.count, row_before[0]),
         )
     else:
         connection.execute(
-            (
-                "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, "
-                "?, ?, ?, ?, ?, ?)"
-            ),
-            (routine, first, last, portion.count, *told),
+            "INSERT INTO slot (routine, first, last, count, outcome, reason, rule)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (routine, first, last, slots.count, *cause),
         )

@@ -1,7 +1,8 @@
-"""What models were paid: one row per call, written before it where a cap depends on it, else after.
+"""What calls to models cost: a row for each call, written before the call where a cap depends on
+it, else after.
 
-A row that still says `asked` when nobody asks any more is of a process that died in the middle:
-what the call may have come to at most is what it counts for.
+A row that is `asked` and whose run is not running is of a process that died during the call: it
+counts with the most that the call can have cost.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -14,10 +15,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from daemon.store.records import SpendingTotal, Spent
-from daemon.store.repository import Repository
+from daemon.store.connection import Connection
+from daemon.store.database import Repository
+from daemon.store.records import ModelCall, SpendingTotal
 from daemon.store.rows import to_microseconds
-from daemon.store.statements import Connection
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpendingLimit:
-    """What calls since a moment may come to, of one routine or of all."""
+    """How much the calls since a moment may cost, of one routine or of all."""
 
     since: datetime
     routine: str
-    most: int
+    """Empty: all routines."""
+    amount: int
     """Billionths of a dollar, or tokens."""
-    dollars: bool
+    is_money: bool
 
 
 _COLUMNS = (
@@ -45,13 +47,14 @@ _UPDATE = (
     "reasoning = ?, cost = ?"
     " WHERE id = ?"
 )
-_SINCE = (
+_TOTALS_SINCE = (
     "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending"
     " WHERE at >= ? AND (CAST(? AS TEXT) = '' OR routine = ?)"
 )
-# Of a process that died, nobody will say what its calls came to.
-_UNDER_WAY = (
-    f"{_SINCE} AND outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+# Not the calls of a process that died: their rows stay `asked`.
+_TOTALS_UNDER_WAY = (
+    f"{_TOTALS_SINCE} AND outcome = 'asked'"
+    " AND run_id IN (SELECT id FROM run WHERE status = 'running')"
 )
 
 
@@ -61,68 +64,71 @@ class SpendingRepository(Repository):
     Table: spending.
     """
 
-    async def reserve(self, spent: Spent, limits: Sequence[SpendingLimit] = ()) -> int | None:
-        """Write down a call that is about to be made; return its number, None if one of the limits
-        does not cover it.
+    async def reserve(self, call: ModelCall, limits: Sequence[SpendingLimit] = ()) -> int | None:
+        """Insert the row of a call that is about to be made, unless that exceeds one of the limits.
 
-        Its cost and tokens are the most that it can come to.
+        Returns the id of the row; None if a limit is exceeded. The cost and the tokens of `call`
+        are the most that it can use.
         """
-        values, tokens = _values(spent), spent.usage.total
+        values, tokens = _values(call), call.usage.total
 
         def work(connection: Connection) -> int | None:
             for limit in limits:
                 cost, used = connection.execute(
-                    _SINCE, (to_microseconds(limit.since), limit.routine, limit.routine)
+                    _TOTALS_SINCE, (to_microseconds(limit.since), limit.routine, limit.routine)
                 ).fetchone()
-                # one more: what is set aside is rounded up
-                if (
-                    cost + (spent.cost or 0) > limit.most + 1
-                    if limit.dollars
-                    else used + tokens > limit.most
-                ):
+                if limit.is_money:
+                    # one billionth more, as reservations are rounded up
+                    is_covered = cost + (call.cost or 0) <= limit.amount + 1
+                else:
+                    is_covered = used + tokens <= limit.amount
+                if not is_covered:
                     return None
-            (number,) = connection.execute(_RESERVE, values).fetchone()
-            return int(number)
+            (row_id,) = connection.execute(_RESERVE, values).fetchone()
+            return int(row_id)
 
         return await self._db.write(work)
 
-    def record(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
-        """Write down how a call ended, with whatever is written next.
+    def record(self, call: ModelCall, row_id: int | None = None) -> asyncio.Future[None]:
+        """Write how a call ended, with whatever is written next.
 
-        `number` is the one `reserve` gave.
+        `row_id` is what `reserve` returned; None inserts a row.
         """
-        values = _values(spent)
+        values = _values(call)
 
         def work(connection: Connection) -> None:
-            if number is None:
+            if row_id is None:
                 connection.execute(_INSERT, values)
             else:
-                connection.execute(_UPDATE, (*values[5:], number))
+                # a reserved row keeps time, run, routine, provider and model
+                connection.execute(_UPDATE, (*values[5:], row_id))
 
         return self._db.submit(work, lazily=True)
 
     async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
-        """Return the cost and the tokens of calls since then, of a routine or of all, and those of
-        calls under way.
+        """Return cost and tokens of the ended calls since then, then cost and tokens reserved by
+        calls under way; of a routine, or of all for an empty name. Costs are billionths of a
+        dollar.
         """
         values = (to_microseconds(since), routine, routine)
 
         def work(connection: Connection) -> tuple[int, int, int, int]:
-            cost, tokens = connection.execute(_SINCE, values).fetchone()
-            held_cost, held_tokens = connection.execute(_UNDER_WAY, values).fetchone()
-            return cost - held_cost, tokens - held_tokens, held_cost, held_tokens
+            cost, tokens = connection.execute(_TOTALS_SINCE, values).fetchone()
+            reserved_cost, reserved_tokens = connection.execute(
+                _TOTALS_UNDER_WAY, values
+            ).fetchone()
+            return cost - reserved_cost, tokens - reserved_tokens, reserved_cost, reserved_tokens
 
         return await self._db.read(work)
 
     async def get_total_of_run(self, run: str) -> tuple[int, int]:
-        """Return what a run has cost so far and the tokens it took, those of the runs it has begun
-        among them.
+        """Return the cost (billionths of a dollar) and the tokens of a run so far, with those of
+        its sub-agents.
         """
         query = (
-            "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending WHERE "
-            "run_id = ?"
-            " OR run_id IN (SELECT run_id FROM slot WHERE routine = 'subagent' AND event >= ? AND "
-            "event < ?)"
+            "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending"
+            " WHERE run_id = ? OR run_id IN"
+            " (SELECT run_id FROM slot WHERE routine = 'subagent' AND event >= ? AND event < ?)"
         )
 
         def work(connection: Connection) -> tuple[int, int]:
@@ -132,12 +138,10 @@ class SpendingRepository(Repository):
         return await self._db.read(work)
 
     async def get_cost_of_run(self, run: str) -> float | None:
-        """Return what a run cost in dollars; None if one of its calls has no known price, or none
-        is written down.
-        """
+        """Return the cost of a run in dollars; None if it has no calls, or one of unknown price."""
         query = (
-            "SELECT sum(cost), count(*) FROM spending WHERE run_id = ? HAVING count(*) = "
-            "count(cost)"
+            "SELECT sum(cost), count(*) FROM spending WHERE run_id = ?"
+            " HAVING count(*) = count(cost)"
         )
 
         def work(connection: Connection) -> float | None:
@@ -147,10 +151,12 @@ class SpendingRepository(Repository):
         return await self._db.read(work)
 
     async def get_totals_by_routine(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Return the cost and the tokens of each routine's calls since then."""
+        """Return the cost (billionths of a dollar) and the tokens of the calls of each routine
+        since then.
+        """
         query = (
-            "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= "
-            "? GROUP BY routine"
+            "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending"
+            " WHERE at >= ? GROUP BY routine"
         )
 
         def work(connection: Connection) -> dict[str, tuple[int, int]]:
@@ -159,10 +165,10 @@ class SpendingRepository(Repository):
 
         return await self._db.read(work)
 
-    async def find_calls(self, run: str) -> list[Spent]:
-        """Return the calls that a run has made, those without an answer too, in their order."""
+    async def find_calls(self, run: str) -> list[ModelCall]:
+        """Return the calls of a run in their order, those without an answer too."""
 
-        def query(session: Session) -> list[Spent]:
+        def query(session: Session) -> list[ModelCall]:
             from daemon.store.queries.spending import find_calls
 
             return find_calls(session, run)
@@ -170,7 +176,9 @@ class SpendingRepository(Repository):
         return await self._db.query(query)
 
     async def sum_by_day(self, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
-        """Return what each routine's calls came to between each edge and the next one."""
+        """Return, for each day, the totals by routine; a day goes from one of the `edges` until
+        before the next one.
+        """
 
         def query(session: Session) -> list[list[SpendingTotal]]:
             from daemon.store.queries.spending import sum_by_day
@@ -180,8 +188,8 @@ class SpendingRepository(Repository):
         return await self._db.query(query)
 
     async def sum_by(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
-        """Return what was spent since then by routine, model or day, the dearest first, days in
-        their order.
+        """Return the totals since then by `routine` or `model`, the dearest first, or by `day` of
+        a zone, in their order.
         """
 
         def query(session: Session) -> list[SpendingTotal]:
@@ -192,10 +200,11 @@ class SpendingRepository(Repository):
         return await self._db.query(query)
 
 
-def _values(spent: Spent) -> tuple[object, ...]:
-    usage = spent.usage
+def _values(call: ModelCall) -> tuple[object, ...]:
+    """Return the values of _COLUMNS."""
+    usage = call.usage
     return (
-        to_microseconds(spent.at), spent.run, spent.routine,
-        spent.provider, spent.model, spent.outcome,
-        usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, spent.cost,
+        to_microseconds(call.at), call.run, call.routine,
+        call.provider, call.model, call.outcome,
+        usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, call.cost,
     )  # fmt: skip

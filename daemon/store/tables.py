@@ -30,8 +30,8 @@ from daemon.models import Json
 from daemon.store.rows import deflate, encode, from_microseconds, to_microseconds
 from daemon.store.texts import decode_references
 
-# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are
-# compared by code point, as SQLite does: ids and ranges of them need it.
+# SQLite has one type INTEGER; in PostgreSQL microseconds since 1970 need BIGINT. Texts are compared
+# by code point, as SQLite does: ids and ranges of ids depend on it.
 Long = BigInteger().with_variant(Integer(), "sqlite")
 Words = Text().with_variant(Text(collation="C"), "postgresql")
 Real: Any = REAL().with_variant(Double(), "postgresql")
@@ -58,7 +58,7 @@ class MomentType(_Moments):
 
 
 class Flag(_Flags):
-    """Yes or no, kept as 1 or 0."""
+    """A bool, kept as 1 or 0."""
 
     impl = Long
     cache_ok = True
@@ -84,7 +84,9 @@ class OptionsType(_Objects):
 
 
 class Body(_Objects):
-    """A JSON body, deflated when long; a body that shares texts is read with their digests."""
+    """A JSON body, compressed when long; a body that shares texts is read with their digests
+    instead of them (texts.decode_references).
+    """
 
     impl = LargeBinary
     cache_ok = True
@@ -96,30 +98,33 @@ class Body(_Objects):
         return None if value is None else decode_references(value)
 
 
-def column(type_: Any, written: str | None = None, **more: Any) -> Any:
-    """Return a field whose column has this type, and a default `written` in the database."""
-    kwargs = {} if written is None else {"server_default": text(written)}
-    if more.get("primary_key") and more.get("default", 0) is None:
-        more["sa_column_args"] = (Identity(),)  # PostgreSQL's; SQLite counts rowids by itself
-    return Field(sa_type=_EVERYWHERE.get(type_, type_), sa_column_kwargs=kwargs, **more)
+def column(type_: Any, server_default: str | None = None, **options: Any) -> Any:
+    """Return a field whose column has this type, and this default (SQL) in the database.
+
+    `options` are those of `sqlmodel.Field`.
+    """
+    kwargs = {} if server_default is None else {"server_default": text(server_default)}
+    if options.get("primary_key") and options.get("default", 0) is None:
+        options["sa_column_args"] = (Identity(),)  # of PostgreSQL; SQLite numbers rows by itself
+    return Field(sa_type=_PORTABLE_TYPES.get(type_, type_), sa_column_kwargs=kwargs, **options)
 
 
-_EVERYWHERE: dict[Any, Any] = {Integer: Long, Text: Words, REAL: Real}
+_PORTABLE_TYPES: dict[Any, Any] = {Integer: Long, Text: Words, REAL: Real}
 
 
 def where(condition: str) -> dict[str, Any]:
-    """Return what makes an index one of some rows."""
+    """Return the arguments that make an index partial: of the rows that meet a condition."""
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
 class JournalTable(SQLModel):
-    """What the journal's tables share."""
+    """The base class of the tables."""
 
     metadata: ClassVar[MetaData] = MetaData()
 
 
 class MetaRow(JournalTable, table=True):
-    """Small facts by name."""
+    """Small values of the daemon by key."""
 
     __tablename__ = "meta"
 
@@ -128,7 +133,7 @@ class MetaRow(JournalTable, table=True):
 
 
 class DefinitionRow(JournalTable, table=True):
-    """What a run was told to do."""
+    """The definition of a routine as runs began it, as JSON text."""
 
     __tablename__ = "definition"
 
@@ -146,7 +151,7 @@ class PolicyRow(JournalTable, table=True):
 
 
 class RoutineRow(JournalTable, table=True):
-    """What is kept of a routine besides its file."""
+    """The state of a routine besides its file; see routines.RoutineState."""
 
     __tablename__ = "routine"
 
@@ -209,7 +214,7 @@ class RunRow(JournalTable, table=True):
 
 
 class SlotRecord(JournalTable, table=True):
-    """What became of a slot, or of several in a row that were not started; see accounts.SlotRow."""
+    """The outcome of a slot, or of several in a row that were not started; see slots.SlotRow."""
 
     __tablename__ = "slot"
     __table_args__ = (
@@ -235,7 +240,7 @@ class SlotRecord(JournalTable, table=True):
 
 
 class InputRow(JournalTable, table=True):
-    """What an event brought along for its run."""
+    """The JSON value that an event brought along for its run."""
 
     __tablename__ = "input"
 
@@ -244,7 +249,7 @@ class InputRow(JournalTable, table=True):
 
 
 class SeenRow(JournalTable, table=True):
-    """A version of a watched file that a run was given."""
+    """A version of a watched file that a run was started for."""
 
     __tablename__ = "seen"
 
@@ -271,7 +276,7 @@ class SeenItemRow(JournalTable, table=True):
 
 
 class StepRow(JournalTable, table=True):
-    """One journalled fact of a run; see models.Step."""
+    """One step of a run; see models.Step."""
 
     __tablename__ = "step"
 
@@ -286,7 +291,7 @@ class StepRow(JournalTable, table=True):
 
 
 class TextRow(JournalTable, table=True):
-    """What the prompts of several runs say; see texts.py."""
+    """A text that the prompts of several runs share; see texts.py."""
 
     __tablename__ = "text"
 
@@ -296,7 +301,7 @@ class TextRow(JournalTable, table=True):
 
 
 class SpendingRow(JournalTable, table=True):
-    """One call to a model; see spending.Spent."""
+    """One call to a model; see records.ModelCall."""
 
     __tablename__ = "spending"
     __table_args__ = (Index("spending_at", "at"), Index("spending_run", "run_id"))
@@ -342,7 +347,7 @@ class DeliveryRow(JournalTable, table=True):
 
 
 class IncidentRow(JournalTable, table=True):
-    """Something that is wrong; see models.Incident."""
+    """An incident; see models.Incident."""
 
     __tablename__ = "incident"
     __table_args__ = (
@@ -366,7 +371,7 @@ class IncidentRow(JournalTable, table=True):
 
 
 class ApprovalRow(JournalTable, table=True):
-    """A call that waits, or waited, for a person's word; see models.Approval."""
+    """A call that waits, or waited, for a person's answer; see models.Approval."""
 
     __tablename__ = "approval"
     __table_args__ = (
@@ -389,10 +394,11 @@ class ApprovalRow(JournalTable, table=True):
     expires: datetime = column(MomentType)
     decided: datetime | None = column(MomentType, default=None)
     actor: str = column(Text, "''", default="")
+    remind_at: datetime | None = column(MomentType, default=None)
 
 
 class MessageRow(JournalTable, table=True):
-    """What a person told a run that was under way."""
+    """A message of a person to a run; see runs.RunMessage."""
 
     __tablename__ = "told"
     __table_args__ = (Index("told_event", "run_id", "event", unique=True),)
@@ -405,7 +411,7 @@ class MessageRow(JournalTable, table=True):
 
 
 class QuarantineRow(JournalTable, table=True):
-    """What the injection check kept from the models."""
+    """A result that the injection check withheld from the model."""
 
     __tablename__ = "quarantine"
     __table_args__ = (Index("quarantine_run", "run_id"),)
@@ -439,7 +445,7 @@ class AuditRow(JournalTable, table=True):
 
 
 class WorkerRow(JournalTable, table=True):
-    """A process that shares the store; see leases.Worker."""
+    """A process that shares the store; see workers.Worker."""
 
     __tablename__ = "worker"
 

@@ -1,18 +1,17 @@
-"""What prompts have in common is kept once, by its content.
+"""Texts that the prompts of several runs share, each kept once by the digest of its content.
 
-Theory of operation. Most of a prompt says the same in every run: who the agent is, the guides it
-has, the routine's own sections, the schemas of its functions. Such parts are texts in a table of
-their own, under the digest of what they say, and the column of a `prompt` step holds their digests
-and behind them, as JSON, the rest of the body with numbers in the places of the texts. Whoever
-reads the step gets the body as it was handed in.
+Theory of operation. Most of a prompt is the same in every run: who the agent is, the skills it has,
+the routine's own sections, the schemas of its functions. Such parts are rows of the table `text`.
+The body column of a `prompt` step holds the digests of its texts and behind them, as JSON, the rest
+of the body with an index into these digests in the place of each text. `BodyReader` puts the texts
+back, so a reader of the step gets the body as it was written.
 
-Whether a text is there is asked in the transaction in which the step that names it is written, so
-nothing has to be known of works that were undone, of other processes or of what was let go
-meanwhile. With the first run of a day a text is written again: its day is known then, and harm that
-the disk did to it is over.
+Whether a text is in the table is asked in the transaction that writes the step, so nothing is
+cached that a rollback, another process or a deletion could make wrong. The first run of a day
+writes a text again, with the day in the column `used`; that also replaces a damaged text.
 
-A text may go once no step names it. None of a run that was made after its day does, so only older
-runs have to be looked at.
+A text is deleted once no step names it. Steps of runs created after the day in `used` do not, so
+only the steps of older runs have to be searched.
 """
 
 # ruff: noqa: S608  what is put into statements are marks and constants of this module; values are
@@ -29,26 +28,28 @@ from typing import Any, NamedTuple, TypeAlias
 
 from daemon.models import Json, Step, StepKind
 from daemon.store import rows
+from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import LAST_BEFORE, deflate, to_microseconds
-from daemon.store.statements import Connection, placeholders
 
-MARK = b"t"  # what is not in parts begins with a brace, or with an x
-# characters: what is shorter takes less in its place than its digest and a look whether it is there
-LEAST = 1024
-MOST = 32  # texts in one prompt: their digests are read without the rest
-# Sections that are never the same for long: what was recalled, what time it is, what was said last.
-NEW_EACH_TIME = frozenset({"memory", "environment", "routine"})
-# Stands in a text for the boundary, which only one run knows.
-_GAP = "\0"
+# The first byte of a body that shares texts; other bodies begin with `{`, or `x` where deflated.
+MARK = b"t"
+# Characters: a shorter text costs less in its place than its digest and the look-up.
+MIN_TEXT = 1024
+# Texts of one prompt: their digests are the first bytes of the column, and read without the rest.
+MAX_TEXTS = 32
+# Sections that differ in each run: recalled memory, the time, the routine's last report.
+CHANGING_SECTIONS = frozenset({"memory", "environment", "routine"})
+# Stands in a shared text for the boundary, which is different in each run.
+_BOUNDARY_MARK = "\0"
 
-_SIZE = 16
-_DAY = 86_400_000_000
-_ALL_DAYS = 100_000_000
+_DIGEST_SIZE = 16
+_DAY = 86_400_000_000  # microseconds
+_END_OF_DAYS = 100_000_000
 
-Text: TypeAlias = tuple[bytes, bytes]
-"""A digest, and what it is of."""
+SharedText: TypeAlias = tuple[bytes, bytes]
+"""The digest of a text, and the text in UTF-8."""
 
-_KEEP = """
+_INSERT_TEXT = """
 INSERT INTO text (digest, used, body) VALUES (?, ?, ?)
 ON CONFLICT (digest) DO UPDATE SET
     used = CASE WHEN text.used > excluded.used THEN text.used ELSE excluded.used END,
@@ -56,21 +57,19 @@ ON CONFLICT (digest) DO UPDATE SET
 """
 
 
-class Parted(NamedTuple):
-    """A body in parts."""
+class SplitBody(NamedTuple):
+    """A prompt's body without the texts it shares, and these texts."""
 
     own: bytes
-    """As JSON, with the places of its texts in the list of them."""
-    texts: list[Text]
+    """The body as JSON, with an index into `texts` in the place of each text."""
+    texts: list[SharedText]
 
 
 # --- writing
 
 
-def encode(step: Step) -> bytes | Parted:
-    """Return a step's body as JSON; that of a prompt in parts, if there are any that other runs may
-    share.
-    """
+def encode(step: Step) -> bytes | SplitBody:
+    """Return a step's body as JSON; a prompt's split, if other runs may share parts of it."""
     body = step.body
     system, functions = body.get("system"), body.get("functions")
     if (
@@ -79,120 +78,129 @@ def encode(step: Step) -> bytes | Parted:
         or not isinstance(functions, list)
     ):
         return rows.encode(body)
-    texts: list[Text] = []
-    own = {**body, "system": _pieces(system, body, texts)}
+    texts: list[SharedText] = []
+    own_body = {**body, "system": _split_system_prompt(system, body, texts)}
     schemas = rows.encode(functions)
-    if len(schemas) >= LEAST and (text := _text(schemas)):
-        own["functions"] = len(texts)
+    if len(schemas) >= MIN_TEXT and (text := _shared_text(schemas)):
+        own_body["functions"] = len(texts)
         texts.append(text)
-    return Parted(rows.encode(own), texts) if texts else rows.encode(body)
+    return SplitBody(rows.encode(own_body), texts) if texts else rows.encode(body)
 
 
-def _pieces(system: str, body: Json, texts: list[Text]) -> list[str | int]:
-    """Return a system prompt in pieces; of those that are added to `texts`, their places there."""
+def _split_system_prompt(system: str, body: Json, texts: list[SharedText]) -> list[str | int]:
+    """Return a system prompt in pieces: strings, and indexes of the texts added to `texts`."""
     pieces: list[str | int] = []
-    boundary, done = body.get("boundary"), 0
-    # The first mention tells what the marks mean. The others are marks, around what is new each
-    # time.
-    mention = system.find(boundary) if boundary and isinstance(boundary, str) else -1
-    for begin, end in _lasting(body.get("sections"))[: MOST - 1]:
+    boundary, position = body.get("boundary"), 0
+    # Only the first occurrence, which explains the boundary, is in a section that runs share. The
+    # others stand around facts and recalled texts.
+    explanation = system.find(boundary) if boundary and isinstance(boundary, str) else -1
+    for begin, end in _shared_spans(body.get("sections"))[: MAX_TEXTS - 1]:
         piece = system[begin:end]
-        if len(piece) < LEAST or _GAP in piece:
+        if len(piece) < MIN_TEXT or _BOUNDARY_MARK in piece:
             continue
-        text = _text(piece.replace(str(boundary), _GAP) if begin <= mention < end else piece)
+        if begin <= explanation < end:
+            piece = piece.replace(str(boundary), _BOUNDARY_MARK)
+        text = _shared_text(piece)
         if text:
-            pieces += (system[done:begin], len(texts))
+            pieces += (system[position:begin], len(texts))
             texts.append(text)
-            done = end
-    pieces.append(system[done:])
+            position = end
+    pieces.append(system[position:])
     return pieces
 
 
-def _lasting(sections: Any) -> list[tuple[int, int]]:
-    """Return where the long parts of a prompt begin and end that other runs may have as well.
+def _shared_spans(sections: Any) -> list[tuple[int, int]]:
+    """Return (begin, end) of the long spans of a system prompt that other runs may have as well.
 
-    A long section is a part of its own, so that routines may share it that differ in others; short
-    ones that stand side by side are one.
+    `sections` maps the name of each section to its length, in their order. A long section is a span
+    of its own, so that routines share it though they differ in others; adjacent short sections are
+    one span.
     """
-    parts: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     begin = end = 0
     for name, size in sections.items() if isinstance(sections, dict) else ():
         if type(size) is not int or size < 0:
             return []
-        following = end + size + 2  # with the blank line behind it
-        if size >= LEAST or name in NEW_EACH_TIME:
-            if end - begin >= LEAST:
-                parts.append((begin, end))
-            if name not in NEW_EACH_TIME:
-                parts.append((end, following))
-            begin = following
-        end = following
-    if end - begin >= LEAST:
-        parts.append((begin, end))
-    return parts
+        section_end = end + size + 2  # with the blank line behind it
+        if size >= MIN_TEXT or name in CHANGING_SECTIONS:
+            if end - begin >= MIN_TEXT:
+                spans.append((begin, end))
+            if name not in CHANGING_SECTIONS:
+                spans.append((end, section_end))
+            begin = section_end
+        end = section_end
+    if end - begin >= MIN_TEXT:
+        spans.append((begin, end))
+    return spans
 
 
 @lru_cache(maxsize=32)
-def _text(said: str | bytes) -> Text | None:
-    """Return a text as it is kept; None of half a surrogate pair."""
+def _shared_text(text: str | bytes) -> SharedText | None:
+    """Return a text with its digest; None if it holds half a surrogate pair, which UTF-8 cannot."""
     try:
-        content = said if isinstance(said, bytes) else said.encode()
+        content = text if isinstance(text, bytes) else text.encode()
     except UnicodeEncodeError:
         return None
     return digest_of(content), content
 
 
 def digest_of(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_SIZE).digest()
+    """Return the digest that is the key of a text."""
+    return blake2b(content, digest_size=_DIGEST_SIZE).digest()
 
 
-def column_of(connection: Connection, body: bytes | Parted, made: datetime, at: int) -> bytes:
-    """Return what the column is to hold of an encoded body; its texts are there from then on.
+def store_body(
+    connection: Connection, body: bytes | SplitBody, created: datetime, at: int
+) -> bytes:
+    """Write the texts of an encoded body that the table does not have for today yet; return the
+    value of the body's column.
 
-    `made` is when the run was, and `at` when it was told, as columns have it.
+    `created` is when the run was created, `at` when the step was made, in microseconds.
     """
     if isinstance(body, bytes):
         return deflate(body)
-    texts, day = dict(body.texts), max(to_microseconds(made), at) // _DAY
-    there = f"SELECT count(*) FROM text WHERE digest IN ({placeholders(texts)}) AND used >= ?"
-    (count,) = connection.execute(there, (*texts, day)).fetchone()
+    texts, day = dict(body.texts), max(to_microseconds(created), at) // _DAY
+    query = f"SELECT count(*) FROM text WHERE digest IN ({placeholders(texts)}) AND used >= ?"
+    (count,) = connection.execute(query, (*texts, day)).fetchone()
     if count < len(texts):
-        keep(
+        insert_texts(
             connection, ((digest, day, zlib.compress(content)) for digest, content in texts.items())
         )
-    names = b"".join(digest for digest, _ in body.texts)
-    return b"".join((MARK, bytes((len(body.texts),)), names, deflate(body.own)))
+    digests = b"".join(digest for digest, _ in body.texts)
+    return b"".join((MARK, bytes((len(body.texts),)), digests, deflate(body.own)))
 
 
-def keep(connection: Connection, kept: Iterable[tuple[bytes, int, bytes]]) -> None:
-    """Write texts down as columns hold them: digest, day, and the deflated text."""
-    connection.executemany(_KEEP, kept)
+def insert_texts(connection: Connection, texts: Iterable[tuple[bytes, int, bytes]]) -> None:
+    """Insert texts, each as (digest, day, deflated text), or update them where they exist."""
+    connection.executemany(_INSERT_TEXT, texts)
 
 
 # --- reading
 
 
 class BodyReader:
-    """Makes bodies of the columns that a connection finds."""
+    """Decodes the body columns of steps, with the texts that they share."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._known: dict[bytes, bytes] = {}
+        self._texts: dict[bytes, bytes] = {}
+        """The texts read so far, by digest."""
 
     def __call__(self, column: bytes) -> Json:
         """Return the body of a column.
 
-        ValueError and its like, if that or a text of it is harmed.
+        Raises ValueError, or what json and zlib raise, if the column or one of its texts is
+        damaged.
         """
         if column[:1] != MARK:
             return rows.decode(column)
-        digests, body = references(column), _own(column)
+        digests, body = references(column), _decode_own_body(column)
         boundary = str(body.get("boundary", ""))
         system, functions = body["system"], body["functions"]
         body["system"] = "".join(
             piece
             if isinstance(piece, str)
-            else self._text(digests[piece]).decode().replace(_GAP, boundary)
+            else self._text(digests[piece]).decode().replace(_BOUNDARY_MARK, boundary)
             for piece in system
         )
         if isinstance(functions, int):
@@ -200,18 +208,18 @@ class BodyReader:
         return body
 
     def _text(self, digest: bytes) -> bytes:
-        if digest not in self._known:
+        if digest not in self._texts:
             row = self._connection.execute(
                 "SELECT body FROM text WHERE digest = ?", (digest,)
             ).fetchone()
             if row is None:
                 raise ValueError(f"its text {digest.hex()} is missing")
-            self._known[digest] = whole(digest, row[0])
-        return self._known[digest]
+            self._texts[digest] = inflate_text(digest, row[0])
+        return self._texts[digest]
 
 
-def whole(digest: bytes, column: bytes) -> bytes:
-    """Return the text that a column holds; ValueError if it is not the one of this digest."""
+def inflate_text(digest: bytes, column: bytes) -> bytes:
+    """Return the text that a column holds; raises ValueError if its digest is another one."""
     try:
         text = zlib.decompress(column)
     except (TypeError, zlib.error):
@@ -228,57 +236,59 @@ def decode_references(column: bytes) -> Json:
     """
     if column[:1] != MARK:
         return rows.decode(column)
-    return {**_own(column), "texts": [digest.hex() for digest in references(column)]}
+    return {**_decode_own_body(column), "texts": [digest.hex() for digest in references(column)]}
 
 
-def _own(column: bytes) -> Json:
-    return rows.decode(column[2 + _SIZE * len(references(column)) :])
+def _decode_own_body(column: bytes) -> Json:
+    return rows.decode(column[2 + _DIGEST_SIZE * len(references(column)) :])
 
 
 def references(column: bytes) -> list[bytes]:
-    """Return the digests of the texts that a column, or as much of it as `unused` looks at,
-    names.
+    """Return the digests of the texts that a column names; its beginning, up to the digests, is
+    enough.
     """
     if column[:1] != MARK:
         return []
+    count = int.from_bytes(column[1:2], "big")
     return [
-        column[at : at + _SIZE]
-        for at in range(2, 2 + _SIZE * int.from_bytes(column[1:2], "big"), _SIZE)
+        column[start : start + _DIGEST_SIZE]
+        for start in range(2, 2 + _DIGEST_SIZE * count, _DIGEST_SIZE)
     ]
 
 
-# --- letting go
+# --- deleting
 
 
-def unused(connection: Connection, before: datetime | None = None) -> list[bytes]:
-    """Return the texts that no step names; with `before`, those of them that were not used on that
-    day or later.
+def find_unused_texts(connection: Connection, before: datetime | None = None) -> list[bytes]:
+    """Return the digests of the texts that no step names.
+
+    With `before`, only those that were not used on that day or later.
     """
-    day = _ALL_DAYS if before is None else day_of(before)
-    found = {
+    day = _END_OF_DAYS if before is None else day_of(before)
+    digests = {
         digest for (digest,) in connection.execute("SELECT digest FROM text WHERE used < ?", (day,))
     }
-    if found:
+    if digests:
         columns = connection.execute(
-            (
-                "SELECT substr(body, 1, ?) FROM step WHERE kind = 'prompt' AND run_id <= "
-                f"{LAST_BEFORE}"
-            ),
-            (2 + _SIZE * MOST, day * _DAY),
+            "SELECT substr(body, 1, ?) FROM step"
+            f" WHERE kind = 'prompt' AND run_id <= {LAST_BEFORE}",
+            (2 + _DIGEST_SIZE * MAX_TEXTS, day * _DAY),
         )
         for (column,) in columns:
-            found.difference_update(references(column))
-    return sorted(found)
+            digests.difference_update(references(column))
+    return sorted(digests)
 
 
-def drop(connection: Connection, digests: Iterable[bytes], before: datetime | None = None) -> None:
-    """Delete texts, but those that were used since."""
-    day = _ALL_DAYS if before is None else day_of(before)
+def delete_texts(
+    connection: Connection, digests: Iterable[bytes], before: datetime | None = None
+) -> None:
+    """Delete texts; with `before`, not those that were used on that day or later."""
+    day = _END_OF_DAYS if before is None else day_of(before)
     connection.executemany(
         "DELETE FROM text WHERE digest = ? AND used < ?", [(digest, day) for digest in digests]
     )
 
 
 def day_of(moment: datetime) -> int:
-    """Return a day as the column `used` has it."""
+    """Return the day of a moment as the column `used` has it: days since 1970."""
     return to_microseconds(moment) // _DAY

@@ -1,9 +1,9 @@
-"""Who lives, and what becomes of the runs of the dead, where several processes share the store.
+"""The processes that share one store, their leases, and what becomes of runs whose process died.
 
-Theory of operation. Each process beats: in one commit it writes its row, renews the leases of the
-runs it lives, queues the runs of those who let theirs run out, and learns which of its own are no
-longer its own or are to be cancelled. All moments are the database's: the clocks of machines need
-not agree. Of all daemons one leads, for as long as it beats.
+Theory of operation. Each process has a heartbeat. In one commit it writes its row, renews the
+leases of the runs it has claimed, queues all runs whose lease has expired, and learns which of its
+own runs another process has or a person wants cancelled. All moments are the database's, so the
+clocks of machines need not agree. One daemon leads: it stays the leader while it renews its lease.
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
-from daemon.store.database import Database
-from daemon.store.repository import Repository
+from daemon.store.connection import Connection
+from daemon.store.database import Database, Repository
 from daemon.store.rows import MICROSECOND, from_microseconds, to_microseconds
 from daemon.store.runs import LEASE, RunRepository
-from daemon.store.statements import Connection
 
-SKEW = (
-    timedelta(seconds=5) // MICROSECOND
-)  # by so much the clocks of a fleet may differ, as doctor takes it
-FORGOTTEN = (
-    timedelta(days=1) // MICROSECOND
-)  # microseconds after which a silent process is not listed any more
+# By how much the clocks of a cluster may differ; beyond that the doctor warns.
+MAX_CLOCK_SKEW = timedelta(seconds=5)
+# Microseconds after which a process that is not heard of is no longer listed.
+FORGOTTEN = timedelta(days=1) // MICROSECOND
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,35 +39,35 @@ class Worker:
     started: datetime
     seen: datetime
     running: int = 0
-    """How many runs it lives."""
+    """How many runs the process executes."""
     capacity: int = 0
-    """How many it would live at once; 0: it only hands on."""
+    """How many runs the process executes at once; 0 if it only schedules."""
     leads: bool = False
-    """It does what one daemon of all has to do: it sends reports and keeps house."""
+    """Whether the process is the leader, which sends reports and does the maintenance for all."""
     has: Json = field(default_factory=dict)
-    """What it has that runs may need: names of tools and MCP servers; nothing where its version
-    does not say.
+    """The names of the tools and MCP servers that the process has, which runs may need; empty where
+    its version does not write them.
     """
     silent: timedelta = timedelta()
-    """How long nothing has been heard of it, by the clock of the database."""
+    """The time since the last heartbeat of the process, by the clock of the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseRenewal:
-    """What a process learns when it says that it lives."""
+    """What a process learns when it renews its leases."""
 
     lost: Sequence[str]
-    """Runs that it lived and that are somebody else's, or ended, by now."""
+    """Runs of this process that another process has claimed by now, or that have ended."""
     cancelled: Sequence[str]
-    """Runs of its own that are to be stopped."""
+    """Runs of this process that a person wants stopped."""
     freed: Sequence[str]
-    """Runs that were taken from the dead, and wait for somebody."""
+    """Runs of any process whose lease expired: they are queued again."""
     leads: bool
     waits: MovedWaits = field(default_factory=MovedWaits)
-    """What waited for an instant that a wrong clock had named."""
+    """The waits that had begun while the clock was ahead."""
 
 
-_ALIVE = """
+_WRITE_WORKER = """
 INSERT INTO worker (id, kind, host, pid, version, started, seen, running, capacity, has)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity,
@@ -80,8 +77,8 @@ _RENEW = (
     "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
     "cancel"
 )
-# A sub-agent is taken up by whoever takes up its parent.
-_EXPIRED = """
+# A sub-agent is claimed again by the process that claims its parent.
+_FREE_EXPIRED = """
 UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL
 WHERE status = 'running' AND lease_until < ? AND trigger <> 'subagent' RETURNING id
 """
@@ -101,75 +98,80 @@ class WorkerRepository(Repository):
         self._runs = runs
         self._lease = runs.lease // MICROSECOND
 
-    async def beat(
+    async def renew_leases(
         self,
-        me: Worker,
+        worker: Worker,
         *,
         may_lead: bool,
-        heal: Callable[[Connection, int], None] | None = None,
+        repair: Callable[[Connection, int], None] | None = None,
     ) -> LeaseRenewal:
-        """Say that a process lives, renew its leases and take what the dead have left; `heal` is
-        done in between.
+        """Write the row of this process, renew the leases of its runs and free expired runs.
 
-        Durable, as a fence moves: a server that crashes must not forget that.
+        With `may_lead` the process becomes the leader unless another one is. `repair` is called in
+        the transaction with the database's moment, in microseconds, once expired runs are freed.
+        Durable, as fences move: a server that crashes must not forget a fence.
         """
-        now, mine = to_microseconds(self._clock()), self._runs.held
-        has = json.dumps(me.has, ensure_ascii=False)
+        now, claimed = to_microseconds(self._clock()), self._runs.held
+        has = json.dumps(worker.has, ensure_ascii=False)
 
         def work(connection: Connection) -> LeaseRenewal:
-            there = connection.lease_clock(now)
-            waits = move_waits(connection, there, skew=SKEW)
-            self._end_leases_of_the_future(connection, there)
-            row = (
-                me.id,
-                me.kind,
-                me.host,
-                me.pid,
-                me.version,
-                to_microseconds(me.started),
-                there,
-                me.running,
-                me.capacity,
+            database_now = connection.lease_clock(now)
+            waits = move_waits(connection, database_now, skew=MAX_CLOCK_SKEW // MICROSECOND)
+            self._shorten_leases_of_the_future(connection, database_now)
+            connection.execute(
+                _WRITE_WORKER,
+                (
+                    worker.id,
+                    worker.kind,
+                    worker.host,
+                    worker.pid,
+                    worker.version,
+                    to_microseconds(worker.started),
+                    database_now,
+                    worker.running,
+                    worker.capacity,
+                    has,
+                ),
             )
-            connection.execute(_ALIVE, (*row, has))
-            connection.execute("DELETE FROM worker WHERE seen < ?", (there - FORGOTTEN,))
-            lost, cancelled = [], []
-            for run, fence in mine.items():
-                found = connection.execute(_RENEW, (there + self._lease, run, fence)).fetchone()
-                if found is None:
-                    lost.append(run)
-                elif found[0]:
-                    cancelled.append(run)
-            freed = [run for (run,) in connection.execute(_EXPIRED, (there,)).fetchall()]
-            if heal:
-                heal(connection, there)
+            connection.execute("DELETE FROM worker WHERE seen < ?", (database_now - FORGOTTEN,))
+            lost_runs, cancelled_runs = [], []
+            lease_until = database_now + self._lease
+            for run, fence in claimed.items():
+                row = connection.execute(_RENEW, (lease_until, run, fence)).fetchone()
+                if row is None:
+                    lost_runs.append(run)
+                elif row[0]:
+                    cancelled_runs.append(run)
+            freed = [
+                run for (run,) in connection.execute(_FREE_EXPIRED, (database_now,)).fetchall()
+            ]
+            if repair:
+                repair(connection, database_now)
             leads = may_lead and bool(
-                connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall()
+                connection.execute(
+                    _LEAD, (lease_until, worker.id, database_now, worker.id)
+                ).fetchall()
             )
             if leads:
                 waits = replace(waits, deliveries=move_deliveries(connection, now))
             return LeaseRenewal(
-                lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits
+                lost=lost_runs, cancelled=cancelled_runs, freed=freed, leads=leads, waits=waits
             )
 
-        beat = await self._db.write(work, durable=True)
-        beat.waits.write_to_log()
-        # one that ended, or was let go of, while this was under way is lost to nobody
-        held = self._runs.held
-        return LeaseRenewal(
-            lost=[run for run in beat.lost if held.get(run) == mine[run]],
-            cancelled=beat.cancelled,
-            freed=beat.freed,
-            leads=beat.leads,
-            waits=beat.waits,
+        renewal = await self._db.write(work, durable=True)
+        renewal.waits.write_to_log()
+        # A run that ended or was released here meanwhile was not lost to another process.
+        still_claimed = self._runs.held
+        return replace(
+            renewal,
+            lost=[run for run in renewal.lost if still_claimed.get(run) == claimed[run]],
         )
 
-    def _end_leases_of_the_future(self, connection: Connection, now: int) -> None:
-        """Shorten the leases of processes that were heard of last while the clock of the database
-        was ahead.
+    def _shorten_leases_of_the_future(self, connection: Connection, now: int) -> None:
+        """Shorten the leases of processes whose last renewal was while the database's clock was
+        ahead.
 
-        They keep them for as long as they may take to beat again. Who lives renews its leases with
-        that beat.
+        They last one more lease from now on, in which a process that is alive renews them.
         """
         until = now + max(self._lease, LEASE // MICROSECOND)
         for (id_,) in connection.execute("SELECT id FROM worker WHERE seen > ?", (now,)).fetchall():
@@ -196,10 +198,10 @@ class WorkerRepository(Repository):
 
     async def find(self) -> list[Worker]:
         """Return the processes that were heard of within a day, oldest first."""
-        ours = to_microseconds(self._clock())
+        now = to_microseconds(self._clock())
 
         def work(connection: Connection) -> list[Worker]:
-            there = _clock_of(connection, ours)
+            database_now = _read_lease_clock(connection, now)
             rows = connection.execute(
                 "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has "
                 "FROM worker"
@@ -216,9 +218,9 @@ class WorkerRepository(Repository):
                     seen=from_microseconds(row[6]),
                     running=row[7],
                     capacity=row[8],
-                    leads=row[9] > there,
+                    leads=row[9] > database_now,
                     has=json.loads(row[10]),
-                    silent=max(0, there - row[6]) * MICROSECOND,
+                    silent=max(0, database_now - row[6]) * MICROSECOND,
                 )
                 for row in rows
             ]
@@ -226,11 +228,11 @@ class WorkerRepository(Repository):
         return await self._db.read(work)
 
 
-def _clock_of(connection: Connection, ours: int) -> int:
-    """Return the moment by the clock of the database, in a read, which begins without asking for
-    it.
+def _read_lease_clock(connection: Connection, own_time: int) -> int:
+    """Return what `Connection.lease_clock` returns in a write: a read transaction on a server
+    begins without asking for its time.
     """
-    if not hasattr(connection, "driver"):
-        return ours
-    (there,) = connection.execute("SELECT agentd_now()").fetchone()
-    return int(there)
+    if not hasattr(connection, "driver"):  # SQLite's
+        return own_time
+    (now,) = connection.execute("SELECT agentd_now()").fetchone()
+    return int(now)

@@ -49,7 +49,7 @@ def midnight(now: datetime, zone: tzinfo) -> datetime:
     return datetime.combine(now.astimezone(zone).date(), time(), zone)
 
 
-def dated(at: datetime, now: datetime) -> str:
+def format_date_time(at: datetime, now: datetime) -> str:
     """Return the date and time of a local moment as text, with the year if it is not the year of
     `now`.
     """
@@ -62,19 +62,20 @@ def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> s
     for name in _zone_names(os.environ if env is None else env, root):
         try:
             ZoneInfo(name)
+        # OSError: a folder such as Europe, a name too long
         except (
             ZoneInfoNotFoundError,
             ValueError,
             OSError,
-        ):  # OSError: a folder such as Europe, a name too long
+        ):
             continue
         return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT", "Zulu") else name
     return "UTC"
 
 
 def _zone_names(env: Mapping[str, str], root: Path) -> Iterator[str]:
-    if named := env.get("TZ", "").removeprefix(":"):
-        yield named.rpartition("zoneinfo/")[2]  # TZ may be a path
+    if zone := env.get("TZ", "").removeprefix(":"):
+        yield zone.rpartition("zoneinfo/")[2]  # TZ may be a path
     # The link is what libc follows. Debian keeps /etc/timezone beside it, and a hand-made link
     # leaves that one stale.
     try:
@@ -99,8 +100,7 @@ def machine_id(root: Path = Path("/")) -> str:
             text = (root / path).read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             continue
-        if (
-            text and text != "uninitialized"
-        ):  # machine-id(5): what an image holds before its first boot
+        # machine-id(5): what an image holds before its first boot
+        if text and text != "uninitialized":
             return text
     return platform.node()

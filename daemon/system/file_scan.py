@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.system.patterns import Patterns, States
 
-# Whoever names more has named the wrong folder: a scan must end, and each folder takes one of the
-# kernel's watches.
+# A scan must end, and each of its folders takes one of the kernel's watches: patterns that match
+# more than this name the wrong folder.
 MAX_FOLDERS = 5_000
 MAX_FILES = 100_000
 MAX_DEPTH = 64
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(slots=True)
@@ -35,7 +34,7 @@ class FolderScan:
     """Where a matching file may appear, relative to the root, which is the empty text."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Folders that could not be read, and why."""
-    full: bool = False
+    is_truncated: bool = False
     """Whether the scan ended early, as there are too many folders or files."""
 
 
@@ -47,46 +46,74 @@ def scan_files(
     max_files: int = MAX_FILES,
 ) -> FolderScan:
     """Scan the folders beneath the root; a missing root has no files."""
-    scan = FolderScan()
+    scanner = _Scanner(patterns, max_folders, max_files)
     with suppress(FileNotFoundError):
         # The root itself may be a link: its owner chose it.
-        folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
-        _enter(folder, "", patterns.start, _Walk(patterns, scan, max_folders, max_files))
-    return scan
+        descriptor = os.open(root, _OPEN_FOLDER & ~os.O_NOFOLLOW)
+        scanner.scan_folder(descriptor, "", patterns.start)
+    return scanner.scan
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    patterns: Patterns
-    scan: FolderScan
-    max_folders: int
-    max_files: int
+class _Scanner:
+    """Walk down the folders in which a matching file may be, and collect a FolderScan."""
 
-    def is_done(self) -> bool:
+    def __init__(self, patterns: Patterns, max_folders: int, max_files: int) -> None:
+        self.scan = FolderScan()
+        self._patterns, self._max_folders, self._max_files = patterns, max_folders, max_files
+
+    def scan_folder(self, descriptor: int, path: str, states: States) -> None:
+        """Scan an open folder and those beneath it, and close its descriptor.
+
+        `path` is that of the folder, relative to the root; `states` say how far the patterns have
+        matched it.
+        """
         scan = self.scan
-        scan.full = (
-            scan.full or len(scan.folders) > self.max_folders or len(scan.files) >= self.max_files
+        try:
+            scan.folders.add(path)
+            # Where only some names can match, these are looked up and the folder is not read.
+            names = self._patterns.only(states)
+            for name in os.listdir(descriptor) if names is None else names:
+                try:
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except OSError:  # gone since the folder was read, or a name that no file can have
+                    continue
+                if self._is_over_limit():
+                    scan.is_truncated = True
+                    return
+                matches, child_states = self._patterns.step(states, name)
+                child_path = f"{path}/{name}" if path else name
+                if matches and stat.S_ISREG(status.st_mode):
+                    version = f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"
+                    scan.files[_printable(child_path)] = version
+                elif (
+                    child_states
+                    and stat.S_ISDIR(status.st_mode)
+                    and child_path.count("/") < MAX_DEPTH
+                ):
+                    self._scan_child(descriptor, name, child_path, child_states)
+        except OSError as error:
+            scan.unreadable[path] = error.strerror or str(error)
+        finally:
+            os.close(descriptor)
+
+    def _scan_child(self, parent: int, name: str, path: str, states: States) -> None:
+        """Open the folder `name` of an open folder, and scan it."""
+        try:
+            descriptor = os.open(name, _OPEN_FOLDER, dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):  # gone or replaced meanwhile
+            return
+        except OSError as error:
+            self.scan.unreadable[path] = error.strerror or str(error)
+            return
+        self.scan_folder(descriptor, path, states)
+
+    def _is_over_limit(self) -> bool:
+        scan = self.scan
+        return (
+            scan.is_truncated
+            or len(scan.folders) > self._max_folders
+            or len(scan.files) >= self._max_files
         )
-        return scan.full
-
-
-def _enter(folder: int, path: str, states: States, walk: _Walk) -> None:
-    scan = walk.scan
-    try:
-        scan.folders.add(path)
-        for name, mode, version in _entries(folder, walk.patterns.only(states)):
-            if walk.is_done():
-                return
-            fits, child_states = walk.patterns.step(states, name)
-            child_path = f"{path}/{name}" if path else name
-            if fits and stat.S_ISREG(mode):
-                scan.files[_printable(child_path)] = version
-            elif child_states and stat.S_ISDIR(mode) and child_path.count("/") < MAX_DEPTH:
-                _enter_child(folder, name, child_path, child_states, walk)
-    except OSError as error:
-        scan.unreadable[path] = error.strerror or str(error)
-    finally:
-        os.close(folder)
 
 
 def _printable(path: str) -> str:
@@ -94,24 +121,3 @@ def _printable(path: str) -> str:
     can take it.
     """
     return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
-
-
-def _enter_child(folder: int, name: str, path: str, states: States, walk: _Walk) -> None:
-    try:
-        child = os.open(name, _FOLDER, dir_fd=folder)
-    except (FileNotFoundError, NotADirectoryError):  # gone or replaced meanwhile
-        return
-    except OSError as error:
-        walk.scan.unreadable[path] = error.strerror or str(error)
-        return
-    _enter(child, path, states, walk)
-
-
-def _entries(folder: int, only: set[str] | None) -> Iterator[tuple[str, int, str]]:
-    """Yield name, mode and version of what is in a folder."""
-    for name in only if only is not None else os.listdir(folder):
-        try:
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except OSError:  # gone since the folder was read, or a name that no file can have
-            continue
-        yield name, status.st_mode, f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"

@@ -39,7 +39,7 @@ class BodyDamaged(OSError):
     """The body of an answer says that it is packed, and cannot be unpacked."""
 
 
-async def limited(
+async def limit_body(
     raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body of an answer, unpacked, in pieces of at most 64 KiB.
@@ -98,24 +98,28 @@ async def limited(
 
 
 async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> bytes:
-    """Return the whole body of an answer; arguments and errors are those of `limited`."""
+    """Return the whole body of an answer; arguments and errors are those of `limit_body`."""
     body = bytearray()
-    async for piece in limited(raw, headers, limit):
+    async for piece in limit_body(raw, headers, limit):
         body += piece
     return bytes(body)
+
+
+class TooManyValues(ValueError):
+    """A JSON text holds more values than are parsed."""
 
 
 def parse_json(text: bytes) -> Any:
     """Parse JSON that came from outside.
 
-    Raises ValueError where the text is no JSON or holds more than MOST_VALUES values, and
-    RecursionError where it is nested too deep. The parser holds Python's lock until it is done: a
-    long text takes a moment, while millions of small values take seconds in which nothing else
-    runs, and twenty times the memory of the text.
+    Raises ValueError where the text is no JSON, TooManyValues where it holds more than MOST_VALUES
+    values, and RecursionError where it is nested too deep. The parser holds Python's lock until it
+    is done: a long text takes a moment, while millions of small values take seconds in which
+    nothing else runs, and twenty times the memory of the text.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         # Count again without the marks inside strings.
         marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
         if len(re.sub(rb'"[^"]*"', b"", marks)) > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values")
+            raise TooManyValues(f"more than {MOST_VALUES:,} values")
     return json.loads(text)

@@ -4,7 +4,9 @@ environment.
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import ssl
 from functools import cache
 from typing import Any
@@ -34,8 +36,8 @@ def trusted_context() -> ssl.SSLContext:
 
 
 def connection_settings(url: str) -> dict[str, Any]:
-    """Return the arguments of `httpx.AsyncClient` and `httpx2.AsyncClient` that say how to connect
-    to `url`.
+    """Return the arguments of `AsyncClient` and `AsyncHTTPTransport` of httpx and httpx2 that say
+    how to connect to `url`.
 
     The libraries would read the environment themselves: they load the authorities again for each
     client, and refuse to work at all where a proxy is named that they cannot speak to, even if
@@ -58,3 +60,25 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def describe_connection_error(error: BaseException) -> str:
+    """Return why a connection could not be made or broke off, in the words of the system.
+
+    The libraries say "All connection attempts failed" where the system knows more.
+    """
+    reason = error
+    while True:
+        if isinstance(reason, BaseExceptionGroup):  # one exception for each IP address
+            reason = reason.exceptions[0]
+        elif (earlier := reason.__cause__ or reason.__context__) is not None:
+            reason = earlier
+        else:
+            break
+    if isinstance(reason, ConnectionRefusedError):
+        return f"nothing listens there ({os.strerror(reason.errno or errno.ECONNREFUSED)})"
+    if isinstance(reason, socket.gaierror):
+        return f"no such host, or no network ({reason.strerror or reason})"
+    if isinstance(reason, OSError) and reason.errno and not isinstance(reason, ssl.SSLError):
+        return os.strerror(reason.errno)
+    return str(reason) or str(error) or type(error).__name__

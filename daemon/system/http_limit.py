@@ -5,36 +5,63 @@ Responses that this program reads itself are limited by http_body.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 import httpx2
 
-from daemon.system.http_body import limited
+from daemon.system.http_body import limit_body
 
 
-def limit_response(response: httpx2.Response, limit: int) -> None:
-    """Let at most `limit` bytes of the body be read, packed or unpacked; for an event hook on
-    responses.
+def _is_always_limited(_headers: httpx2.Headers) -> bool:
+    return True
+
+
+class LimitedTransport(httpx2.AsyncBaseTransport):
+    """Send requests through another transport, and let at most `limit` bytes of each response be
+    read, packed or unpacked.
 
     A reader of more gets the errors of `http_body.limited`. The bodies of error responses, which
-    SDKs read too, are limited in the same way.
+    SDKs read too, are limited in the same way. `is_limited` decides by the headers of a response.
     """
-    response.stream = _LimitedStream(response, limit)
-    # _LimitedStream unpacks the body.
-    for name in ("content-encoding", "content-length"):
-        response.headers.pop(name, None)
+
+    def __init__(
+        self,
+        transport: httpx2.AsyncBaseTransport,
+        limit: int,
+        *,
+        is_limited: Callable[[httpx2.Headers], bool] = _is_always_limited,
+    ) -> None:
+        self._transport, self._limit, self._is_limited = transport, limit, is_limited
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._transport.handle_async_request(request)
+        if not self._is_limited(response.headers):
+            return response
+        headers = response.headers.copy()
+        # _LimitedStream unpacks the body
+        for name in ("content-encoding", "content-length"):
+            headers.pop(name, None)
+        return httpx2.Response(
+            status_code=response.status_code,
+            headers=headers,
+            stream=_LimitedStream(response, self._limit),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
     def __init__(self, response: httpx2.Response, limit: int) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101  of an asynchronous client
-        self._stream, self._headers, self._limit = response.stream, response.headers.copy(), limit
+        self._stream, self._headers, self._limit = response.stream, response.headers, limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async with aclosing(limited(self._stream, self._headers, self._limit)) as pieces:
-            async for piece in pieces:
-                yield piece
+        async with aclosing(limit_body(self._stream, self._headers, self._limit)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -29,7 +29,7 @@ class Notifier:
             except OSError:
                 return  # a manager that went away is no reason to stop working
 
-    def reloading(self) -> None:
+    def announce_reload(self) -> None:
         """Announce a reload, for Type=notify-reload; `send("READY=1")` announces its end."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 

@@ -76,24 +76,24 @@ class Patterns:
     def step(self, states: States, name: str) -> tuple[bool, States]:
         """Return whether a file of this name matches, and the states for a folder of this name."""
         fits, after = False, set()
-        for number, done in states:
+        for number, position in states:
             parts = self._parts[number]
-            part = parts[done]
+            part = parts[position]
             hidden = name.startswith(".") and not part.startswith(".")
             if hidden:
                 continue
             if part == _ANY_FOLDERS:
-                after.add((number, done))
+                after.add((number, position))
             elif self._fits[part](name):
-                if done + 1 == len(parts):
+                if position + 1 == len(parts):
                     fits = True
                 else:
-                    after.add((number, done + 1))
+                    after.add((number, position + 1))
         return fits, self._with_none(after)
 
     def only(self, states: States) -> set[str] | None:
         """Return the names that alone can fit here; None if the folder must be read to know."""
-        parts = {self._parts[number][done] for number, done in states}
+        parts = {self._parts[number][position] for number, position in states}
         return None if any(_MAGIC.search(part) for part in parts) else parts
 
     def fits(self, path: str) -> bool:
@@ -107,9 +107,9 @@ class Patterns:
     def _with_none(self, states: Iterable[tuple[int, int]]) -> States:
         """Add the states behind each `**`, which may stand for no folder at all."""
         states_after = set()
-        for number, done in states:
-            states_after.add((number, done))
-            while self._parts[number][done] == _ANY_FOLDERS:
-                done += 1
-                states_after.add((number, done))
+        for number, position in states:
+            states_after.add((number, position))
+            while self._parts[number][position] == _ANY_FOLDERS:
+                position += 1
+                states_after.add((number, position))
         return frozenset(states_after)

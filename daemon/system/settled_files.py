@@ -174,8 +174,10 @@ class SettledFileWatcher:
 
     def _log_problems(self, name: str, state: _WatchState, scan: FolderScan) -> None:
         """Log once what a scan could not read."""
-        problems = {f"{folder or os.curdir}: {why}" for folder, why in scan.unreadable.items()}
-        if scan.full:
+        problems = {
+            f"{folder or os.curdir}: {reason}" for folder, reason in scan.unreadable.items()
+        }
+        if scan.is_truncated:
             problems.add(
                 f"more than {MAX_FOLDERS} folders or {MAX_FILES} files; name them more closely"
             )

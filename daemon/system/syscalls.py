@@ -14,7 +14,6 @@ import os
 import struct
 
 # --- the table of system calls
-# -------------------------------------------------------------------------------------
 
 ARCHITECTURES = ("x86_64", "aarch64")
 """The columns of NUMBERS, by the names that uname(2) gives."""
@@ -104,7 +103,6 @@ def number_on(architecture: str, name: str) -> int:
 
 
 # --- opening files
-# -------------------------------------------------------------------------------------
 
 # <linux/openat2.h>
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
@@ -118,13 +116,12 @@ class _OpenHow(ctypes.Structure):
 
 def openat2(folder: int, path: str, *, flags: int, resolve: int) -> int:
     """Open a path relative to the descriptor `folder`: openat2(2). Returns a descriptor."""
-    how = _OpenHow(flags=flags, mode=0, resolve=resolve)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    return _call("openat2", folder, os.fsencode(path), ctypes.byref(how), size)
+    open_how = _OpenHow(flags=flags, mode=0, resolve=resolve)
+    size = ctypes.c_size_t(ctypes.sizeof(open_how))
+    return _call("openat2", folder, os.fsencode(path), ctypes.byref(open_how), size)
 
 
 # --- timers
-# -------------------------------------------------------------------------------------
 
 # <linux/timerfd.h>
 TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET = 1, 2
@@ -157,7 +154,6 @@ def timerfd_settime(timer: int, flags: int, seconds: int) -> None:
 
 
 # --- attributes of this process
-# -------------------------------------------------------------------------------------
 
 # <linux/prctl.h>
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
@@ -170,7 +166,6 @@ def prctl(option: int, value: int) -> None:
 
 
 # --- Landlock
-# -------------------------------------------------------------------------------------
 
 # <linux/landlock.h>
 _CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
@@ -197,9 +192,9 @@ def landlock_create_ruleset(handled: list[int]) -> int:
     return _call("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), 0)
 
 
-def landlock_add_path_rule(ruleset: int, path: int, allowed: int) -> None:
+def landlock_add_path_rule(ruleset: int, path: int, access: int) -> None:
     """Allow access to what lies beneath the open file or folder `path`: landlock_add_rule(2)."""
-    attributes = struct.pack("=Qi", allowed, path)  # struct landlock_path_beneath_attr
+    attributes = struct.pack("=Qi", access, path)  # struct landlock_path_beneath_attr
     _call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attributes, 0)
 
 
@@ -209,7 +204,6 @@ def landlock_restrict_self(ruleset: int) -> None:
 
 
 # --- seccomp
-# -------------------------------------------------------------------------------------
 
 _SECCOMP_MODE_FILTER = 2  # <linux/seccomp.h>
 _INSTRUCTION_SIZE = 8  # struct sock_filter, <linux/filter.h>
@@ -231,7 +225,6 @@ def seccomp_set_filter(program: bytes) -> None:
 
 
 # --- calling
-# -------------------------------------------------------------------------------------
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # Only an armed timer is cancelled; this one is never meant to expire: its time is in the year 2200.
 NEVER = 7_258_118_400
 SECONDS_BETWEEN_LOOKS = 60.0
-# For tests that fake the clock of a process, which the kernel does not know of: look so many
-# seconds apart instead.
+# For tests that fake the clock of a process, which the kernel does not know of: the seconds between
+# two looks, by polling.
 SECONDS_BETWEEN_LOOKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
 # Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or
 # loses in a minute.
@@ -120,7 +120,7 @@ class TimerCalls:
             timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, NEVER)
         except OSError as error:
             # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the
-            # timer is armed all the same. Whoever calls us looks at the clock after that.
+            # timer is armed all the same. The callers read the clock after that.
             if error.errno != errno.ECANCELED:
                 raise
 

@@ -1,10 +1,10 @@
 """Watching folders for changes: one watcher per process, and everyone who is interested subscribes
 to it.
 
-watchfiles collects the notices of the system (inotify, FSEvents, ...) in a thread that wakes once a
+watchfiles collects the events of the system (inotify, FSEvents, ...) in a thread that wakes once a
 second, so a change is reported after one to two seconds. What the system says nothing about (a
 folder above was moved, a link points elsewhere, another machine wrote on a shared disk, its queue
-of notices overflowed) is found by comparing the folders with what they were: whenever anything is
+of events overflowed) is found by comparing the folders with what they were: whenever anything is
 reported, and once a minute.
 """
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 # Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked
 # brings folders by the dozen: one start serves them all.
 PAUSE = 0.1
-# The kernel's queue holds 16,384 notices, and watchfiles does not say that some were lost. So many
+# The kernel's queue holds 16,384 events, and watchfiles does not say that some were lost. So many
 # changes at once mean that any folder may have changed.
 LARGE_BURST = 1_000
 
@@ -43,18 +43,18 @@ class Subscription:
 
     def watch(self, folders: Iterable[Path]) -> None:
         """Watch these folders from now on; the callback is called once the new ones are watched."""
-        before, self.folders = self.folders, frozenset(folders)
-        if self.folders != before:
+        old_folders, self.folders = self.folders, frozenset(folders)
+        if self.folders != old_folders:
             self._watcher.adopt(self)
 
     def close(self) -> None:
         """Call no more; safe to repeat."""
         self.watch(())
 
-    def notify(self, changed: frozenset[Path]) -> None:
+    def notify(self, changed_folders: frozenset[Path]) -> None:
         """Call the subscriber if some of its folders are among the changed ones."""
-        if changed := changed & self.folders:
-            self._callback(changed)
+        if changed_folders := changed_folders & self.folders:
+            self._callback(changed_folders)
 
 
 class DirectoryWatcher:
@@ -104,11 +104,11 @@ class DirectoryWatcher:
             self._task.cancel()
         self._task, self._is_pausing, self._watched = None, False, frozenset()
 
-    def _notify(self, changed: frozenset[Path]) -> None:
+    def _notify(self, changed_folders: frozenset[Path]) -> None:
         loop = asyncio.get_running_loop()
         for subscription in self._subscriptions:
             # Not called from here: a failure of the subscriber would end the watching.
-            loop.call_soon(subscription.notify, changed)
+            loop.call_soon(subscription.notify, changed_folders)
 
     async def _run(self) -> None:
         """Watch the folders of all subscriptions, and begin anew when one of them came or went, or
@@ -179,14 +179,14 @@ class DirectoryWatcher:
                 if now.paths != survey.paths or not paths.isdisjoint(now.paths):
                     return
                 parents = {os.path.dirname(path) for path in paths}
-                changed = {
+                changed_folders = {
                     folder
                     for folder, state in now.folders.items()
                     if state.path in parents
                     or state != survey.folders[folder]
                     or len(paths) >= LARGE_BURST
                 }
-                self._notify(frozenset(changed))
+                self._notify(frozenset(changed_folders))
                 survey, paths = now, set()
                 await asyncio.wait([report], timeout=self._check_every)
                 if report.done():

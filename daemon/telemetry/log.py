@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
     from pathlib import Path
 
+    from daemon.telemetry.console import EventConsole
     from daemon.telemetry.redaction import Secrets
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -72,11 +73,13 @@ def configure(
     env: Mapping[str, str] | None = None,
     journal: str = SOCKET,
     monotonic: Callable[[], float] = time.monotonic,
+    event_console: EventConsole | None = None,
 ) -> None:
     """Send all logs of this process to `file` and, with `console`, to stderr; may be called again
     to change that.
 
-    `env` tells whether stderr is systemd's journal, which listens on `journal`.
+    `env` tells whether stderr is systemd's journal, which listens on `journal`. With an
+    `event_console`, that writes the lines for the console; it stays open over another call.
     """
     import structlog
 
@@ -92,6 +95,7 @@ def configure(
         if console and is_journal_stream(sys.stderr, env or {})
         else None,
         repeats=RepeatedLines(monotonic),
+        event_console=event_console,
     )
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, _record],
@@ -228,7 +232,7 @@ class RepeatedLines:
         """Return whether a line is the first of its kind in this minute, and count it if not."""
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
-                kind = ""
+                kind = ""  # all further kinds count as one, so that memory is bounded
             if kind in self._kinds:
                 end, count, _ = self._kinds[kind]
                 self._kinds[kind] = (end, count + 1, record)
@@ -264,7 +268,9 @@ class _Output:
         console: IO[str] | None,
         journal: JournalSocket | None,
         repeats: RepeatedLines,
+        event_console: EventConsole | None = None,
     ) -> None:
+        self._event_console = event_console
         self._secrets, self._file, self._console, self._journal = secrets, file, console, journal
         self._repeats = repeats
         self._colour = console is not None and wants_colour(console)
@@ -293,11 +299,14 @@ class _Output:
             with self._lock:
                 if self._journal.send(record, _format_fields(record)):
                     return
-        if self._console is not None:
+        if self._event_console is not None:
+            self._event_console.write(record)
+        elif self._console is not None:
             text = self._secrets.redact(format_line(record, colour=self._colour))
             with self._lock:
                 _write_to_console(self._console, text)
 
+    # structlog calls the method that is named like the level; the record has the level already
     debug = info = warning = warn = error = critical = fatal = exception = log = write
 
     def close(self) -> None:
@@ -327,8 +336,8 @@ class _RotatedFile:
         try:
             self._ensure_open()
         except OSError as error:
-            why = f"the log cannot be written there: {error.strerror}"
-            raise ConfigError(Fault(file=str(path), key="", found="", problem=why)) from error
+            reason = f"the log cannot be written there: {error.strerror}"
+            raise ConfigError(Fault(file=str(path), key="", found="", problem=reason)) from error
 
     def write(self, line: str) -> None:
         """Append a line. A full disk costs lines, not the daemon; how many is said when there is
@@ -366,9 +375,7 @@ class _RotatedFile:
 
     def _make_room(self, coming: int) -> None:
         state = os.fstat(self._ensure_open())
-        if (
-            state.st_nlink == 0
-        ):  # somebody removed or replaced it: what is written now would be seen by nobody
+        if state.st_nlink == 0:  # it was removed or replaced: nobody would see further lines
             self.close()
         elif state.st_size and state.st_size + coming > self._max_bytes:
             self._rotate()

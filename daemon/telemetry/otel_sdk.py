@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry's SDK made of ours, and its batch processor, which hands them over from a
-thread of its own.
+"""Converts spans of agentd to those of OpenTelemetry's SDK, whose batch processor exports them from
+a thread of its own.
 
-Imported with the first span: this is the only file that knows OpenTelemetry.
+Imported with the first span; no other file uses OpenTelemetry.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ class Secrets:
         }
         for form in forms_of_word - forms_replaced_everywhere:
             # in JSON the letter before it may be the end of an escape: `\nstaging1`
-            before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
-            self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
+            boundary = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
+            self._words[form] = re.compile(rf"{boundary}{re.escape(form)}(?![^\W_])")
         # its base64 is no word of any language
         forms = {*self._forms_and_clean_texts[0], *self._words, *_base64_forms_of(value)}
         self._forms_and_clean_texts = (
@@ -230,13 +230,13 @@ def _forms_of(value: str) -> set[str]:
 def _base64_forms_of(value: str) -> set[str]:
     forms: set[str] = set()
     raw = value.encode()
-    for before in range(3):
+    for offset in range(3):
         # the characters at both ends also encode the neighbours' bits: only those in between are
         # the secret's own
-        first = (0, 2, 3)[before]
-        last = (before + len(raw)) * 8 // 6
+        first = (0, 2, 3)[offset]
+        last = (offset + len(raw)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            form = encode(b"\0" * before + raw).decode()[first:last]
+            form = encode(b"\0" * offset + raw).decode()[first:last]
             if len(form) >= SHORTEST:
                 forms.add(form)
     return forms
@@ -262,7 +262,7 @@ _SECRET_WORDS = frozenset(
 )
 # What these are about is a name, however it looks.
 _NAMES = frozenset(
-    {"smtp", "host", "from", "to", "cc", "bcc", "reply", "name", "user", "format", "mode"}
+    "smtp host from to cc bcc reply name user format mode program".split()  # noqa: SIM905
 )
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`,

@@ -59,7 +59,7 @@ def find_receiver(endpoint: str | None, env: Mapping[str, str], *, file: str) ->
             fix="OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or otel.endpoint",
         )
         return None
-    if not _installed():
+    if not _is_installed():
         hint = "pip install 'agentd-routines[otel]'"
         if endpoint:
             problem = "traces need the extra otel, which is not installed"
@@ -77,7 +77,7 @@ def find_receiver(endpoint: str | None, env: Mapping[str, str], *, file: str) ->
     return Receiver(endpoint=endpoint)
 
 
-def _installed() -> bool:
+def _is_installed() -> bool:
     try:
         return find_spec(PACKAGE) is not None
     except ModuleNotFoundError:

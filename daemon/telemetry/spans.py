@@ -49,9 +49,9 @@ class Span:
     end: int
     attributes: Json
     client: bool = False
-    """Somebody outside this process did the work."""
+    """Whether another process did the work: a span of kind CLIENT."""
     error: str | None = None
-    """Why it failed; empty if only that it did may be told."""
+    """Why the work failed; empty if the reason is not to be exported; None if it did not fail."""
 
 
 def trace_of(run: str) -> int:
@@ -111,8 +111,8 @@ def spans_of_run(
         }
     )
     attributes |= usage_attributes(usage)
-    failed = run.status not in (Status.SUCCEEDED, Status.SKIPPED)
-    if failed:
+    has_failed = run.status not in (Status.SUCCEEDED, Status.SKIPPED)
+    if has_failed:
         attributes["error.type"] = run.status.value
     if content:
         attributes["gen_ai.input.messages"] = to_json([_text_message("user", run.goal)])
@@ -127,7 +127,7 @@ def spans_of_run(
         start=nanoseconds(run.started or run.created),
         end=nanoseconds(end),
         attributes=attributes,
-        error=(run.detail or "" if content else "") if failed else None,
+        error=(run.detail or "" if content else "") if has_failed else None,
     )
 
 
@@ -195,8 +195,10 @@ def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content
     )
     error = None
     if not result.get("ok"):
-        denied = verdict.get("effect") == "deny"
-        attributes["error.type"] = "denied" if denied else "tool_error" if result else "interrupted"
+        is_denied = verdict.get("effect") == "deny"
+        attributes["error.type"] = (
+            "denied" if is_denied else "tool_error" if result else "interrupted"
+        )
         error = str(result.get("text", "")) if content else ""
     if content:
         attributes["gen_ai.tool.call.arguments"] = to_json(body.get("arguments", {}))

@@ -28,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def misfit(tool: str, faults: Iterable[str]) -> ToolFailed:
+def make_failure(tool: str, faults: Iterable[str]) -> ToolFailed:
     """Return the failure the model reads when its arguments do not fit."""
     unique_faults = list(dict.fromkeys(faults))
     if len(unique_faults) > _MAX_FAULTS:
@@ -41,7 +41,7 @@ def misfit(tool: str, faults: Iterable[str]) -> ToolFailed:
     )
 
 
-def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[str]:
+def describe_validation_error(error: ValidationError, arguments: Json, schema: Json) -> list[str]:
     """Put every fault of a validation into words; the branches of a union make one fault
     together.
     """
@@ -55,7 +55,7 @@ def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[s
     ]
 
 
-def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
+def check_by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     """Check the first level of arguments against a schema that somebody wrote by hand."""
     properties: Json = schema.get("properties", {})
     closed = closed or schema.get("additionalProperties") is False
@@ -66,10 +66,10 @@ def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     ]
     for key, value in arguments.items():
         if key not in properties:
-            faults += [unknown(key, properties)] if closed else []
-        elif not _of_type(value, expected_type := properties[key].get("type")):
+            faults += [describe_unknown(key, properties)] if closed else []
+        elif not _is_of_type(value, expected_type := properties[key].get("type")):
             faults.append(
-                f"`{key}` should be {_kind(expected_type)}, found {_shorten_value(value)}"
+                f"`{key}` should be {_describe_type(expected_type)}, found {_shorten_value(value)}"
             )
         elif "enum" in properties[key] and value not in properties[key]["enum"]:
             options = ", ".join(_shorten_value(option) for option in properties[key]["enum"])
@@ -77,7 +77,7 @@ def by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     return faults
 
 
-def unknown(key: str, parameters: Iterable[str]) -> str:
+def describe_unknown(key: str, parameters: Iterable[str]) -> str:
     """Say that an argument does not exist, and which one was probably meant."""
     names = list(parameters)
     if similar_names := get_close_matches(key, names, n=1):
@@ -94,17 +94,17 @@ def _describe_errors(location: str, group: list[ErrorDetails], schema: Json) -> 
     if first_error["type"] == "extra_forbidden":
         parent, _, key = location.rpartition(".")
         return (
-            f"`{parent}`: {unknown(key, ())}"
+            f"`{parent}`: {describe_unknown(key, ())}"
             if parent
-            else unknown(key, schema.get("properties", {}))
+            else describe_unknown(key, schema.get("properties", {}))
         )
-    expected = dict.fromkeys(
+    expectations = dict.fromkeys(
         error["msg"].removeprefix("Input should be ").partition(", unable to")[0] for error in group
     )
     value = _shorten_value(first_error["input"])
     if all(error["msg"].startswith("Input should be ") for error in group):
-        return f"`{location}` should be {' or '.join(expected)}, found {value}"
-    return f"`{location}`: {' or '.join(expected)}, found {value}"
+        return f"`{location}` should be {' or '.join(expectations)}, found {value}"
+    return f"`{location}`: {' or '.join(expectations)}, found {value}"
 
 
 def _location_of(error: ErrorDetails, arguments: Any) -> str:
@@ -127,16 +127,13 @@ def _location_of(error: ErrorDetails, arguments: Any) -> str:
 
 
 def _describe_missing(key: str, schema: Json) -> str:
-    about = ", ".join(
-        filter(
-            None,
-            (_kind(schema.get("type")) if "type" in schema else "", schema.get("description", "")),
-        )
-    )
-    return f"`{key}` is missing" + (f" ({about})" if about else "")
+    notes = [_describe_type(schema["type"])] if "type" in schema else []
+    if description := schema.get("description"):
+        notes.append(description)
+    return f"`{key}` is missing" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _of_type(value: Any, expected_type: Any) -> bool:
+def _is_of_type(value: Any, expected_type: Any) -> bool:
     names = expected_type if isinstance(expected_type, list) else [expected_type]
     if any(name not in _TYPES for name in names):
         return True  # no type stated, or one we do not know: the tool's own business
@@ -145,7 +142,7 @@ def _of_type(value: Any, expected_type: Any) -> bool:
     return any(isinstance(value, _TYPES[name]) for name in names)
 
 
-def _kind(expected_type: Any) -> str:
+def _describe_type(expected_type: Any) -> str:
     return " or ".join(expected_type) if isinstance(expected_type, list) else str(expected_type)
 
 

@@ -20,7 +20,7 @@ from daemon.tools.threads import Threads
 
 # How a result that is not plain output begins, and what stands for a function that returned
 # nothing.
-_WORDS = {
+_RESULT_WORDS = {
     "en": {
         "done": "Done.",
         "failed": "[failed]",
@@ -71,7 +71,7 @@ class ToolExecutor:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise ToolFailed(_too_slow(definition, limit)) from None
+            raise ToolFailed(_describe_timeout(definition, limit)) from None
 
     async def _call(self, definition: FunctionDefinition, call: Callable[[], Any]) -> Any:
         if definition.signature.is_async:
@@ -86,7 +86,7 @@ class ToolExecutor:
         a traceback.
         """
         language = context.language if context else "en"
-        words = _WORDS.get(language, _WORDS["en"])
+        words = _RESULT_WORDS.get(language, _RESULT_WORDS["en"])
         try:
             if call.invalid is not None:
                 msg = (
@@ -97,11 +97,18 @@ class ToolExecutor:
             value = await self.execute(call.name, call.arguments, context=context)
             text = self.format_result(value, language)
             fits = isinstance(value, str) and len(value) <= self._max_chars
-            return ToolResult(ok=True, text=text, value=text if fits else _jsonable(value))
+            return ToolResult(ok=True, text=text, value=text if fits else _to_jsonable(value))
         except Fenced:
             raise
         except ToolFailed as error:
             _log.info("tool.failed", tool=call.name, detail=str(error))
+            if context is not None and context.verbatim:
+                return ToolResult(
+                    ok=False,
+                    text=self._sanitize(error.partial),
+                    value={"failure": self._sanitize(str(error))},
+                    transient=error.transient,
+                )
             text = f"{words['failed']} {error}"
             if error.partial:
                 text += f"\n{words['partial']}\n{error.partial}"
@@ -113,19 +120,21 @@ class ToolExecutor:
             _log.error("tool.crashed", tool=call.name, exc_info=True)
             detail = " ".join(str(error).split())
             return ToolResult(
-                ok=False, text=self._sanitize(f"{words['error']} {type(error).__name__}: {detail}")
+                ok=False,
+                text=self._sanitize(f"{words['error']} {type(error).__name__}: {detail}"),
+                transient=isinstance(error, ConnectionError | TimeoutError),
             )
 
     def format_result(self, result: Any, language: str = "en") -> str:
         """Return what a function returned as the model reads it."""
         if result is None:
-            return _WORDS.get(language, _WORDS["en"])["done"]
+            return _RESULT_WORDS.get(language, _RESULT_WORDS["en"])["done"]
         if isinstance(result, str):
             return self._sanitize(result)
         if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(
             result
         ):
-            return self._sanitize(json.dumps(_jsonable(result), ensure_ascii=False))
+            return self._sanitize(json.dumps(_to_jsonable(result), ensure_ascii=False))
         return self._sanitize(str(result))
 
     def _sanitize(self, text: str) -> str:
@@ -135,10 +144,10 @@ class ToolExecutor:
         if len(text) > self._max_chars:
             half = self._max_chars // 2
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
-        return _text(text)
+        return _replace_surrogates(text)
 
 
-def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
+def _describe_timeout(definition: FunctionDefinition, limit: float | None) -> str:
     text = f"{definition.name} did not finish within {limit:g} s"
     if not definition.signature.is_async:
         text += (
@@ -148,19 +157,19 @@ def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
     return text
 
 
-def _jsonable(value: Any) -> Any:
+def _to_jsonable(value: Any) -> Any:
     """Return the value as JSON in UTF-8 can say it; what that has no word for becomes its text."""
     if isinstance(value, str):
-        return _text(value)
+        return _replace_surrogates(value)
     value = to_jsonable_python(value, fallback=str)
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return json.loads(_text(json.dumps(value, ensure_ascii=False)))
+        return json.loads(_replace_surrogates(json.dumps(value, ensure_ascii=False)))
     return value
 
 
-def _text(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Return the text without halves of surrogate pairs, which odd file names bring and no database
     takes.
     """

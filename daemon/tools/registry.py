@@ -1,16 +1,273 @@
-"""The functions a model may be offered, each with the schema it reads."""
+"""The functions a model may be offered: from a Python signature to the JSON schema that the model
+reads, and from its arguments to a call.
+
+Pydantic does both through one TypedDict per function: its keys are the parameters the model sees,
+so any legal name works, and what the model leaves out stays out, so that the function's own default
+applies.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
+import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from types import SimpleNamespace
+from typing import Annotated, Any, NotRequired
 
-from daemon.models import Json
-from daemon.tools.signature import Signature
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from typing_extensions import TypedDict
+
+from daemon.errors import ToolFailed
+from daemon.models import Json, ToolContext
+from daemon.tools import argument_errors, docstrings
+from daemon.tools.schema import drop_null, simplify_schema
+
+_Parameter = inspect.Parameter
+
+
+class Signature:
+    """How a model calls one function: the schema it reads, and the check of what it sends.
+
+    The types are read when they are first asked for: a millisecond per tool, that a start need not
+    wait for.
+    """
+
+    def __init__(self, name: str, func: Callable[..., Any], parameters: Json | None = None) -> None:
+        """`parameters` is the JSON schema to use as it is, of which only the first level is
+        checked; None makes one from the types of `func`. Raises TypeError if `func` has no
+        signature.
+        """
+        self.name, self._func, self._parameters = name, func, parameters
+        try:
+            self._signature = inspect.signature(func)
+        except ValueError:
+            msg = f"the signature of tool {name} cannot be read; wrap it in a function of your own"
+            raise TypeError(msg) from None
+        self.doc = docstrings.parse(_docstring(func))
+
+    @functools.cached_property
+    def _types(self) -> Json:
+        return _resolve_types(
+            self.name, self._func, self._signature, lenient=self._parameters is not None
+        )
+
+    @functools.cached_property
+    def _injected_parameters(self) -> frozenset[str]:
+        return frozenset(key for key, hint in self._types.items() if _is_context(hint))
+
+    @property
+    def _model_parameters(self) -> list[_Parameter]:
+        return [
+            p
+            for key, p in self._signature.parameters.items()
+            if key not in self._injected_parameters
+        ]
+
+    @functools.cached_property
+    def _extra_keywords(self) -> str | None:
+        return next(
+            (p.name for p in self._model_parameters if p.kind is _Parameter.VAR_KEYWORD), None
+        )
+
+    @functools.cached_property
+    def _build(self) -> tuple[TypeAdapter[Any] | None, Json]:
+        if self._parameters is not None:
+            return None, self._parameters
+        adapter, schema = self._build_validator(self._model_parameters, self._types)
+        return adapter, _schema(schema, self._model_parameters)
+
+    @property
+    def schema(self) -> Json:
+        """The JSON schema that the model reads; TypeError for a type that JSON cannot express."""
+        return self._build[1]
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function, which needs no thread of its own."""
+        return inspect.iscoroutinefunction(self._func) or inspect.iscoroutinefunction(
+            type(self._func).__call__
+        )
+
+    @functools.cached_property
+    def _has_nameless_parameters(self) -> bool:
+        """Whether the function has parameters that a caller cannot pass by name."""
+        nameless = (_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL)
+        return any(parameter.kind in nameless for parameter in self._signature.parameters.values())
+
+    def bind(self, arguments: Json, context: ToolContext | None) -> Callable[[], Any]:
+        """Check the arguments and return the call, ready to be made; raises ToolFailed that names
+        every fault.
+        """
+        values = self.check_arguments(arguments)
+        parameters = self._signature.parameters
+        keyword_arguments = {
+            key: values.pop(key)
+            for key in parameters
+            if key in values and key not in (self._extra_keywords, *self._injected_parameters)
+        }
+        for key in self._injected_parameters:
+            if context is not None:
+                keyword_arguments[key] = context
+            elif parameters[key].default is _Parameter.empty:
+                msg = f"{self.name} works only inside a run"
+                raise ToolFailed(msg)
+        if not self._has_nameless_parameters:
+            return functools.partial(
+                self._func, **keyword_arguments, **(values if self._extra_keywords else {})
+            )
+        if self._extra_keywords:
+            keyword_arguments[self._extra_keywords] = values
+        bound_arguments = inspect.BoundArguments(self._signature, keyword_arguments)
+        # an argument left out before a positional one would shift that into its place
+        bound_arguments.apply_defaults()
+        return functools.partial(self._func, *bound_arguments.args, **bound_arguments.kwargs)
+
+    def check_arguments(self, arguments: Json) -> Json:
+        """Return the arguments as the function takes them; raises ToolFailed that names every
+        fault.
+        """
+        # A model never passes the tool context, even to a function that takes any keyword.
+        adapter, schema = self._build
+        wrong = [
+            argument_errors.describe_unknown(key, schema.get("properties", {}))
+            for key in arguments
+            if key in self._injected_parameters
+        ]
+        values = arguments
+        if adapter is None:
+            wrong += argument_errors.check_by_schema(
+                arguments, schema, closed=self._extra_keywords is None
+            )
+        elif not wrong:
+            try:
+                values = adapter.validate_python(arguments)
+            except ValidationError as error:
+                wrong = argument_errors.describe_validation_error(error, arguments, schema)
+        if wrong:
+            raise argument_errors.make_failure(self.name, wrong)
+        return dict(values)
+
+    def _build_validator(
+        self, parameters: list[_Parameter], hints: Json
+    ) -> tuple[TypeAdapter[Any], Json]:
+        """Return what checks the arguments, and pydantic's schema of them."""
+        keys: Json = {}
+        extra: Json = {}
+        for parameter in parameters:
+            hint, default = hints[parameter.name], parameter.default
+            if parameter.kind is _Parameter.VAR_KEYWORD:
+                extra = {"extra_items": hint}
+                continue
+            if parameter.kind is _Parameter.VAR_POSITIONAL:
+                hint, default = list[hint], ()  # type: ignore[valid-type]
+            if isinstance(default, FieldInfo):
+                hint = Annotated[hint, default]
+            hint = _add_description(hint, self.doc.arguments.get(parameter.name))
+            keys[parameter.name] = hint if default is _Parameter.empty else NotRequired[hint]
+            if isinstance(default, FieldInfo) and default.is_required():
+                keys[parameter.name] = hint
+        # mypy reads TypedDict as a declaration; this one is made at run time, from the signature.
+        shape: Any = TypedDict(self.name, keys, **extra)  # type: ignore[misc]
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(
+                shape if extra else with_config(ConfigDict(extra="forbid"))(shape)
+            )
+            schema = adapter.json_schema()
+        except PydanticUserError as error:
+            reason = str(error).partition("\n")[0]
+            msg = f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
+            raise TypeError(msg) from None
+        return adapter, schema
+
+
+def _schema(schema: Json, parameters: list[_Parameter]) -> Json:
+    """Return what the model reads of the parameters, defaults included where JSON can say them."""
+    schema = simplify_schema(schema)
+    properties = schema["properties"]
+    for parameter in parameters:
+        if parameter.name not in properties or parameter.default is _Parameter.empty:
+            continue
+        if parameter.default is None:
+            properties[parameter.name] = drop_null(properties[parameter.name])
+        elif not isinstance(parameter.default, FieldInfo):
+            try:
+                properties[parameter.name]["default"] = to_jsonable_python(parameter.default)
+            except PydanticSerializationError:
+                # an object no model could write: that the argument may be left out says enough
+                continue
+    return schema
+
+
+def _add_description(hint: Any, text: str | None) -> Any:
+    """Add the docstring's words to a type that has none of its own."""
+    has_description = any(
+        isinstance(item, FieldInfo) and item.description
+        for item in getattr(hint, "__metadata__", ())
+    )
+    return Annotated[hint, Field(description=text)] if text and not has_description else hint
+
+
+def _resolve_types(
+    name: str, func: Callable[..., Any], signature: inspect.Signature, *, lenient: bool
+) -> Json:
+    """Return the types of the parameters, without the return type, which may name what cannot be
+    resolved here. `lenient` takes Any for all types if one cannot be resolved.
+    """
+    annotations = {
+        key: p.annotation
+        for key, p in signature.parameters.items()
+        if p.annotation is not _Parameter.empty
+    }
+    scope = getattr(_innermost(func), "__globals__", {})
+    # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found
+    # nevertheless.
+    scope = {"ToolContext": ToolContext, **scope}
+    try:
+        hints = typing.get_type_hints(
+            SimpleNamespace(__annotations__=annotations), globalns=scope, include_extras=True
+        )
+    except NameError as error:
+        if not lenient:
+            msg = (
+                f"tool {name}: the type {error.name!r} cannot be resolved; import it outside "
+                "TYPE_CHECKING"
+            )
+            raise TypeError(msg) from None
+        hints = {
+            key: ToolContext
+            for key, hint in annotations.items()
+            if hint in (ToolContext, "ToolContext")
+        }
+    return {key: hints.get(key, Any) for key in signature.parameters}
+
+
+def _is_context(hint: Any) -> bool:
+    return hint is ToolContext or ToolContext in typing.get_args(hint)
+
+
+def _innermost(func: Callable[..., Any]) -> Any:
+    """Return the function that was written, beneath partials, decorators, methods and callable
+    objects.
+    """
+    while isinstance(func, functools.partial):
+        func = func.func
+    func = inspect.unwrap(func)
+    if not inspect.isroutine(func) and not inspect.isclass(func):
+        func = inspect.unwrap(type(func).__call__)
+    return getattr(func, "__func__", func)
+
+
+def _docstring(func: Callable[..., Any]) -> str | None:
+    return inspect.getdoc(_innermost(func))
+
 
 # What every vendor takes as a function's name.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -50,8 +307,8 @@ class FunctionRegistry:
     """
 
     def __init__(self, *, known_good: bool = False) -> None:
-        """`known_good` functions have signatures that JSON can express, and are read by `read` or
-        when first needed.
+        """With `known_good`, as for built-in tools, `register` does not check that JSON can express
+        a signature: the schema is made by `read`, or when it is first needed.
         """
         self._known_good = known_good
         self._functions: dict[str, FunctionDefinition] = {}
@@ -99,7 +356,7 @@ class FunctionRegistry:
         return definition
 
     def read(self) -> None:
-        """Read the signatures that nobody has needed yet."""
+        """Make the schemas that were not needed yet."""
         for definition in list(self._functions.values()):
             definition.signature.schema  # noqa: B018
 
@@ -110,6 +367,21 @@ class FunctionRegistry:
                 msg = f"there is already a tool called {definition.name}"
                 raise ValueError(msg)
             self._functions[definition.name] = definition
+        self._lists.clear()
+
+    def replace(self, earlier: FunctionRegistry, current: FunctionRegistry) -> None:
+        """Take over the functions of `current` in place of those of `earlier`.
+
+        Raises ValueError for a name that another function has; nothing is changed then.
+        """
+        other_names = self._functions.keys() - earlier._functions.keys()
+        for name in current._functions:
+            if name in other_names:
+                msg = f"there is already a tool called {name}"
+                raise ValueError(msg)
+        for name in list(earlier._functions):
+            self._functions.pop(name, None)
+        self._functions.update(current._functions)
         self._lists.clear()
 
     def get_function(self, name: str) -> FunctionDefinition | None:

@@ -171,6 +171,8 @@ def _position(call_id: str) -> tuple[int, ...]:
 
 def _result_value(body: Json) -> Json:
     """Return what the tool returned; empty where the step holds something else."""
+    if isinstance(body.get("value"), dict):  # of a script, whose steps keep it beside the text
+        return dict(body["value"])
     try:
         value = json.loads(body["text"])
     except ValueError:

@@ -20,14 +20,14 @@ _DROPPED = frozenset({"title", "$defs", "discriminator"})
 _PREFIX = "#/$defs/"
 
 
-def tidy(schema: Json) -> Json:
+def simplify_schema(schema: Json) -> Json:
     """Return the schema without titles, and with each definition put where it is used unless it
     contains itself.
     """
     definitions = schema.get("$defs", {})
     recursive: dict[str, Any] = {}
 
-    def walk(node: Any) -> Any:
+    def walk_node(node: Any) -> Any:
         if not isinstance(node, dict):
             return node
         if isinstance(node.get("$ref"), str) and node["$ref"].startswith(_PREFIX):
@@ -36,31 +36,31 @@ def tidy(schema: Json) -> Json:
             if _contains(definitions, name, name):
                 if name not in recursive:
                     recursive[name] = None  # before going down, where it meets itself
-                    recursive[name] = level(definitions[name])
+                    recursive[name] = walk_level(definitions[name])
                 return {"$ref": _PREFIX + name, **siblings}
-            return {**level(definitions[name]), **siblings}
-        return level(node)
+            return {**walk_level(definitions[name]), **siblings}
+        return walk_level(node)
 
-    def level(node: Json) -> Json:
+    def walk_level(node: Json) -> Json:
         out: Json = {}
         for key, value in node.items():
             if key in _DROPPED:
                 continue
             if key in _SCHEMA_KEYS:
-                out[key] = walk(value)
+                out[key] = walk_node(value)
             elif key in _SCHEMA_LIST_KEYS:
-                out[key] = [walk(item) for item in value]
+                out[key] = [walk_node(item) for item in value]
             elif key in _SCHEMA_MAP_KEYS:
-                out[key] = {name: walk(item) for name, item in value.items()}
+                out[key] = {name: walk_node(item) for name, item in value.items()}
             else:
                 out[key] = value
         return out
 
-    result = level(schema)
+    result = walk_level(schema)
     return {**result, "$defs": recursive} if recursive else result
 
 
-def without_null(schema: Json) -> Json:
+def drop_null(schema: Json) -> Json:
     """Return the schema of an argument that may be left out: `null` need not be offered beside
     that.
     """

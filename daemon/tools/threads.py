@@ -30,7 +30,7 @@ class Threads:
         """A thread that is not called for `idle_seconds` seconds ends."""
         self._idle_seconds = idle_seconds
         self._idle: list[queue.SimpleQueue[_Work]] = []
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     async def run(self, name: str, func: Callable[[], Any]) -> Any:
         """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile.
@@ -68,7 +68,7 @@ class Threads:
             except RuntimeError:  # the loop is closed: the daemon has gone
                 _close_coroutine(result)
 
-        with self._changing:
+        with self._lock:
             calls = self._idle.pop() if self._idle else None
         if calls is None:
             calls = queue.SimpleQueue()
@@ -86,14 +86,14 @@ class Threads:
             try:
                 work = calls.get(timeout=self._idle_seconds)
             except queue.Empty:
-                with self._changing:
+                with self._lock:
                     if calls in self._idle:
                         self._idle.remove(calls)
                         return
                 continue  # a call is on its way
             work()
             del work  # what it brought may be big, and the next one far off
-            with self._changing:
+            with self._lock:
                 self._idle.append(calls)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError, Fault
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
 
 GROUP = "agentd.tools"
+
+ToolVersions: TypeAlias = tuple[object, dict[str, tuple[int, ...] | None]]
+"""The table `[tools]`, and for each file that it names what changes with it; None: it is missing.
+"""
 
 
 def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRegistry:
@@ -43,15 +47,15 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
     for index, name in enumerate(config.tools.files):
         key = f"tools.files[{index}]"
         try:
-            _register(registry, _module(folder / Path(name).expanduser()))
+            _register(registry, _import_file(folder / Path(name).expanduser()))
             note(name)
         except ConfigError as error:
             faults += error.faults
         except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
-            faults.append(_fault(config, key, name, error))
+            faults.append(_make_fault(config, key, name, error))
     for name in config.tools.machines:
-        if name not in (both := (*config.tools.files, *config.tools.packages)):
-            problem, hint = "is neither among files nor among packages", did_you_mean(name, both)
+        if name not in (names := (*config.tools.files, *config.tools.packages)):
+            problem, hint = "is neither among files nor among packages", did_you_mean(name, names)
             faults.append(
                 Fault(
                     file=display(config.file),
@@ -62,7 +66,7 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
                 )
             )
     entry_points = (
-        {entry_point.name: entry_point for entry_point in _installed()}
+        {entry_point.name: entry_point for entry_point in _find_entry_points()}
         if config.tools.packages
         else {}
     )
@@ -84,13 +88,35 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
             _register(registry, entry_points[name].load())
             note(name)
         except Exception as error:  # noqa: BLE001  likewise
-            faults.append(_fault(config, key, name, error))
+            faults.append(_make_fault(config, key, name, error))
     if faults:
         raise ConfigError(*faults)
     return registry
 
 
-def _installed() -> Sequence[EntryPoint]:
+def versions(config: Config) -> ToolVersions:
+    """Return what changes when `[tools]` or one of the files that it names changes."""
+    files: dict[str, tuple[int, ...] | None] = {}
+    for name in config.tools.files:
+        try:
+            status = (config.folder / "tools" / Path(name).expanduser()).stat()
+        except OSError:  # `load` says what is wrong with it
+            files[name] = None
+        else:
+            files[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return config.tools, files
+
+
+def changed_files(old: ToolVersions, new: ToolVersions) -> list[str]:
+    """Return what differs between two results of `versions`: the files, or else the table."""
+    (_, old_files), (_, new_files) = old, new
+    names = [
+        name for name in new_files if name not in old_files or new_files[name] != old_files[name]
+    ]
+    return [f"tools/{name}" for name in names] or ["[tools]"]
+
+
+def _find_entry_points() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=GROUP))
@@ -101,7 +127,7 @@ def _register(registry: FunctionRegistry, tool_source: Any) -> None:
         raise ValueError("holds no public function that could be a tool")
 
 
-def _module(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Import a file, under a name that shadows nothing."""
     path.stat()
     refuse_if_shared(path)
@@ -112,12 +138,14 @@ def _module(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError("is not a Python file")
     module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pydantic look their modules up there
+    # As in the recipe https://docs.python.org/3/library/importlib.html#importing-a-source-file-directly:
+    # dataclasses and pydantic look the module of a class up there.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _fault(config: Config, key: str, found: str, error: Exception) -> Fault:
+def _make_fault(config: Config, key: str, found: str, error: Exception) -> Fault:
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         words = f"there is no such file in {config.folder / 'tools'}"

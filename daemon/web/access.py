@@ -1,4 +1,5 @@
-"""Who may see the page: whoever holds the link that was printed, from a page of ours.
+"""Access to the page: only for the browser that opened the printed link, and only from the page
+itself.
 
 A loopback port is open to every user and every web page of this machine. So the link carries a
 token in its fragment, which browsers send to nobody; the page posts it once and gets a cookie for
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "agentd"
-# Scripts and styles are files of ours, nothing is loaded from elsewhere, nothing frames us, forms
-# go nowhere else.
+# Scripts and styles come from this server only, no other page may frame this one, and forms are
+# sent to this server only.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -49,7 +50,7 @@ class PageAccess:
         return f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def refusal_reason(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Return why a request is refused; None if a page of ours sent it, or its URL was typed."""
+        """Return why a request is refused; None if this page sent it, or its URL was typed."""
         if headers.get("Host", "") not in self.hosts:
             return "this page is served as 127.0.0.1 and as localhost only"
         origin = headers.get("Origin")
@@ -62,7 +63,7 @@ class PageAccess:
         return None
 
     def has_cookie(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a request carries a cookie of ours."""
+        """Return whether a request has a cookie that this server gave out."""
         try:
             morsel = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
         except CookieError:

@@ -26,11 +26,15 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
 from daemon.web.access import PageAccess
+from daemon.web.attention import request_attention
+from daemon.web.editing import Refusal, edit, new, save
 from daemon.web.rendering import render
 from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
 
 STATIC = Path(__file__).parent / "static"
 MAX_FORM_BYTES = 100_000
+# Of the text of a routine, three for each byte that is no letter: the daemon says what is too long.
+MAX_TEXT_FORM_BYTES = 1_000_000
 # Refusals of the daemon that are the browser's affair; any other is a fault behind this server.
 FORWARDED_STATUSES = (
     HTTPStatus.FORBIDDEN,
@@ -136,6 +140,14 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
             Route("/events", stream_events),
             *(Route(path, view_handler(view, daemon)) for path, view in VIEWS),
             *(
+                route
+                for path, view in (("/new", new), ("/routines/{name}/edit", edit))
+                for route in (
+                    Route(path, view_handler(view, daemon)),
+                    Route(path, editing_handler(daemon), methods=["POST"]),
+                )
+            ),
+            *(
                 Route(action.path, action_handler(action, daemon), methods=["POST"])
                 for action in ACTIONS
             ),
@@ -153,6 +165,7 @@ def view_handler(view: View, daemon: DaemonClients) -> Callable[[Request], Respo
     def handle(request: Request) -> Response:
         with daemon.client() as client:
             template, context = view(client, **request.path_params, query=request.query_params)
+            context["attention"] = request_attention(client)
         page = render(template, {"current_path": request.scope["path"], "menu": MENU, **context})
         return html_response(page)
 
@@ -173,6 +186,26 @@ def action_handler(
     return handle
 
 
+def editing_handler(daemon: DaemonClients) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler that writes the file of a routine."""
+
+    def write(request: Request, form: dict[str, str]) -> Response:
+        with daemon.client() as client:
+            result = save(client, request.path_params, form)
+            if not isinstance(result, Refusal):
+                return RedirectResponse(result, HTTPStatus.SEE_OTHER)
+            attention = request_attention(client)
+        page = render("edit.html", {"menu": MENU, "attention": attention, **result.context})
+        return html_response(page, result.status)
+
+    async def handle(request: Request) -> Response:
+        body = await read_body(request, MAX_TEXT_FORM_BYTES)
+        form = dict(parse_qsl(body, keep_blank_values=True))
+        return await run_in_threadpool(write, request, form)
+
+    return handle
+
+
 async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[bytes]:
     """Yield the events of one run, or of all, as server-sent events until the daemon stops.
 
@@ -189,15 +222,15 @@ async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[byte
             yield b"event: gone\ndata: {}\n\n"
 
 
-async def read_body(request: Request) -> str:
+async def read_body(request: Request, limit: int = MAX_FORM_BYTES) -> str:
     """Return the body of a request; raise HTTPException if it is too long, or breaks off."""
     body = b""
     try:
         async for chunk in request.stream():
             body += chunk
-            if len(body) > MAX_FORM_BYTES:
+            if len(body) > limit:
                 raise HTTPException(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"That is over {MAX_FORM_BYTES:,} bytes."
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"That is over {limit:,} bytes."
                 )
     except ClientDisconnect:
         raise HTTPException(

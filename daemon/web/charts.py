@@ -1,7 +1,6 @@
-"""Numbers turned into shapes: a time line, a heat map, stacked bars.
+"""The positions and sizes of shapes in charts: a time line, a heat map, stacked bars.
 
-Plain values in, plain values out; templates draw them. Positions and sizes are in per cent of the
-drawing.
+Templates draw them. Positions and sizes are in per cent of the drawing.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
-# Of several kinds the first in this order is shown: a day on which one run failed is a day on which
-# something failed.
+# Where runs of several kinds share one mark, the first kind in this order is shown.
 WORST_FIRST = (
     "failed",
     "timed_out",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shlex
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -40,7 +43,7 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     access = PageAccess(port)
     daemon = DaemonClients(client.path, trusted=client.is_trusted)
-    listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
+    listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), file_id=None)
     server = Listener(create_app(daemon, access), listener_socket, HEADERS)
 
     def stop() -> None:
@@ -59,5 +62,22 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
         call.out.write_line(f"Open {url}")
         text = "The link is good for one browser, and the page for as long as this runs."
         call.err.write_line(call.err.paint(text, DIM))
+        if "SSH_CONNECTION" in os.environ:
+            call.err.write_line(
+                "Your browser is on another machine: type there, and open the link when it runs"
+            )
+            call.err.write_line(f"  {tunnel_command(port, os.environ)}")
     call.out.stream.flush()
     await server.serve()
+
+
+def tunnel_command(port: int, env: Mapping[str, str]) -> str:
+    """Return the command that brings the port of the page to the machine on which it is typed, by
+    the ssh server that this terminal came by.
+    """
+    user, host = env.get("LOGNAME") or env.get("USER"), os.uname().nodename
+    ssh_port = env.get("SSH_CONNECTION", "").rpartition(" ")[2]
+    words = ["ssh", "-N", "-L", f"{port}:127.0.0.1:{port}"]
+    if ssh_port.isdecimal() and ssh_port != "22":
+        words += ["-p", ssh_port]
+    return shlex.join([*words, f"{user}@{host}" if user else host])

@@ -1,7 +1,8 @@
 """The templates, which escape whatever they print, and their filters for times and numbers.
 
-Everything that comes from a run is hostile until proved otherwise: no text of a run ever becomes a
-link, an image or a script, and no character of it turns or hides the text around it.
+Texts of a run are not trusted: none ever becomes an image or a script, and no character of one
+reverses or hides the text around it. Only reports have links, unless their runs have read what
+strangers wrote.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from daemon.cli.render import (
     parse_instant,
     sanitize,
 )
+from daemon.web.attention import Attention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jinja2 import Environment
 
+MAX_LINE_LENGTH = 120  # of the arguments of a call
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -49,12 +52,15 @@ def environment() -> Environment:
     templates.filters |= {
         "json": partial(json.dumps, ensure_ascii=False),
         "local_time": local_time,
+        "local_day": local_day,
         "relative_time": relative_time,
         "duration": format_duration,
         "number": format_number,
         "dollars": format_dollars,
         "kind": run_kind,
         "humanize": humanize,
+        "report_html": report_html,
+        "one_line_arguments": one_line_arguments,
         "clock": clock_time,
         "quote": lambda text: quote(str(text)),
         "zip": zip,
@@ -65,13 +71,48 @@ def environment() -> Environment:
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Return a page as HTML."""
-    defaults = {"menu": (), "current_path": "", "title": "agentd"}
+    defaults = {
+        "menu": (),
+        "current_path": "",
+        "title": "agentd",
+        "attention": Attention(),
+        "rendered_at": local_now(),
+    }
     return environment().get_template(template).render({**defaults, **context})
 
 
 def _sanitize_value(value: object) -> object:
-    """Return a value that a template prints without control characters and what turns text."""
+    """Return a value that a template is about to print: a text without control characters and
+    without marks that reverse the direction of text; anything else unchanged.
+    """
     return sanitize(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def report_html(report: str, taint: str, *, top_level: int) -> Markup:
+    """Return the Markdown of a report as HTML with headings from `top_level` on.
+
+    No address of a tainted report works, as in a mail.
+    """
+    from daemon.delivery.markup import render_section
+    from daemon.delivery.sanitize import neutralize, strip_controls
+
+    markdown = neutralize(report) if taint else strip_controls(report)
+    # sanitized again: an entity such as &#x202e; is a character only in the rendered text
+    return Markup(sanitize(render_section(markdown, top_level)))  # noqa: S704  # raw HTML is text
+
+
+def one_line_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return the arguments of a call on one line: a single text as it is (`df -h`), several as
+    `name=JSON …`; empty if they do not fit.
+    """
+    values = list(arguments.values())
+    if len(values) == 1 and isinstance(values[0], str):
+        line = values[0]
+    else:
+        line = " ".join(
+            f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()
+        )
+    return line if len(line) <= MAX_LINE_LENGTH and "\n" not in line else ""
 
 
 def run_kind(run: Mapping[str, Any]) -> str:
@@ -81,6 +122,11 @@ def run_kind(run: Mapping[str, Any]) -> str:
 
 def local_time(iso: str | None) -> str:
     return format_local_time(parse_instant(iso), local_now()) if iso else ""
+
+
+def local_day(iso: str) -> str:
+    """Return the date of an instant in the zone of this process, which a page keeps current."""
+    return parse_instant(iso).date().isoformat()
 
 
 def relative_time(iso: str | None) -> str:

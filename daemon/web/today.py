@@ -1,15 +1,17 @@
-"""Today and tomorrow: what ran, what runs, what is due, and what a person should see first."""
+"""Today: whether all is well, the newest report, and what ran, runs and is due until tomorrow."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
-from daemon.cli.render import humanize
+from daemon.cli.render import humanize, pluralize
+from daemon.models import FAILURES
+from daemon.web.attention import without_approvals
 from daemon.web.charts import ChartPoint, hour_labels, percent_between, time_line
 from daemon.web.queries import request_items
 from daemon.web.rendering import run_kind
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 3000  # on the time line; a minutely routine has 1,440 a day
 MAX_RUNS = 5000  # of today
-FAILURES = ("failed", "timed_out", "interrupted")
+
+
+class Trouble(NamedTuple):
+    """Something that a person should look at, and where."""
+
+    text: str
+    href: str
+    is_question: bool = False
+    """Nothing is wrong: a call waits for an answer."""
 
 
 class RoutineStarts(NamedTuple):
@@ -34,7 +44,7 @@ class RoutineStarts(NamedTuple):
 
 
 def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Today and tomorrow on a time line, what is wrong, and what comes."""
+    """Whether all is well, the newest report, and today and tomorrow on a time line."""
     status = client.request("GET", "/v1/status")
     zone = ZoneInfo(status["zone"])
     now = datetime.now(zone)
@@ -59,28 +69,97 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     for routine, at in starts:
         point = ChartPoint(at, "due", f"{at:%a %H:%M %Z} due")
         points.setdefault(routine, []).append(point)
-    failures = Counter(
-        run["routine"]
-        for run in runs
-        if run_kind(run) in FAILURES and datetime.fromisoformat(run["created"]) >= begin
-    )
+    runs_of_today = [run for run in runs if datetime.fromisoformat(run["created"]) >= begin]
+    failures = Counter(run["routine"] for run in runs_of_today if run_kind(run) in FAILURES)
+    undelivered = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
+    approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    troubles = find_troubles(status, failing_routines(runs_of_today), len(undelivered), approvals)
     zone_name = f"{now:%Z}"
     return "today.html", {
-        "title": "Today",
+        "title": "Today: " + ("all is well" if not troubles else troubles[0].text),
         "status": status,
+        "troubles": troubles,
+        "incidents": without_approvals(status["incidents"]),
+        "report": _request_newest_report(client, runs),
         "lines": [(routine, time_line(points[routine], begin, end)) for routine in sorted(points)],
         "hours": hour_labels(begin, end),
         "now": percent_between(now, begin, end),
+        "begin": begin.isoformat(),
+        "end": end.isoformat(),
         "zone": zone_name if zone_name in status["zone"] else f"{status['zone']} ({zone_name})",
         "latest": runs[:8],
         "failures": failures.most_common(8),
-        "undelivered": client.request("GET", "/v1/deliveries?status=failed&limit=5")["items"],
-        "approvals": client.request("GET", "/v1/approvals?status=pending&limit=50")["items"],
+        "undelivered": undelivered,
+        "approvals": approvals,
         "starts_by_day": [
             ("Still today", group_starts(starts, now.date())),
             (f"Tomorrow, {tomorrow:%A %d %B}", group_starts(starts, tomorrow)),
         ],
     }
+
+
+def failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the routines whose last run that ended did not succeed, of runs from the newest on."""
+    last_kinds: dict[str, str] = {}
+    for run in runs:
+        if run["ended"]:
+            last_kinds.setdefault(run["routine"], run_kind(run))
+    return [routine for routine, kind in last_kinds.items() if kind in FAILURES]
+
+
+def find_troubles(
+    status: Mapping[str, Any],
+    failing: Sequence[str],
+    undelivered_count: int,
+    approvals: Sequence[Mapping[str, Any]],
+) -> list[Trouble]:
+    """Return what a person should look at, the worst first; what a person knows of is left out.
+
+    `status` is the daemon's, with its open incidents.
+    """
+    acknowledged = {incident["subject"] for incident in status["incidents"] if incident["acked"]}
+    failing = [routine for routine in failing if f"routine {routine}" not in acknowledged]
+    incidents = [
+        incident for incident in without_approvals(status["incidents"]) if not incident["acked"]
+    ]
+    faulty_count = status["routines"]["invalid"] + status["routines"]["kept"]
+    troubles = []
+    if failing:
+        filters = f"?routine={quote(failing[0])}" if len(failing) == 1 else "?status=failed"
+        troubles.append(Trouble(f"{pluralize(len(failing), 'routine')} failed", f"/runs{filters}"))
+    if incidents:
+        verb = "is" if len(incidents) == 1 else "are"
+        text = f"{pluralize(len(incidents), 'incident')} {verb} open"
+        troubles.append(Trouble(text, "/deliveries"))
+    if undelivered_count:
+        text = f"{pluralize(undelivered_count, 'report')} did not arrive"
+        troubles.append(Trouble(text, "/deliveries?status=failed"))
+    if faulty_count:
+        verb = "has a fault" if faulty_count == 1 else "have faults"
+        troubles.append(Trouble(f"{pluralize(faulty_count, 'routine')} {verb}", "/routines"))
+    if status["fault"]:
+        troubles.append(Trouble("the last reload changed nothing", "#fault"))
+    if approvals:
+        verb = "waits" if len(approvals) == 1 else "wait"
+        text = f"{pluralize(len(approvals), 'call')} {verb} for your word"
+        troubles.append(Trouble(text, "/approvals", is_question=True))
+    return troubles
+
+
+def _request_newest_report(client: Client, runs: Sequence[Mapping[str, Any]]) -> Context | None:
+    """Return the newest run that succeeded with something to report; `runs` are the newest ones."""
+    reporting = [run for run in runs if _has_report(run)]
+    if not reporting:
+        older = client.request("GET", "/v1/runs?status=succeeded&limit=200")["items"]
+        reporting = [run for run in older if _has_report(run)]
+    if not reporting:
+        return None
+    report: Context = client.request("GET", f"/v1/runs/{quote(reporting[0]['id'])}")
+    return report
+
+
+def _has_report(run: Mapping[str, Any]) -> bool:
+    return run_kind(run) == "succeeded" and bool(run["headline"])
 
 
 def group_starts(starts: Iterable[tuple[str, datetime]], day: date) -> list[RoutineStarts]:

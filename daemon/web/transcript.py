@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call, quote
-from daemon.cli.inspect import match_model_calls, prompt_sections
+from daemon.cli.inspect import (
+    describe_left_out,
+    match_model_calls,
+    prompt_sections,
+    seconds_of_work,
+)
 from daemon.web.queries import request_items
 from daemon.web.rendering import render
 
@@ -32,9 +37,12 @@ def transcript_context(client: Client, run: Context) -> Context:
     return {
         "title": f"{run['routine']}, run {run['id'][-8:]}",
         "run": run,
+        "seconds_of_work": seconds_of_work(run) if run["ended"] else 0.0,
         "turns": group_by_turn(steps),
+        "first_tainted": first_tainted_call(steps),
         "prompt": list(prompt_sections(prompt)) if prompt else [],
         "tools": [str(function["name"]) for function in prompt.get("functions") or ()],
+        "left_out": describe_left_out(left_out) if (left_out := prompt.get("left_out")) else "",
         "call_by_step": call_by_step,
         "extra_calls": extra_calls,
         "approvals": client.request("GET", f"/v1/approvals?run={run_id}&limit=200")["items"],
@@ -51,6 +59,14 @@ def group_by_turn(steps: list[Any]) -> list[Context]:
         result = results.get(step["call"]) if step["kind"] == "call" else None
         turns.setdefault(step["iteration"], []).append({"step": step, "result": result})
     return [{"number": number, "entries": entries} for number, entries in turns.items()]
+
+
+def first_tainted_call(steps: list[Any]) -> str | None:
+    """Return the call whose result was the first with words of strangers."""
+    return next(
+        (step["call"] for step in steps if step["kind"] == "result" and step["body"].get("taint")),
+        None,
+    )
 
 
 def write(call: Call, run_id: str) -> int:

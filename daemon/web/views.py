@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -42,17 +43,23 @@ class MenuEntry(NamedTuple):
 
 
 def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Every routine, and how each day of the last weeks went."""
+    """Every routine as a card, and how each day of the last weeks went."""
     status = client.request("GET", "/v1/status")
     last_day = datetime.now(ZoneInfo(status["zone"])).date()
     days = [last_day - timedelta(days=ago) for ago in reversed(range(HEAT_MAP_DAYS))]
     outcomes = client.request("GET", f"/v1/days?days={HEAT_MAP_DAYS}")["items"]
+    # the time before the first outcome would be nothing but empty squares
+    first_day = min((item["day"] for item in outcomes), default="")
+    shown_days = [day for day in days if day.isoformat() >= first_day or day in days[-7:]]
     routine_by_name = {routine["name"]: routine for routine in _request_routines(client)}
+    rows = heat_map(outcomes, list(routine_by_name), shown_days)
     return "routines.html", {
         "title": "Routines",
+        "can_edit": bool(status.get("edit")),
         "routines": routine_by_name,
-        "rows": heat_map(outcomes, list(routine_by_name), days),
-        "days": days,
+        "rows": [(name, cells) for name, cells in rows if any(cell.kind for cell in cells)],
+        "empty_rows": [name for name, cells in rows if not any(cell.kind for cell in cells)],
+        "days": shown_days,
     }
 
 
@@ -62,18 +69,27 @@ def _request_routines(client: Client) -> list[Any]:
 
 def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """One routine: its definition, its slots, its runs."""
-    quoted = quote(name)
-    definition = client.request("GET", f"/v1/routines/{quoted}")
+    quoted_name = quote(name)
+    definition = client.request("GET", f"/v1/routines/{quoted_name}")
     try:
-        explanation = str(client.request("GET", f"/v1/routines/{quoted}/why")["sentence"])
+        explanation = str(client.request("GET", f"/v1/routines/{quoted_name}/why")["sentence"])
     except Problem as error:
         explanation = str(error)
+    try:
+        source = client.request("GET", f"/v1/routines/{quoted_name}/source")
+    except Problem as error:
+        source = {"path": definition["path"] or "", "text": "", "problem": str(error)}
+    read_only = source.get("read_only", "")
     return "routine.html", {
         "title": name,
         "routine": definition,
         "explanation": explanation,
-        "slots": client.request("GET", f"/v1/slots?routine={quoted}&limit=20")["items"],
-        "runs": client.request("GET", f"/v1/runs?routine={quoted}&limit=20")["items"],
+        "source": source,
+        "can_edit": read_only is None,
+        "read_only": read_only,
+        "done": query.get("done", ""),
+        "slots": client.request("GET", f"/v1/slots?routine={quoted_name}&limit=20")["items"],
+        "runs": client.request("GET", f"/v1/runs?routine={quoted_name}&limit=20")["items"],
     }
 
 
@@ -104,12 +120,13 @@ def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Co
 
 def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What waits for a person's word, with exactly what would happen; and the latest answers."""
-    pending = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    pending_approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
     latest = client.request("GET", "/v1/approvals?limit=50")["items"]
     return "approvals.html", {
-        "title": f"Approvals ({len(pending)})" if pending else "Approvals",
+        "title": f"Approvals ({len(pending_approvals)})" if pending_approvals else "Approvals",
         "pending": [
-            {**approval, **_request_exact_call(client, approval["id"])} for approval in pending
+            {**approval, **_request_exact_call(client, approval["id"])}
+            for approval in pending_approvals
         ],
         "just_answered": (
             _request_exact_call(client, query["said"]) if query.get("said") else None
@@ -207,19 +224,26 @@ VIEWS: tuple[tuple[str, View], ...] = (
 class Action(NamedTuple):
     """What a button of the page does.
 
-    A POST to `path` sends the `fields` of the form to `target` of the API, and shows `next_path`.
+    A POST to `path` sends the `fields` of the form to `target` of the API, and shows `next_path`:
+    of a button on a card of the list of routines, `card_path` if there is one.
     """
 
     path: str
     target: str
     next_path: str
     fields: tuple[str, ...] = ()
+    card_path: str = ""
 
 
+CARD = "/routines#r{card}"
 ACTIONS = (
     Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{id}"),
-    Action("/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}"),
-    Action("/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}"),
+    Action(
+        "/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}", card_path=CARD
+    ),
+    Action(
+        "/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}", card_path=CARD
+    ),
     Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
     Action(
         "/approvals/{name}/approve",
@@ -244,7 +268,9 @@ def perform(
     client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]
 ) -> str:
     """Perform the action of a button; return the path of the page to show next."""
-    quoted = {key: quote(value) for key, value in names.items()}
+    quoted_names = {key: quote(value) for key, value in names.items()}
     body = {key: form[key] for key in action.fields if key in form}
-    answer = client.request("POST", action.target.format(**quoted), body)
-    return action.next_path.format(**quoted, id=answer.get("id", ""))
+    answer = client.request("POST", action.target.format(**quoted_names), body)
+    if action.card_path and re.fullmatch("[0-9]{1,4}", form.get("card", "")):
+        return action.card_path.format(card=form["card"])
+    return action.next_path.format(**quoted_names, id=answer.get("id", ""))

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from daemon.definitions.routines.folder import Loaded
+from daemon.definitions.routines.folder import LoadedRoutines
 from daemon.models import Run
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database, Work
@@ -60,7 +60,7 @@ ROUTINES = (
 
 def forked(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Live in a process of its own; return how many writes there were, or -9."""
-    told, tell = os.pipe()
+    reader, tell = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -68,9 +68,9 @@ def forked(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
         os._exit(0)
     os.close(tell)
     _, status = os.waitpid(child, 0)
-    said = os.read(told, 100)
-    os.close(told)
-    return int(said) if said else os.waitstatus_to_exitcode(status)
+    reply = os.read(reader, 100)
+    os.close(reader)
+    return int(reply) if reply else os.waitstatus_to_exitcode(status)
 
 
 async def life(folder: Path, moment: str, number: int, where: str) -> int:
@@ -97,7 +97,9 @@ async def life(folder: Path, moment: str, number: int, where: str) -> int:
         event_loop=FakeEventLoop(),
         machine="box",
     )
-    await engine.start(Loaded(routines={each.name: each for each in ROUTINES}))
+    await engine.start(
+        LoadedRoutines(routines={definition.name: definition for definition in ROUTINES})
+    )
     if not engine.states["paused"].paused:
         await engine.pause("paused", until=datetime(2026, 1, 2, 12, tzinfo=UTC))
     await engine.stop()
@@ -115,10 +117,11 @@ async def ledger(folder: Path) -> dict[str, list[str]]:
     """Return what the ledger tells of each routine, in words."""
     database = await Database.open(folder / "agentd.db")
     journal = Journal(database, clock=lambda: at(AFTER))
-    told = {}
-    for name in (each.name for each in ROUTINES):
+    rows_by_routine = {}
+    names = [definition.name for definition in ROUTINES]
+    for name in names:
         rows = reversed(await journal.slots.find(name))
-        told[name] = [
+        rows_by_routine[name] = [
             f"{row.first:%d %H:%M}-{row.last:%d %H:%M} x{row.count} {row.outcome}" for row in rows
         ]
     runs = await journal.runs.find(limit=1000)
@@ -127,7 +130,7 @@ async def ledger(folder: Path) -> dict[str, list[str]]:
     )
     assert len(runs) == len(await journal.runs.find_active())
     await database.close()
-    return told
+    return rows_by_routine
 
 
 def main(folder: Path) -> None:
@@ -142,13 +145,13 @@ def main(folder: Path) -> None:
         home = shutil.copytree(before, folder / f"{number} {where}")
         came_to = started(home, AFTER, number, where)
         assert started(home, AFTER) >= 0
-        told = {
+        death = {
             "number": number,
             "where": where,
             "ended": came_to,
             "ledger": asyncio.run(ledger(home)),
         }
-        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.write(json.dumps(death) + "\n")
         shutil.rmtree(home)
         return came_to
 

@@ -42,7 +42,7 @@ class Vendor(FakeVendor):
         async with self._asked:
             self._asked.notify_all()
 
-    async def asked(self, times):
+    async def wait_for_requests(self, times):
         """Wait until so many requests have arrived."""
         async with self._asked:
             await self._asked.wait_for(lambda: len(self.requests) >= times)
@@ -68,7 +68,7 @@ class Home:
             "TZ": "Europe/Berlin",
             "PYTHONPATH": str(ROOT),
         }
-        self.said = ""
+        self.output = ""
         """What the daemon has written to stdout."""
 
     def write(self, name, text):
@@ -165,15 +165,21 @@ class Home:
         """Wait until the log holds so many lines of this event with these fields, and return
         them.
         """
-        path, size, wanted = self.state / "logs" / "agentd.jsonl", -1, {"event": event, **fields}
+        path, size, wanted_fields = (
+            self.state / "logs" / "agentd.jsonl",
+            -1,
+            {"event": event, **fields},
+        )
         async with asyncio.timeout(120):
             while True:
                 # read again only after it has grown: the log of a long story is long
                 if (now := path.stat().st_size if path.exists() else 0) != size:
                     size = now
-                    found = [line for line in self.log_lines() if wanted.items() <= line.items()]
-                    if len(found) >= times:
-                        return found
+                    matching_lines = [
+                        line for line in self.log_lines() if wanted_fields.items() <= line.items()
+                    ]
+                    if len(matching_lines) >= times:
+                        return matching_lines
                 await asyncio.sleep(0.02)
 
     def log_lines(self):
@@ -212,7 +218,7 @@ class InProcessHome(Home):
         ready = asyncio.Event()
 
         async def announce(app):
-            self.said = banner(app)
+            self.output = banner(app)
             ready.set()
 
         async def live():
@@ -278,11 +284,11 @@ class ProcessHome(Home):
         prefix = ("sh", "-c", limit, "sh") if self.descriptors else ()
         self.process = await self.spawn("agentd", *self.places, prefix=prefix)
         self.log = asyncio.create_task(self.process.stderr.read())
-        self.said = ""
-        while READY not in self.said:
+        self.output = ""
+        while READY not in self.output:
             line = await self.process.stdout.readline()
-            assert line, f"the daemon ended:\n{self.said}\n{(await self.log).decode()}"
-            self.said += line.decode()
+            assert line, f"the daemon ended:\n{self.output}\n{(await self.log).decode()}"
+            self.output += line.decode()
 
     async def kill(self):
         """kill -9."""
@@ -296,7 +302,7 @@ class ProcessHome(Home):
         return self.process.returncode
 
     async def _gone(self):
-        self.said += (await self.process.stdout.read()).decode()
+        self.output += (await self.process.stdout.read()).decode()
         self.complaints = (await self.log).decode()
         await self.process.wait()
 

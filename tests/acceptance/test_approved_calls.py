@@ -1,6 +1,4 @@
-"""Every kind of call that can be asked about runs once it is approved, and only while it is the
-call that was asked.
-"""
+"""Calls of every tool run once approved, and only if the call is unchanged."""
 
 import asyncio
 import json
@@ -98,7 +96,7 @@ async def results_of(home, run):
 
 
 @pytest.mark.parametrize("tool", [*CALLS])
-async def test_an_approved_call_runs_whatever_its_tool(home, tool):
+async def test_an_approved_call_of_any_tool_runs(home, tool):
     if tool == "git" and shutil.which("git") is None:
         pytest.skip("needs git: apt install git")
     if tool == "time__get_current_time":
@@ -114,15 +112,15 @@ async def test_an_approved_call_runs_whatever_its_tool(home, tool):
                 " commit -q --allow-empty -m first",
             )
         await home.start()
-        ran = await home.agentctl("run", "work")
-        assert ran.code == 8, ran.err + ran.out
-        (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
-        approved = await home.agentctl("approve", asked["id"])
+        started = await home.agentctl("run", "work")
+        assert started.code == 8, started.err + started.out
+        (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
+        approved = await home.agentctl("approve", approval["id"])
         assert approved.code == 0, approved.err
-        ended = await home.until(asked["run"], "run_ended")
-        assert ended["report"] == "Done.", ended
+        ended_run = await home.until(approval["run"], "run_ended")
+        assert ended_run["report"] == "Done.", ended_run
         assert (await home.agentctl("approvals", "--json")).json["items"] == []
-        result = (await results_of(home, asked["run"]))[tool]
+        result = (await results_of(home, approval["run"]))[tool]
         if tool == "http_request":
             assert [post.body for post in web.posts] == [b"four"]
         elif tool == "script" and not result["ok"]:
@@ -148,27 +146,27 @@ async def test_an_approved_call_runs_whatever_its_tool(home, tool):
         ),
     ],
 )
-async def test_what_was_changed_since_it_was_asked_is_named_and_asked_anew(
+async def test_a_change_after_the_approval_request_is_named_and_requests_a_new_approval(
     home, tool, changed, reason
 ):
     async with Receiver().open() as web:
         ask_before(home, tool, web)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
-    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
+    (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
     path = (home.workspace if changed in ("notes.md", "effects.txt") else home.folder) / changed
     path.write_text(f"{path.read_text()}# edited\n" if path.exists() else "now it is there\n")
     if changed == "policy.toml":
         assert (await home.agentctl("reload")).code == 0
-    refused = await home.agentctl("approve", asked["id"])
+    refused = await home.agentctl("approve", approval["id"])
     assert refused.code == 5
     reason = reason.format(home=home.folder, workspace=home.workspace)
     assert f"nothing was approved: {reason} since this was asked" in " ".join(refused.err.split())
-    await home.logged("run.waiting", times=2, run=asked["run"])
+    await home.logged("run.waiting", times=2, run=approval["run"])
     (again,) = (await home.agentctl("approvals", "--json")).json["items"]
-    assert again["id"] != asked["id"]
+    assert again["id"] != approval["id"]
     assert (await home.agentctl("approve", again["id"])).code == 0
-    assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
+    assert (await home.until(approval["run"], "run_ended"))["report"] == "Done."
 
 
 async def shell(home, line):

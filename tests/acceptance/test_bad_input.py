@@ -1,5 +1,4 @@
-"""What bad input gets: one clear line for whoever it concerns, while the real daemon lives on and
-nothing is lost.
+"""Bad input of every kind gets one clear line, and the real daemon keeps running and loses nothing.
 
 Each kind of bad input is tested in its own room too, in all its variants; here it comes in by the
 front door.
@@ -51,21 +50,21 @@ async def alive(home):
 
 
 @pytest.mark.parametrize("name", ["config.toml", "policy.toml"])
-async def test_a_broken_file_stops_the_start_with_its_line(home, name):
+async def test_invalid_toml_stops_the_start_and_names_the_line(home, name):
     home.write(name, 'a = 1\nb = "open\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert f"{name}: line 2: is not TOML" in one_line(ended.err)
-    assert not ended.out
+    result = await home.agentd()
+    assert result.code == 78
+    assert f"{name}: line 2: is not TOML" in one_line(result.err)
+    assert not result.out
 
 
-async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(  # noqa: E501
+async def test_unknown_provider_in_config_stops_the_start_in_a_routine_only_its_runs(
     home,
 ):
     home.write("config.toml", 'provider = "gtp"\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "gtp" in one_line(ended.err)
+    result = await home.agentd()
+    assert result.code == 78
+    assert "gtp" in one_line(result.err)
     home.write("config.toml", "")
     home.routine("hello", HELLO)
     home.routine("lost", '[run]\nprompt = "x"\nprovider = "gtp"\n')
@@ -78,43 +77,43 @@ async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_ro
 
 
 @pytest.mark.process
-async def test_a_definition_that_this_version_cannot_read_ends_its_run_and_not_the_start(home):
+async def test_unreadable_stored_definition_fails_the_run_and_not_the_start(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         await home.kill()
         database = sqlite3.connect(home.state / "agentd.db")
         with database:
             database.execute("UPDATE definition SET body = ?", ('{"from": "the future"}',))
         database.close()
         await home.start()
-        ended = await home.until(run, "run_ended")
-    assert ended["status"] == "failed"
-    assert "cannot be read by this version" in ended["detail"]
+        result = await home.until(run, "run_ended")
+    assert result["status"] == "failed"
+    assert "cannot be read by this version" in result["detail"]
 
 
 # --- vendors and models
 
 
-async def test_a_web_page_or_nonsense_of_a_vendor_is_asked_again_and_at_last_told_in_one_line(home):
+async def test_vendor_answer_that_is_no_json_is_retried_and_then_reported_in_one_line(home):
     page = {"raw": "<html><title>Log in to the Wi-Fi</title></html>"}
     nonsense = {"raw": "upstream connect error", "content_type": "text/plain"}
     home.routine("hello", HELLO)
     async with Vendor([page, nonsense, "Hello.", page | {"repeat": 3}, "Hello again."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
-        ran = await home.agentctl("run", "hello")
-        assert (ran.code, ran.out) == (0, "Hello.\n"), ran.err
+        result = await home.agentctl("run", "hello")
+        assert (result.code, result.out) == (0, "Hello.\n"), result.err
         failed = await home.agentctl("run", "hello", "--json")
         assert failed.code == 1
         assert "a web page titled “Log in to the Wi-Fi”" in one_line(failed.json["detail"])
         assert (await home.agentctl("run", "hello")).out == "Hello again.\n"
 
 
-async def test_calls_that_make_no_sense_are_answered_to_the_model_and_the_run_goes_on(home):
+async def test_invalid_tool_calls_are_answered_to_the_model_and_the_run_continues(home):
     calls = [
         {"name": "shel", "arguments": {"command": "ls"}},
         {"name": "file_read", "arguments": '{"path": '},
@@ -124,20 +123,20 @@ async def test_calls_that_make_no_sense_are_answered_to_the_model_and_the_run_go
     async with Vendor([{"tool_calls": calls}, "I was wrong three times."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
-        ran = await home.agentctl("run", "work")
-        assert (ran.code, ran.out) == (0, "I was wrong three times.\n"), ran.err
-    told = [
+        result = await home.agentctl("run", "work")
+        assert (result.code, result.out) == (0, "I was wrong three times.\n"), result.err
+    tool_results = [
         message["content"]
         for message in vendor.requests[-1].body["messages"]
         if message["role"] == "tool"
     ]
-    for answer, word in zip(told, ["shell", "JSON", "path"], strict=True):
+    for answer, word in zip(tool_results, ["shell", "JSON", "path"], strict=True):
         assert word in answer
         assert answer.startswith("[")
         assert "Traceback" not in answer
 
 
-async def test_fifty_megabytes_of_a_tool_reach_the_model_with_their_middle_cut(home):
+async def test_fifty_megabytes_of_tool_output_reach_the_model_cut_in_the_middle(home):
     flood = {
         "tool_calls": [{"name": "shell", "arguments": {"command": "head -c 50000000 /dev/zero"}}]
     }
@@ -146,12 +145,12 @@ async def test_fifty_megabytes_of_a_tool_reach_the_model_with_their_middle_cut(h
     async with Vendor([flood, "Much of nothing."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
-        ran = await home.agentctl("run", "work")
-        assert (ran.code, ran.out) == (0, "Much of nothing.\n"), ran.err
+        result = await home.agentctl("run", "work")
+        assert (result.code, result.out) == (0, "Much of nothing.\n"), result.err
         assert await alive(home)
-    told = vendor.requests[-1].body["messages"][-1]["content"]
-    assert len(told) < 300_000
-    assert "cut" in told
+    tool_result = vendor.requests[-1].body["messages"][-1]["content"]
+    assert len(tool_result) < 300_000
+    assert "cut" in tool_result
 
 
 # --- the disk, the state and the socket
@@ -165,17 +164,18 @@ def room(home, size):
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
 @pytest.mark.process
-async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it_was(home):
+async def test_a_full_disk_is_reported_and_the_run_continues_after_a_restart(home):
     home.routine("hello", HELLO)
+    # comes once the second request is there: when the disk is full
     answer = {
         "text": "Hello.",
         "together": 2,
-    }  # comes once the second request is there: when the disk is full
+    }
     async with Vendor([answer, answer, "Hello."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         room(home, 0)
         refused = await home.agentctl("pause", "hello")
         assert refused.code == 1
@@ -192,13 +192,13 @@ async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it
 @pytest.mark.soak
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
 @pytest.mark.process
-async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_help(home):
+async def test_a_run_stopped_by_a_full_disk_continues_once_there_is_room(home):
     home.routine("hello", HELLO)
     async with Vendor([{"text": "Lost.", "together": 2}, "Hello."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         # The log still has some room; the journal's next commit needs more, wherever in its file
         # SQLite writes it.
         room(home, (home.state / "logs" / "agentd.jsonl").stat().st_size + 6_000)
@@ -213,18 +213,18 @@ async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_
 
 
 @pytest.mark.process
-async def test_the_socket_file_of_a_killed_daemon_is_in_nobodys_way(home):
+async def test_the_socket_file_of_a_killed_daemon_does_not_prevent_a_start(home):
     await home.start()
     await home.kill()
     assert home.socket.is_socket()
-    ended = await home.agentctl("list")
-    assert ended.code == 3
-    assert "nobody listens any more" in ended.err
+    result = await home.agentctl("list")
+    assert result.code == 3
+    assert "nobody listens any more" in result.err
     await home.start()
     assert await alive(home)
 
 
-async def test_a_state_folder_too_deep_for_a_socket_is_none_too_deep_for_agentd(tmp_path):
+async def test_a_daemon_works_in_a_state_folder_too_deep_for_a_socket_path(tmp_path):
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     home = InProcessHome(deep)
@@ -237,12 +237,12 @@ async def test_a_state_folder_too_deep_for_a_socket_is_none_too_deep_for_agentd(
     assert not home.socket.exists()
 
 
-async def test_two_runs_in_the_foreground_do_not_share_a_state(home):
+async def test_a_second_agentd_once_on_the_same_state_is_refused(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}]) as vendor:
         home.write("config.toml", config(vendor))
         first = await home.spawn("agentd", "once", "hello", *home.places)
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         second = await home.agentd("once", "hello")
         first.kill()
         await first.communicate()
@@ -253,7 +253,7 @@ async def test_two_runs_in_the_foreground_do_not_share_a_state(home):
 # --- whoever reads
 
 
-async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
+async def test_a_run_continues_after_its_client_disconnects(home):
     home.routine("hello", HELLO)
     answer = {"text": "Hello.", "together": 2}
     async with Vendor([answer, answer]) as vendor:
@@ -261,7 +261,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
         home.routine("other", HELLO)
         await home.start()
         client = await home.spawn("agentctl", "--socket", home.socket, "run", "hello")
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         while b"run " not in await client.stderr.readline():
             pass
         client.send_signal(signal.SIGINT)
@@ -273,7 +273,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
         assert (await home.until(run["id"], "run_ended"))["status"] == "succeeded"
 
 
-async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
+async def test_a_daemon_runs_with_closed_standard_streams(home):
     home.routine("hello", HELLO)
     command = [sys.executable, "-m", "daemon.app.main", *map(str, home.places)]
     process = await asyncio.create_subprocess_exec(
@@ -287,52 +287,49 @@ async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
 
 
 @pytest.mark.root
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest"
-)
-def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
+def test_the_home_of_a_user_without_an_account_is_the_root_folder():
     code = (
         "import os\nfrom daemon.definitions.paths import "
         "user_home\nos.setuid(54321)\nprint(user_home())"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert told.stdout == "/\n"
+    assert process.stdout == "/\n"
 
 
 # --- what lies about
 
 
 @pytest.mark.process
-async def test_a_key_that_lies_about_is_announced_and_not_used(home):
+async def test_an_api_key_in_the_environment_is_mentioned_and_not_used(home):
     home.env["ANTHROPIC_API_KEY"] = "sk-ant-canary-31c5e9b2"
     home.routine("hello", HELLO)
     await home.start()
     assert "no model" in (await home.agentctl("run", "hello")).out.lower()
     assert await home.stop() == 0
-    _, _, after = home.said.partition(READY)
-    assert "$ANTHROPIC_API_KEY is set but not used" in after
-    assert 'set provider = "claude"' in after
-    assert "canary" not in home.said
+    _, _, after = home.output.partition(READY)
+    assert "$ANTHROPIC_API_KEY is set but is not used" in after
+    assert "agentctl setup --provider claude" in after
+    assert "canary" not in home.output
 
 
-async def test_folders_that_cannot_be_used_stop_the_start_with_one_line(home):
+async def test_unusable_workspace_or_routines_folder_stops_the_start_with_one_line(home):
     home.write("file", "")
     home.write("config.toml", f'workspace = "{home.folder}/file"\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "workspace: cannot be the folder agents work in: File exists" in one_line(ended.err)
+    result = await home.agentd()
+    assert result.code == 78
+    assert "workspace: cannot be the folder agents work in: File exists" in one_line(result.err)
     home.write("config.toml", 'routines = "file"\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "the folder of routines cannot be read: Not a directory" in one_line(ended.err)
+    result = await home.agentd()
+    assert result.code == 78
+    assert "the folder of routines cannot be read: Not a directory" in one_line(result.err)
 
 
 # --- one run in the foreground
 
 
-async def test_a_run_in_the_foreground_ends_as_it_ended_however_often_it_was_put_off(home):
+async def test_agentd_once_exits_with_the_outcome_after_all_retries(home):
     home.routine("hello", HELLO.replace("attempts = 1", 'attempts = 2\nbackoff = "1s"'))
     async with Vendor(
         [{"error": 401, "message": "no"}, {"error": 503, "message": "later", "repeat": 3}, "Hello."]
@@ -341,53 +338,55 @@ async def test_a_run_in_the_foreground_ends_as_it_ended_however_often_it_was_put
         refused = await home.agentd("once", "hello")
         assert refused.code == 1
         assert "check the key" in one_line(refused.err)
-        ran = await home.agentd("once", "hello")
-        assert (ran.code, ran.out) == (0, "Hello.\n"), ran.err
+        result = await home.agentd("once", "hello")
+        assert (result.code, result.out) == (0, "Hello.\n"), result.err
 
 
-async def test_a_run_in_the_foreground_that_was_killed_is_gone_on_with_by_the_next(home):
+async def test_agentd_once_first_finishes_the_run_of_a_killed_agentd_once(home):
     home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
         killed = await home.spawn("agentd", "once", "hello", *home.places)
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         killed.kill()
         await killed.communicate()
-        ran = await home.agentd("once", "hello")
-        assert (ran.code, ran.out) == (0, "The second.\n"), ran.err
+        result = await home.agentd("once", "hello")
+        assert (result.code, result.out) == (0, "The second.\n"), result.err
     reports = sorted(path.read_text().splitlines()[-1] for path in home.workspace.iterdir())
     assert reports == ["The first.", "The second."]
 
 
-async def test_a_run_in_the_foreground_that_is_interrupted_is_put_down_in_good_order(home):
+async def test_ctrl_c_suspends_the_run_of_agentd_once_without_an_error(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
         first = await home.spawn("agentd", "once", "hello", *home.places)
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         first.send_signal(signal.SIGINT)
         _, complaint = await first.communicate()
         assert (first.returncode, complaint) == (130, b"")
         assert (await home.agentd("once", "hello")).out == "The second.\n"
 
 
-async def test_a_report_that_did_not_arrive_is_no_success_in_the_foreground(home):
+async def test_agentd_once_fails_if_its_report_is_not_delivered(home):
     home.routine("hello", HELLO)
     home.routine("broken", "nope = 1\n")
     (home.workspace / "hello.md").mkdir(parents=True)
-    ran = await home.agentd("once", "hello")
-    assert ran.code == 6
-    assert ran.out
-    assert one_line(ran.err).startswith("not delivered to file: ")
+    result = await home.agentd("once", "hello")
+    assert result.code == 6
+    assert result.out
+    assert one_line(result.err).startswith("not delivered to file: ")
     assert (await home.agentd("once", "broken")).code == 5
 
 
-async def test_a_fault_that_stays_is_logged_once(home):
+async def test_an_unchanged_routine_fault_is_logged_once(home):
     home.routine("bad", "nope = 1\n")
     await home.start()
     home.routine("bad", "nope = 2\n")
     for _ in range(2):
         assert (await home.agentctl("reload")).code == 1
     lines = (await home.agentctl("logs", "--level", "warning")).out.splitlines()
-    told = [line for line in lines if "routine.invalid" in line]
-    assert len(told) == len(set(told)) == 3, "both faults at the start, and the one that changed"
+    fault_lines = [line for line in lines if "routine.invalid" in line]
+    assert len(fault_lines) == len(set(fault_lines)) == 3, (
+        "both faults at the start, and the one that changed"
+    )

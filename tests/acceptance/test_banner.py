@@ -1,4 +1,4 @@
-"""What a person reads when the daemon has started."""
+"""The banner that the daemon prints at its start."""
 
 from daemon.app.banner import MAX_ROUTINES
 
@@ -9,6 +9,6 @@ async def test_thousands_of_routines_are_counted_rather_than_listed(home):
         home.routine(f"bad{number:03}", "nope = 1\n")
     home.routine("l" * 100, '[run]\nprompt = "x"\n')
     await home.start()
-    assert "and 13 more: agentctl list" in home.said
-    assert "and 12 more that are invalid: agentctl list" in home.said
-    assert all(len(line) < 160 for line in home.said.splitlines() if " r0" in line)
+    assert "and 13 more: agentctl list" in home.output
+    assert "and 12 more that are invalid: agentctl list" in home.output
+    assert all(len(line) < 160 for line in home.output.splitlines() if " r0" in line)

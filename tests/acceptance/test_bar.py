@@ -1,4 +1,6 @@
-"""Long work shows how far it is on a terminal, fits it, and is quiet everywhere else."""
+"""The progress bar of long commands: shown on terminals that can redraw a line, absent
+elsewhere.
+"""
 
 import asyncio
 import os
@@ -24,43 +26,43 @@ async def drawn(home, columns, **more):
     import struct
     import termios
 
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))
+    controller, terminal_end = pty.openpty()
+    fcntl.ioctl(terminal_end, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))
     env = environment(home, **more)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SCRIPT, stderr=theirs, env=env, cwd=ROOT
+        sys.executable, "-c", SCRIPT, stderr=terminal_end, env=env, cwd=ROOT
     )
     assert await process.wait() == 0
-    os.close(theirs)
-    os.set_blocking(ours, False)
+    os.close(terminal_end)
+    os.set_blocking(controller, False)
     text = b""
     try:
-        while data := os.read(ours, 65536):
+        while data := os.read(controller, 65536):
             text += data
     except OSError:  # all has been read, and nobody holds the other side
         pass
-    os.close(ours)
+    os.close(controller)
     return text.decode().replace("\r\n", "\n").split("\r")[1:]
 
 
 @pytest.mark.parametrize("columns", [100, 40, 20, 12])
-async def test_the_line_fits_the_terminal_and_ends_at_the_whole(tmp_path, columns):
+async def test_the_progress_bar_fits_the_terminal_and_ends_at_100_percent(tmp_path, columns):
     lines = await drawn(tmp_path, columns)
     assert lines[-1].endswith("100%\n") and lines[0].endswith("  0%") and len(lines) > 3
     assert max(len(line.rstrip("\n")) for line in lines) < max(columns, 14)
     assert ("[" in lines[0]) is (columns >= 20), "a bar of three signs says nothing"
 
 
-async def test_a_terminal_that_cannot_go_back_on_a_line_gets_none(tmp_path):
+async def test_a_dumb_terminal_gets_no_progress_bar(tmp_path):
     assert await drawn(tmp_path, 80, TERM="dumb") == []
 
 
-def test_nothing_is_lost_on_the_way():
-    told = []
-    assert list(track([], 0, told.append)) == [] and told == [1.0]
+def test_progress_of_an_empty_list_is_complete():
+    shares = []
+    assert list(track([], 0, shares.append)) == [] and shares == [1.0]
 
 
-async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in_a_pipe(
+async def test_backup_and_restore_show_progress_on_a_terminal_and_not_in_a_pipe(
     home: Home, tmp_path
 ):
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n')
@@ -68,8 +70,8 @@ async def test_backup_and_restore_show_how_far_they_are_and_say_nothing_of_it_in
     assert (await home.agentctl("run", "hello")).code == 0
     quiet = await home.agentctl("backup", tmp_path / "one.db")
     assert quiet.code == 0 and "%" not in quiet.out + quiet.err
-    seen = await on_terminal(home.socket, "backup", str(tmp_path / "two.db"))
-    assert seen.code == 0 and re.search(r"\rcopying \[#+\] 100%\nwrote ", seen.out)
+    terminal = await on_terminal(home.socket, "backup", str(tmp_path / "two.db"))
+    assert terminal.code == 0 and re.search(r"\rcopying \[#+\] 100%\nwrote ", terminal.out)
     assert await home.stop() == 0
     again = await on_terminal(
         home.socket, "restore", str(tmp_path / "two.db"), "--state", str(home.state)

@@ -1,7 +1,8 @@
-"""What pytest says a test took is true, also of a test whose clock stands still."""
+"""pytest reports real durations of tests with a frozen clock."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def test_the_clock_stands_still(time):
 """
 
 
-def test_pytest_measures_a_test_whose_clock_stands_still_in_real_seconds(tmp_path: Path) -> None:
+def test_pytest_reports_real_seconds_of_a_test_with_a_frozen_clock(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(STANDING_STILL)
     options = [
         "-p",
@@ -42,13 +43,16 @@ def test_pytest_measures_a_test_whose_clock_stands_still_in_real_seconds(tmp_pat
         *options,
         str(tmp_path / "test_it.py"),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
     seconds = {
         phase: float(number)
-        for number, phase in re.findall(r"(?m)^(-?[\d.]+)s (\w+) ", done.stdout)
+        for number, phase in re.findall(r"(?m)^(-?[\d.]+)s (\w+) ", result.stdout)
     }
-    assert seconds.keys() == {"setup", "call", "teardown"}, done.stdout
+    assert seconds.keys() == {"setup", "call", "teardown"}, result.stdout
     assert 0.05 <= seconds["call"] < 3600
     assert 0 <= seconds["setup"] < 3600
     assert 0 <= seconds["teardown"] < 3600

@@ -1,5 +1,5 @@
-"""Vendors whose answers have no end or are far too large: their runs fail with a sentence, and
-nobody else notices.
+"""Model answers without end or far too large fail their run with one sentence and affect no other
+run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def peak_memory(pid: int) -> int:
 
 @pytest.mark.parametrize("kind", ["open_source", "openai"])
 @pytest.mark.parametrize("answer", ["chunks", "a text", "packed"])
-async def test_an_answer_without_end_fails_its_run_alone(
+async def test_an_endless_model_answer_fails_only_its_run(
     home: Home, kind: str, answer: str
 ) -> None:
     async with (

@@ -77,8 +77,8 @@ class Clock:
         """Return what became of the slots, oldest first, once there are enough of them."""
         async with asyncio.timeout(120):
             while True:
-                told = (await self.home.agentctl("slots", "--json")).json["items"]
-                rows = [_words(row) for row in reversed(told)]
+                slots = (await self.home.agentctl("slots", "--json")).json["items"]
+                rows = [_words(row) for row in reversed(slots)]
                 if enough(rows):
                     return rows
 
@@ -103,7 +103,7 @@ async def clock(home: Home, tmp_path: Path) -> AsyncIterator[Clock]:
     return Clock(home, tmp_path)
 
 
-async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clock) -> None:
+async def test_a_slot_during_suspend_runs_when_the_machine_wakes(clock: Clock) -> None:
     home = clock.home
     home.routine("morning", DAILY)
     clock.set("2026-01-05T08:50")
@@ -120,7 +120,7 @@ async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clo
     await clock.slots(lambda rows: rows[1:] == ["2026-01-06T09:00 ran"])
 
 
-async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
+async def test_the_prompt_of_a_late_run_names_due_time_and_reason(clock: Clock) -> None:
     """OC#73644: the model has to know that eleven o'clock is long past."""
     home = clock.home
     home.routine("market", DAILY.replace("0 9", "0 11"))
@@ -133,14 +133,14 @@ async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
         clock.set("2026-01-05T22:10")
         await home.start()
         async with asyncio.timeout(120):
-            await vendor.asked(1)
+            await vendor.wait_for_requests(1)
     prompt = str(vendor.requests[0].body)
     assert "2026-01-05 11:00" in prompt
     assert "2026-01-05 22:10" in prompt
     assert "down" in prompt
 
 
-async def test_a_clock_that_is_set_back_runs_no_slot_again(clock: Clock) -> None:
+async def test_a_clock_set_back_repeats_no_slot(clock: Clock) -> None:
     home = clock.home
     home.routine("morning", DAILY)
     clock.set("2026-01-05T08:50")
@@ -171,7 +171,7 @@ async def test_a_minutely_job_down_for_ninety_days_is_one_row_and_one_run(clock:
     assert "pulse missed Sat 14 Feb 12:00 UTC, as 129599 slots in a row were" in why.out
 
 
-async def test_a_clock_of_2031_that_is_put_right_mutes_nothing(clock: Clock) -> None:
+async def test_a_corrected_clock_of_2031_mutes_no_routine(clock: Clock) -> None:
     home = clock.home
     home.routine("morning", DAILY)
     clock.set("2031-05-05T08:50")
@@ -192,8 +192,8 @@ async def test_a_pause_ends_by_itself_on_time_over_a_restart(clock: Clock) -> No
     home.routine("morning", DAILY)
     clock.set("2026-01-05T08:00")
     await home.start()
-    said = await home.agentctl("pause", "morning", "--until", "2026-01-06 12:00")
-    assert said.out.startswith("morning is paused until Tue 12:00 UTC")
+    result = await home.agentctl("pause", "morning", "--until", "2026-01-06 12:00")
+    assert result.out.startswith("morning is paused until Tue 12:00 UTC")
     await home.kill()
     clock.set("2026-01-06T08:30")
     await home.start()
@@ -253,22 +253,23 @@ class Waiting:
         """Return until when everything waits, to the hour."""
         home = self.home
         (run,) = [
-            each
-            for each in (await home.agentctl("runs", "--json")).json["items"]
-            if each["routine"] == "again"
+            item
+            for item in (await home.agentctl("runs", "--json")).json["items"]
+            if item["routine"] == "again"
         ]
         (delivery,) = (await home.agentctl("deliveries", "--json")).json["items"]
         (question,) = (await home.agentctl("approvals", "--json")).json["items"]
         paused = {
-            each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]
+            routine["name"]: routine
+            for routine in (await home.agentctl("list", "--json")).json["items"]
         }
-        found = {
+        instants = {
             "run": run["not_before"],
             "delivery": delivery["next_at"],
             "question": question["expires"],
         }
-        found |= {name: paused[name]["paused_until"] for name in ("rests", "dated")}
-        return {name: instant[:13] for name, instant in found.items()}
+        instants |= {name: paused[name]["paused_until"] for name in ("rests", "dated")}
+        return {name: instant[:13] for name, instant in instants.items()}
 
 
 @pytest.mark.timeout(600)
@@ -276,7 +277,7 @@ class Waiting:
 @pytest.mark.parametrize(
     "ahead", ["2026-01-08T08:00", "2046-01-05T08:00"], ids=["3 days", "20 years"]
 )
-async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_it_was_to(
+async def test_retries_and_approvals_begun_with_a_clock_ahead_keep_their_waiting_time(
     clock: Clock, ahead: str, stopped: bool
 ) -> None:
     home, turns = clock.home, list(Waiting.turns)
@@ -323,7 +324,7 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
-async def test_late_starts_that_a_clock_ahead_had_spread_come_within_their_spread(
+async def test_late_starts_spread_with_a_clock_ahead_start_within_their_spread(
     clock: Clock, stopped: bool
 ) -> None:
     home, names = clock.home, [f"late-{number}" for number in range(20)]
@@ -342,7 +343,7 @@ async def test_late_starts_that_a_clock_ahead_had_spread_come_within_their_sprea
     (moved,) = await home.logged("clock.waits_moved")
     assert moved["runs"]
     clock.set("2026-01-05T10:03")
-    ended = await home.logged("run.finished", times=len(names))
-    assert {line["routine"] for line in ended} == set(names)
+    ended_runs = await home.logged("run.finished", times=len(names))
+    assert {line["routine"] for line in ended_runs} == set(names)
     rows = await clock.slots()
     assert sorted(rows) == ["2026-01-08T09:00 caught_up"] * len(names), "each slot once"

@@ -1,6 +1,4 @@
-"""`agentctl inspect` goes as deep as the page: what a run was told, asked, allowed, paid, and where
-its report went.
-"""
+"""`agentctl inspect` shows all of a run: prompt, calls, approvals, costs and deliveries."""
 
 import asyncio
 import signal
@@ -9,7 +7,7 @@ from tests.acceptance.page.conftest import HOSTILE, toml
 from tests.cli.agentctl import agentctl, start
 
 
-async def test_nothing_of_a_run_is_hidden(home):
+async def test_inspect_shows_every_step_of_a_run(home):
     says = toml(HOSTILE)
     write = f'{{ name = "file_write", arguments = {{ path = "notes.md", content = {says} }} }}'
     look = '{ name = "file_list", arguments = { path = "." } }'
@@ -37,12 +35,12 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     await home.start()
     assert (await home.agentctl("run", "notes")).code == 8
     waiting = (await home.agentctl("inspect", "notes")).out
-    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
-    name = asked["id"][-8:]
+    (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
+    name = approval["id"][-8:]
     assert f"{name} pending: file_write path = 'notes.md'" in waiting
-    await home.agentctl("approve", asked["id"])
+    await home.agentctl("approve", approval["id"])
     await home.agentctl("inspect", "notes", "--follow")
-    told = (await home.agentctl("inspect", "notes")).out
+    output = (await home.agentctl("inspect", "notes")).out
     for part in (
         "offered      finish, file_read, file_list, file_write",
         "file_list .",
@@ -54,16 +52,16 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
         "sandbox   ",
         "✓ log: the daemon's log",
     ):
-        assert part in told, part
-    assert told.count(" out, $0.0") == 2  # what each answer was paid
-    assert "You are agentd" not in told and "Hm, a list." not in told
+        assert part in output, part
+    assert output.count(" out, $0.0") == 2  # what each answer was paid
+    assert "You are agentd" not in output and "Hm, a list." not in output
     full = (await home.agentctl("inspect", "notes", "--full")).out
     assert "  identity " in full and "    You are agentd" in full and "Hm, a list." in full
     assert '"path": "notes.md"' in full and "\u202e" not in full
-    found = (await home.agentctl("inspect", "notes", "--json")).json
-    assert [call["outcome"] for call in found["calls"]] == ["answered", "answered"]
-    assert [each["status"] for each in found["approvals"]] == ["used"]
-    assert sum(call["usd"] for call in found["calls"]) == found["usd"]
+    run_view = (await home.agentctl("inspect", "notes", "--json")).json
+    assert [call["outcome"] for call in run_view["calls"]] == ["answered", "answered"]
+    assert [approval["status"] for approval in run_view["approvals"]] == ["used"]
+    assert sum(call["usd"] for call in run_view["calls"]) == run_view["usd"]
     file = home.folder / "run.html"
     assert (await home.agentctl("inspect", "notes", "--html", file)).code == 0
     written = file.read_text("utf-8")
@@ -71,7 +69,7 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     assert "used" in written and "$0.0" in written and "file_list, file_write" in written
 
 
-async def test_calls_to_models_without_an_answer_are_told(home):
+async def test_inspect_shows_model_calls_without_an_answer(home):
     home.write(
         "config.toml",
         '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = '
@@ -84,12 +82,12 @@ async def test_calls_to_models_without_an_answer_are_told(home):
     )
     await home.start()
     assert (await home.agentctl("run", "hello")).out == "Hello.\n"
-    told = (await home.agentctl("inspect", "hello")).out
-    assert "gone gave no answer, says is asked" in told
-    assert "gone / m: no answer, nothing to pay  0 in, 0 out" in told
+    output = (await home.agentctl("inspect", "hello")).out
+    assert "gone gave no answer, says is asked" in output
+    assert "gone / m: no answer, nothing to pay  0 in, 0 out" in output
 
 
-async def test_a_report_in_a_pipe_steers_no_terminal_it_is_shown_on_later(home):
+async def test_a_report_written_to_a_pipe_has_no_terminal_sequences(home):
     answers = '["\\u202egnp.exe\\u001b[2J\u3000好", "\\u202egnp.exe"]'
     home.write("config.toml", f'[providers.says]\nkind = "scripted"\nreplies = {answers}\n')
     home.routine("hello", '[run]\nprovider = "says"\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
@@ -98,19 +96,20 @@ async def test_a_report_in_a_pipe_steers_no_terminal_it_is_shown_on_later(home):
     assert (await home.agentctl("run", "hello", "--json")).json["report"] == "\u202egnp.exe"
 
 
-async def test_events_end_with_ctrl_c_and_say_when_the_daemon_stops(home):
+async def test_agentctl_events_ends_with_ctrl_c_and_reports_a_stopped_daemon(home):
     home.routine("hello", '[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
     await home.start()
     following = [await start(home.socket, "events", *more) for more in (["--follow"], ["--json"])]
-    heard = [asyncio.create_task(each.stdout.readline()) for each in following]
+    first_lines = [asyncio.create_task(process.stdout.readline()) for process in following]
     async with asyncio.timeout(120):
-        while not all(each.done() for each in heard):  # whoever listens later hears of a later run
+        # whoever listens later hears of a later run
+        while not all(line.done() for line in first_lines):
             await home.agentctl("run", "hello")
     people, programs = following
     people.send_signal(signal.SIGINT)
-    _, said = await people.communicate()
-    assert (people.returncode, said) == (130, b"")
+    _, output = await people.communicate()
+    assert (people.returncode, output) == (130, b"")
     await home.stop()
-    _, said = await programs.communicate()
-    assert programs.returncode == 3 and said.startswith(b"the daemon stopped. Start it with: ")
+    _, output = await programs.communicate()
+    assert programs.returncode == 3 and output.startswith(b"the daemon stopped. Start it with: ")
     assert (await agentctl(home.socket, "events")).code == 3

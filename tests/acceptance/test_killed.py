@@ -1,5 +1,5 @@
-"""kill -9 of a real process at every single write of the ledger: no slot twice, none unaccounted
-for.
+"""kill -9 of a real process at each write of the slot ledger: each slot is accounted for exactly
+once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-async def test_whatever_write_it_is_killed_at_the_next_start_makes_it_whole(tmp_path: Path) -> None:
+async def test_the_ledger_is_complete_after_kill_9_at_any_write(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.acceptance.crash_process", str(tmp_path)),
         cwd=ROOT,

@@ -1,5 +1,5 @@
-"""A routine is made, seen, steered, adopted and removed while the daemon serves; and settings are
-written and read.
+"""An agent makes and changes routines and settings; people list, pause, adopt and remove these
+routines.
 """
 
 import json
@@ -45,32 +45,37 @@ def calling(tool, **arguments):
     return {"tool_calls": [{"name": tool, "arguments": arguments}]}
 
 
-def heard(vendor):
+def last_tool_result(vendor):
     """Return what the model was told of its last call."""
     return [
-        each["content"] for each in vendor.requests[-1].body["messages"] if each["role"] == "tool"
+        message["content"]
+        for message in vendor.requests[-1].body["messages"]
+        if message["role"] == "tool"
     ][-1]
 
 
-async def done(home, vendor, tool, **arguments):
+async def run_call(home, vendor, tool, **arguments):
     """Have a run make one call; return what it was told."""
     vendor.script.turns.extend([calling(tool, **arguments), {"text": "Done."}])
-    ended = await home.agentctl("run", "planner")
-    assert ended.code == 0, ended.err + ended.out
-    return heard(vendor)
+    result = await home.agentctl("run", "planner")
+    assert result.code == 0, result.err + result.out
+    return last_tool_result(vendor)
 
 
 async def listed(home):
-    return {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
+    return {
+        routine["name"]: routine
+        for routine in (await home.agentctl("list", "--json")).json["items"]
+    }
 
 
-async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(home):
+async def test_people_can_list_pause_adopt_and_remove_a_routine_made_by_an_agent(home):
     home.write("policy.toml", POLICY)
     home.routine("planner", PLANNER)
     async with Vendor([]) as vendor:
         home.write("config.toml", CONFIG.format(url=vendor.url))
         await home.start()
-        made = await done(
+        answer = await run_call(
             home,
             vendor,
             "routine",
@@ -79,32 +84,32 @@ async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(h
             when="daily at 16:00",
             prompt="Say: tea time.",
         )
-        assert "at 16:00" in made
+        assert "at 16:00" in answer
         assert (await listed(home))["tea"]["made_by"] == "planner"
         assert "made by planner" in (await home.agentctl("list")).out
-        assert "2040" in await done(
+        assert "2040" in await run_call(
             home, vendor, "routine", action="pause", name="tea", until="2040-01-01T00:00:00Z"
         )
         assert (await listed(home))["tea"]["state"] == "paused"
-        assert "tea is paused" in await done(home, vendor, "routine", action="run", name="tea")
-        assert "resumed" in await done(home, vendor, "routine", action="resume", name="tea")
+        assert "tea is paused" in await run_call(home, vendor, "routine", action="run", name="tea")
+        assert "resumed" in await run_call(home, vendor, "routine", action="resume", name="tea")
         hers = {"text": "Tea time.", "when": "Say: tea time."}
         turns = [hers, calling("routine", action="run", name="tea"), {"text": "Done."}]
         vendor.script.turns.extend(turns)
         assert (await home.agentctl("run", "planner")).code == 0
-        await vendor.asked(11)
+        await vendor.wait_for_requests(11)
         (run,) = (await home.agentctl("runs", "tea", "--json")).json["items"]
         assert run["trigger"] == "agent"
 
         assert (await home.agentctl("adopt", "planner")).code == 5
         adopted = await home.agentctl("adopt", "tea")
         assert adopted.code == 0 and "tea is yours now" in adopted.out
-        mine = tomllib.loads((home.folder / "routines" / "tea.toml").read_text())
-        assert "origin" not in mine and mine["run"]["prompt"] == "Say: tea time."
+        definition = tomllib.loads((home.folder / "routines" / "tea.toml").read_text())
+        assert "origin" not in definition and definition["run"]["prompt"] == "Say: tea time."
         assert not (home.state / "routines.d" / "tea.toml").exists()
         assert (await listed(home))["tea"]["made_by"] is None
 
-        await done(
+        await run_call(
             home,
             vendor,
             "routine",
@@ -124,32 +129,38 @@ async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(h
         assert set(await listed(home)) == {"planner", "tea"}
 
 
-async def test_an_agent_writes_the_settings_that_the_policy_names_above_the_persons_file(home):
+async def test_an_agent_overrides_only_the_settings_that_the_policy_names(home):
     home.write("policy.toml", POLICY)
     home.routine("planner", PLANNER)
     async with Vendor([]) as vendor:
         home.write("config.toml", CONFIG.format(url=vendor.url))
         await home.start()
-        shown = json.loads(await done(home, vendor, "config", action="show"))
+        settings = json.loads(await run_call(home, vendor, "config", action="show"))
         local = {"kind": "open_source", "model": "local", "timeout": "5m", "stall": "1m"}
-        assert shown["agent"]["name"] == "Ada" and shown["providers"]["local"] == local
-        assert "zh" in await done(
+        assert settings["agent"]["name"] == "Ada" and settings["providers"]["local"] == local
+        assert "zh" in await run_call(
             home, vendor, "config", action="set", key="agent.language", value="zh"
         )
-        assert await done(home, vendor, "config", action="show", key="agent.language") == "zh"
+        assert await run_call(home, vendor, "config", action="show", key="agent.language") == "zh"
         assert home.folder.joinpath("config.toml").read_text() == CONFIG.format(url=vendor.url)
-        refused = await done(home, vendor, "config", action="set", key="agent.name", value="Eve")
+        refused = await run_call(
+            home, vendor, "config", action="set", key="agent.name", value="Eve"
+        )
         assert "denied" in refused or "拒绝" in refused
-        kept = await done(home, vendor, "config", action="set", key="provider", value="nobody")
-        assert "nothing was changed" in kept and "no such provider" in kept
-        assert await done(home, vendor, "config", action="show", key="provider") == "local"
+        answer = await run_call(
+            home, vendor, "config", action="set", key="provider", value="nobody"
+        )
+        assert "nothing was changed" in answer and "no such provider" in answer
+        assert await run_call(home, vendor, "config", action="show", key="provider") == "local"
         await home.stop()
         await home.start()
-        assert await done(home, vendor, "config", action="show", key="agent.language") == "zh"
-        assert '"en"' in await done(home, vendor, "config", action="reset", key="agent.language")
+        assert await run_call(home, vendor, "config", action="show", key="agent.language") == "zh"
+        assert '"en"' in await run_call(
+            home, vendor, "config", action="reset", key="agent.language"
+        )
         await home.stop()
         (home.state / "overlay.toml").write_text('policy = "/tmp/evil.toml"\n')
         await home.start()
         status = await home.agentctl("status")
         assert "policy: is no setting that agents may write" in status.out
-        assert await done(home, vendor, "config", action="show", key="policy") == "policy.toml"
+        assert await run_call(home, vendor, "config", action="show", key="policy") == "policy.toml"

@@ -1,4 +1,4 @@
-"""agentctl preview: what a run would be told, section by section, without running anything."""
+"""`agentctl preview` shows the prompt of a run, section by section, without running anything."""
 
 import pytest
 
@@ -16,7 +16,7 @@ to = "log"
 """
 
 
-async def test_a_preview_is_what_the_run_is_told_and_asks_nobody(home):
+async def test_preview_equals_the_prompt_of_the_run_and_calls_no_model(home):
     async with Vendor(["Done."]) as vendor:
         home.write(
             "config.toml",
@@ -28,25 +28,25 @@ async def test_a_preview_is_what_the_run_is_told_and_asks_nobody(home):
         home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "file_list"\neffect = "allow"\n')
         home.routine("care", ROUTINE)
         await home.start()
-        told = (await home.agentctl("preview", "care", "--json")).json
+        preview = (await home.agentctl("preview", "care", "--json")).json
         assert vendor.requests == []
         assert (await home.agentctl("runs", "--json")).json["items"] == []
-        assert [each["name"] for each in told["functions"]] == ["finish", "file_list"]
-        sections = {each["name"]: each for each in told["sections"]}
+        assert [function["name"] for function in preview["functions"]] == ["finish", "file_list"]
+        sections = {section["name"]: section for section in preview["sections"]}
         assert "One busy person." in sections["own sections"]["text"]
-        assert all(each["tokens"] > 0 for each in told["sections"])
-        parts = (*told["sections"], *told["functions"], told["task"])
-        assert told["tokens"] == sum(each["tokens"] for each in parts)
+        assert all(section["tokens"] > 0 for section in preview["sections"])
+        parts = (*preview["sections"], *preview["functions"], preview["task"])
+        assert preview["tokens"] == sum(part["tokens"] for part in parts)
         await home.agentctl("run", "care")
         steps = (await home.agentctl("inspect", "care", "--json")).json["steps"]
         prompt = next(step["body"] for step in steps if step["kind"] == "prompt")
         for name in ("identity", "tools", "principles", "own sections"):
             assert sections[name]["text"] in prompt["system"]
-        assert [each["name"] for each in prompt["functions"]] == ["finish", "file_list"]
+        assert [function["name"] for function in prompt["functions"]] == ["finish", "file_list"]
 
 
 @pytest.mark.process
-async def test_a_preview_is_a_table_and_in_full_the_text(home):
+async def test_preview_is_a_table_and_with_full_the_whole_text(home):
     home.routine("care", ROUTINE.replace('prompt = "Look', 'provider = "offline"\nprompt = "Look'))
     await home.start()
     short = await home.agentctl("preview", "care")

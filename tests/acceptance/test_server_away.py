@@ -1,5 +1,5 @@
-"""A PostgreSQL server that is away when a daemon or worker starts: it is waited for, then a later
-start may help (75).
+"""A daemon or worker that starts without its PostgreSQL server waits, then exits with 75; wrong
+settings exit with 78 at once.
 
 What a person has to mend ends the start at once (78).
 """
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.fleet.site import Site
+from tests.acceptance.cluster.site import Site
 from tests.acceptance.story import Home
 from tests.fakes.vendor import VendorProcess
 from tests.postgres import Server
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-FLEET = '[executor]\nkind = "procrastinate"\n'
+CLUSTER = '[executor]\nkind = "procrastinate"\n'
 MARKS = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 0.0}}]}
 
 
@@ -51,7 +51,7 @@ def store(url: str, wait: str = "60s") -> str:
 
 
 @pytest.mark.parametrize("way", ["socket", "port"])
-async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(
+async def test_a_daemon_started_before_its_database_server_becomes_ready_by_itself(
     home: Home, server: Server, way: str
 ) -> None:
     url = server.url(port=server.port if way == "port" else None)
@@ -68,7 +68,7 @@ async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(
     assert "Traceback" not in home.complaints
 
 
-async def test_systemd_is_told_that_a_start_waits_and_goes_on(
+async def test_systemd_is_notified_while_a_start_waits_for_the_database(
     home: Home, server: Server, tmp_path: Path
 ) -> None:
     home.write("config.toml", store(server.url()))
@@ -77,9 +77,9 @@ async def test_systemd_is_told_that_a_start_waits_and_goes_on(
         channel.settimeout(60)
         home.env["NOTIFY_SOCKET"] = str(tmp_path / "notify")
         starting = asyncio.create_task(home.start())
-        said = await asyncio.to_thread(channel.recv, 4096)
-        assert said.startswith(b"STATUS=waiting for the database: ")
-        assert re.search(rb"\nEXTEND_TIMEOUT_USEC=\d+$", said)
+        message = await asyncio.to_thread(channel.recv, 4096)
+        assert message.startswith(b"STATUS=waiting for the database: ")
+        assert re.search(rb"\nEXTEND_TIMEOUT_USEC=\d+$", message)
         await asyncio.to_thread(server.start)
         await starting
     assert await home.stop() == 0
@@ -88,20 +88,20 @@ async def test_systemd_is_told_that_a_start_waits_and_goes_on(
 @pytest.mark.parametrize(
     "verb", [(), ("worker",), ("once", "work")], ids=["daemon", "worker", "once"]
 )
-async def test_a_server_that_stays_away_ends_a_start_with_75(
+async def test_a_start_without_its_database_server_ends_with_75(
     home: Home, verb: tuple[str, ...]
 ) -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
     home.write(
-        "config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + FLEET
+        "config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + CLUSTER
     )
-    ended = await home.agentd(*verb)
-    assert ended.code == 75, ended.err
-    (sentence,) = [line for line in ended.err.splitlines() if line.startswith("agentd: ")]
+    result = await home.agentd(*verb)
+    assert result.code == 75, result.err
+    (sentence,) = [line for line in result.err.splitlines() if line.startswith("agentd: ")]
     assert "postgresql://127.0.0.1:1/agentd is away, waited for 0.5 s" in sentence
     assert "Connection refused" in sentence
-    assert "hunter2" not in ended.err
-    assert "Traceback" not in ended.err
+    assert "hunter2" not in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,13 @@ async def test_a_server_that_stays_away_ends_a_start_with_75(
     ["postgresql://me@no.such.host.invalid/agentd", "postgresql:///agentd?host=/no/such/folder"],
     ids=["unknown host", "no socket"],
 )
-async def test_a_host_that_is_not_found_yet_may_be_found_later(home: Home, url: str) -> None:
+async def test_an_unknown_database_host_ends_a_start_with_the_temporary_code_75(
+    home: Home, url: str
+) -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
     home.write("config.toml", store(url, "0s"))
-    ended = await home.agentd()
-    assert ended.code == 75, ended.err
+    result = await home.agentd()
+    assert result.code == 75, result.err
 
 
 @pytest.mark.parametrize("verb", [(), ("worker",)], ids=["daemon", "worker"])
@@ -129,15 +131,15 @@ async def test_a_host_that_is_not_found_yet_may_be_found_later(home: Home, url: 
     ],
     ids=["database", "role", "password", "no password", "pg_hba", "rights"],
 )
-async def test_what_a_person_has_to_mend_ends_a_start_at_once_with_78(
+async def test_a_wrong_database_setting_ends_a_start_at_once_with_78(
     home: Home, refusing: Server, url: str, problem: str, verb: tuple[str, ...]
 ) -> None:
-    home.write("config.toml", store(url.format(port=refusing.port), "1h") + FLEET)
+    home.write("config.toml", store(url.format(port=refusing.port), "1h") + CLUSTER)
     async with asyncio.timeout(120):  # far less than it would wait
-        ended = await home.agentd(*verb)
-    assert ended.code == 78, ended.err
-    assert problem in ended.err
-    assert "Traceback" not in ended.err
+        result = await home.agentd(*verb)
+    assert result.code == 78, result.err
+    assert problem in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,7 @@ def refusing(own_server: Server) -> Server:
     return own_server
 
 
-async def test_a_server_that_takes_nobody_more_is_waited_for(
+async def test_a_start_waits_for_a_database_server_with_too_many_connections(
     home: Home, own_server: Server
 ) -> None:
     own_server.sql("CREATE ROLE busy LOGIN SUPERUSER CONNECTION LIMIT 0")
@@ -169,9 +171,9 @@ async def test_a_server_that_takes_nobody_more_is_waited_for(
         home.write(
             "config.toml", store(f"postgresql://busy@127.0.0.1:{own_server.port}/postgres", "0.5s")
         )
-        ended = await home.agentd()
-        assert ended.code == 75, ended.err
-        assert "too many connections" in ended.err
+        result = await home.agentd()
+        assert result.code == 75, result.err
+        assert "too many connections" in result.err
     finally:
         own_server.sql("DROP ROLE busy")
 
@@ -185,39 +187,39 @@ async def test_offline_commands_do_not_wait_for_the_server(home: Home) -> None:
         assert doctor.code == 1
         assert "postgresql://127.0.0.1:1/agentd is away" in doctor.out
         for verb in (("replay", "01ABCDEF"), ("export", "all.jsonl")):
-            ended = await home.agentd(*verb)
-            assert ended.code == 75, ended.err
-            assert "is away" in ended.err
+            result = await home.agentd(*verb)
+            assert result.code == 75, result.err
+            assert "is away" in result.err
 
 
 @pytest.fixture
 async def site(tmp_path: Path, server: Server) -> AsyncIterator[Site]:
     with VendorProcess([MARKS, "Done."], by="conversation") as vendor:
-        made = Site(tmp_path, server.url("fleet"), vendor.url)
+        cluster_site = Site(tmp_path, server.url("cluster"), vendor.url)
         try:
-            yield made
+            yield cluster_site
         finally:
-            await made.close()
+            await cluster_site.close()
 
 
-async def test_a_fleet_comes_up_though_its_server_comes_last(site: Site, server: Server) -> None:
+async def test_a_cluster_starts_before_its_database_server(site: Site, server: Server) -> None:
     server.start()
-    server.sql("DROP DATABASE IF EXISTS fleet WITH (FORCE)")
-    server.sql("CREATE DATABASE fleet")
+    server.sql("DROP DATABASE IF EXISTS cluster WITH (FORCE)")
+    server.sql("CREATE DATABASE cluster")
     server.stop()
     site.routine("work", "")
     processes = [site.daemon("one"), site.daemon("two"), site.worker("worker")]
-    for each in processes:
-        each.config.write_text(
-            each.config.read_text().replace("[store]\n", '[store]\nwait = "60s"\n')
+    for process in processes:
+        process.config.write_text(
+            process.config.read_text().replace("[store]\n", '[store]\nwait = "60s"\n')
         )
-    starting = asyncio.gather(*(each.start() for each in processes))
+    starting = asyncio.gather(*(process.start() for process in processes))
     async with asyncio.timeout(120):
-        while not all(each.log("database.away") for each in processes):
+        while not all(process.log("database.away") for process in processes):
             await asyncio.sleep(0.05)
     await asyncio.to_thread(server.start)
     async with asyncio.timeout(120):
         await starting
-    ran = await processes[0].agentctl("run", "work")
-    assert (ran.code, ran.out) == (0, "Done.\n"), (ran.err, processes[2].complaints)
-    server.sql("SELECT 1", "fleet")
+    result = await processes[0].agentctl("run", "work")
+    assert (result.code, result.out) == (0, "Done.\n"), (result.err, processes[2].complaints)
+    server.sql("SELECT 1", "cluster")

@@ -1,6 +1,4 @@
-"""Connections that say nothing take nothing from a daemon: not its life, its log, its runs or its
-other clients.
-"""
+"""Silent connections cost a daemon neither runs, log lines nor other clients."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ pytestmark = [
 def room():
     """Room for as many sockets in the test itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 3 * CLIENTS + 500
-    if soft < wanted:
-        if hard < wanted:
-            pytest.skip(f"needs {wanted} open files: ulimit -n {wanted}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    descriptors = 3 * CLIENTS + 500
+    if soft < descriptors:
+        if hard < descriptors:
+            pytest.skip(f"needs {descriptors} open files: ulimit -n {descriptors}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -48,7 +46,9 @@ def connect(addresses):
     return opened
 
 
-async def test_a_daemon_with_few_descriptors_goes_on_as_before(home, room, record_property):
+async def test_silent_connections_do_not_stop_a_daemon_with_few_descriptors(
+    home, room, record_property
+):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     home.descriptors = DESCRIPTORS
@@ -84,7 +84,7 @@ async def test_a_daemon_with_few_descriptors_goes_on_as_before(home, room, recor
     assert await home.stop() == 0
 
 
-async def test_a_daemon_without_any_descriptor_goes_on_when_there_is_one(home):
+async def test_a_daemon_without_free_descriptors_answers_once_one_is_free(home):
     await home.start()
     _, hard = resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE)
     # fewer than it has open already: each attempt to open one more fails from now on

@@ -26,7 +26,7 @@ def seconds(request):
     return request.config.getoption("--soak-seconds")
 
 
-async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(home: Home, seconds):
+async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home: Home, seconds):
     from tests.fakes.vendor import VendorProcess
 
     lot = random.Random(time.time_ns())
@@ -47,27 +47,27 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
         end = time.monotonic() + seconds
         await home.start()
         while time.monotonic() < end:
-            asked = await asyncio.gather(
+            results_of_starts = await asyncio.gather(
                 *(home.agentctl("run", f"work-{number}", "--detach") for number in range(ROUTINES))
             )
-            runs |= {each.out.strip() for each in asked if each.code == 0}
+            runs |= {result.out.strip() for result in results_of_starts if result.code == 0}
             await asyncio.sleep(lot.uniform(0, 0.4))
             await home.kill()
             kills += 1
             await home.start()
         async with asyncio.timeout(120):
-            ended = [await home.until(run, "run_ended") for run in sorted(runs)]
-        assert {event["status"] for event in ended} == {"succeeded"}
+            ended_runs = [await home.until(run, "run_ended") for run in sorted(runs)]
+        assert {event["status"] for event in ended_runs} == {"succeeded"}
         results = [
             step["body"]
             for run in sorted(runs)
             for step in (await home.agentctl("inspect", run, "--json")).json["steps"]
             if step["kind"] == "result"
         ]
-        done = sum(body["ok"] for body in results)
+        succeeded = sum(body["ok"] for body in results)
         unknown = sum("outcome unknown" in body["text"] for body in results)
-        assert len(results) == len(runs) == done + unknown
-        assert done <= len(effects(home)) <= done + unknown, (
+        assert len(results) == len(runs) == succeeded + unknown
+        assert succeeded <= len(effects(home)) <= succeeded + unknown, (
             "a side effect happened twice, or got lost"
         )
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
@@ -78,7 +78,7 @@ INBOX = '[trigger]\nwatch = ["inbox/**/*.csv"]\nsettle = "0.1s"\n[run]\nprompt =
 AFTER = '[trigger]\nafter = ["inbox"]\n[run]\nprompt = "Say so."\noverlap = "queue_one"\n'
 
 
-async def test_kill_9_at_any_moment_loses_no_file_and_no_link_of_a_chain(home: Home, seconds):
+async def test_kill_9_at_any_moment_loses_no_watched_file_and_no_chained_run(home: Home, seconds):
     home.routine("inbox", INBOX)
     home.routine("next", AFTER)
     lot, files, kills = random.Random(time.time_ns()), 0, 0
@@ -97,15 +97,15 @@ async def test_kill_9_at_any_moment_loses_no_file_and_no_link_of_a_chain(home: H
         kills += 1
     await home.start()
     async with asyncio.timeout(120):
-        while len(told := await _told(home)) < files or not await _all_answered(home):
+        while len(reported_files := await _told(home)) < files or not await _all_answered(home):
             await asyncio.sleep(0.2)
-    assert len(told) == len(set(told)) == files, "a file was told twice"
+    assert len(reported_files) == len(set(reported_files)) == files, "a file was told twice"
 
 
 async def _told(home: Home) -> list[str]:
     runs = (await home.agentctl("runs", "inbox", "--json", "--limit", "1000")).json["items"]
     inputs = [(await home.agentctl("inspect", run["id"], "--json")).json["input"] for run in runs]
-    return [path for each in inputs for path in each["paths"]]
+    return [path for input_ in inputs for path in input_["paths"]]
 
 
 async def _all_answered(home: Home) -> bool:

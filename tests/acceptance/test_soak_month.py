@@ -112,7 +112,7 @@ class Moody(list[Any]):
         super().__init__([{}])
         self._drawn, self._good, self.well = mostly(lot, good, bad, 0.4), good, False
 
-    def pop(self, _place: Any = 0) -> Any:
+    def pop(self, _index: Any = 0) -> Any:
         return self._good if self.well else next(self._drawn)
 
 
@@ -171,7 +171,7 @@ def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-async def test_after_weeks_of_trouble_the_books_are_right(
+async def test_after_weeks_of_faults_every_slot_report_and_incident_is_accounted_for(
     home: Home, tmp_path: Path, request: Any
 ) -> None:
     seed = time.time_ns()
@@ -182,8 +182,8 @@ async def test_after_weeks_of_trouble_the_books_are_right(
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor([], strict=False))
         moods = vendor.script.turns = Moody(lot, WELL, FAULTS)
-        for each in (far, phone):
-            await stack.enter_async_context(each.open())
+        for receiver in (far, phone):
+            await stack.enter_async_context(receiver.open())
         home.write("config.toml", CONFIG.format(vendor=vendor.url, far=far.url, phone=phone.url))
         for name, text in ROUTINES.items():
             home.routine(name, text)
@@ -206,15 +206,15 @@ async def test_after_weeks_of_trouble_the_books_are_right(
 
 def _every_slot_is_accounted_for_once(home: Home) -> None:
     for name, period in (("hourly", 3600), ("half", 1800)):
-        found: list[int] = []
+        minutes: list[int] = []
         for first, last, count in rows(
             home, f"SELECT first, last, count FROM slot WHERE routine = '{name}'"
         ):
             run = list(range(first // 10**6, last // 10**6 + 1, period))
             assert len(run) == count, (name, first, last, count)
-            found += run
-        assert len(found) == len(set(found)), f"a slot of {name} stands in two rows"
-        assert sorted(found) == list(range(min(found), max(found) + 1, period)), (
+            minutes += run
+        assert len(minutes) == len(set(minutes)), f"a slot of {name} stands in two rows"
+        assert sorted(minutes) == list(range(min(minutes), max(minutes) + 1, period)), (
             f"a slot of {name} was lost"
         )
     twice = rows(
@@ -229,16 +229,20 @@ def _every_slot_is_accounted_for_once(home: Home) -> None:
 
 
 def _every_report_arrived_or_lies_in_the_open(home: Home, far: Receiver) -> None:
-    told = rows(home, "SELECT status, receipt, error FROM outbox")
-    assert told and {status for status, _, _ in told} <= {"delivered", "failed", "suppressed"}
-    assert all(receipt for status, receipt, _ in told if status == "delivered")
-    assert all(error for status, _, error in told if status == "failed")
-    ended = {
+    deliveries = rows(home, "SELECT status, receipt, error FROM outbox")
+    assert deliveries and {status for status, _, _ in deliveries} <= {
+        "delivered",
+        "failed",
+        "suppressed",
+    }
+    assert all(receipt for status, receipt, _ in deliveries if status == "delivered")
+    assert all(error for status, _, error in deliveries if status == "failed")
+    ended_runs = {
         run
         for (run,) in rows(home, "SELECT id FROM run WHERE status NOT IN ('skipped', 'cancelled')")
     }
     reported = {run for (run,) in rows(home, "SELECT run_id FROM outbox WHERE target = 'file'")}
-    assert ended <= reported, "the end of a run and its deliveries are one commit"
+    assert ended_runs <= reported, "the end of a run and its deliveries are one commit"
     arrived = {post.headers["webhook-id"] for post in far.posts}
     receipts = rows(
         home, "SELECT run_id, id FROM outbox WHERE target = 'far' AND status = 'delivered'"
@@ -254,13 +258,13 @@ def _nobody_was_called_twice(home: Home, phone: Receiver) -> None:
     )
     alerts: Counter[tuple[str, Any]] = Counter()
     for options, status in rows(home, "SELECT options, status FROM outbox WHERE target = 'phone'"):
-        told = json.loads(options)
-        if status != "suppressed" and told.get("incident"):
-            alerts["incident", told["incident"]] += 1
+        options_of_delivery = json.loads(options)
+        if status != "suppressed" and options_of_delivery.get("incident"):
+            alerts["incident", options_of_delivery["incident"]] += 1
     assert set(alerts.values()) <= {1}, alerts
     opened = rows(home, "SELECT count(*) FROM incident")[0][0]
     calls = rows(
         home, "SELECT options FROM outbox WHERE target = 'phone' AND status != 'suppressed'"
     )
-    said = Counter(json.loads(text).get("notice") or "alert" for (text,) in calls)
-    assert said["alert"] + said["incident.opened"] <= opened, (said, opened)
+    notices = Counter(json.loads(text).get("notice") or "alert" for (text,) in calls)
+    assert notices["alert"] + notices["incident.opened"] <= opened, (notices, opened)

@@ -55,18 +55,18 @@ async def call(home, socket_, *words):
     return await home.run("agentctl", "--socket", socket_, *words)
 
 
-async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):
+async def test_the_first_agentctl_call_starts_the_daemon_and_is_answered(home, activated):
     control, _, process = activated
     home.routine(
         "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
     )
-    told = await call(home, control, "status", "--json")
-    assert told.code == 0, told.err
-    assert (told.json["socket"], told.json["pid"]) == (str(control), process.pid)
+    result = await call(home, control, "status", "--json")
+    assert result.code == 0, result.err
+    assert (result.json["socket"], result.json["pid"]) == (str(control), process.pid)
     assert (await call(home, control, "run", "hello")).code == 0
 
 
-async def test_a_webhook_that_comes_first_starts_it_too_and_is_not_lost(home, activated):
+async def test_a_webhook_starts_the_daemon_and_its_run(home, activated):
     control, hooks, _ = activated
     home.routine(
         "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
@@ -82,7 +82,7 @@ async def test_a_webhook_that_comes_first_starts_it_too_and_is_not_lost(home, ac
     assert [run["trigger"] for run in runs] == ["webhook"]
 
 
-async def test_the_sockets_are_systemds_and_stay_when_the_daemon_goes(home, activated):
+async def test_sockets_of_systemd_remain_after_the_daemon_stops(home, activated):
     control, hooks, process = activated
     assert (await call(home, control, "status")).code == 0
     process.send_signal(signal.SIGTERM)
@@ -90,6 +90,5 @@ async def test_the_sockets_are_systemds_and_stay_when_the_daemon_goes(home, acti
     assert process.returncode == 0, json.dumps(out.decode())
     assert control.is_socket() and hooks.is_socket(), "who comes next must find the door"
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
-        late.connect(
-            os.fspath(control)
-        )  # nobody holds it any more here; under systemd the manager does
+        # nobody holds it any more here; under systemd the manager does
+        late.connect(os.fspath(control))

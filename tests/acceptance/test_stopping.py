@@ -1,16 +1,20 @@
-"""How the daemon stops: runs get their time, unless whoever stops it has none."""
+"""The daemon stops: runs get a grace, and none at a second Ctrl-C."""
 
+import asyncio
+import os
+import pty
 import signal
+import sys
 
 import pytest
 
-from tests.acceptance.story import Vendor
+from tests.acceptance.story import COMMANDS, READY, Vendor
 
 pytestmark = pytest.mark.process
 HELLO = '[run]\nprompt = "Say hello."\n'
 
 
-async def test_a_second_ctrl_c_suspends_the_runs_at_once_and_the_next_start_goes_on(home):
+async def test_a_second_ctrl_c_suspends_runs_at_once_and_the_next_start_continues_them(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:
         providers = (
@@ -19,7 +23,7 @@ async def test_a_second_ctrl_c_suspends_the_runs_at_once_and_the_next_start_goes
         home.write("config.toml", f'provider = "local"\n{providers}[daemon]\ngrace = "1h"\n')
         await home.start()
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         home.process.send_signal(signal.SIGINT)
         while b"executor.draining" not in (home.state / "logs/agentd.jsonl").read_bytes():
             assert home.process.returncode is None
@@ -27,3 +31,30 @@ async def test_a_second_ctrl_c_suspends_the_runs_at_once_and_the_next_start_goes
         assert "Traceback" not in home.complaints
         await home.start()
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
+
+
+async def test_a_daemon_at_a_terminal_stops_when_that_is_closed_and_reloads_while_it_is_open(home):
+    home.routine("hello", HELLO)
+    controller, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        COMMANDS["agentd"],
+        *home.places,
+        env=home.env,
+        cwd=home.folder,
+        stdin=terminal,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.close(terminal)
+    while READY not in (await process.stdout.readline()).decode():
+        assert process.returncode is None
+    home.routine("later", HELLO)
+    process.send_signal(signal.SIGHUP)
+    while b"definitions.reloaded" not in (home.state / "logs/agentd.jsonl").read_bytes():
+        assert process.returncode is None
+    os.close(controller)
+    process.send_signal(signal.SIGHUP)
+    await process.stdout.read()
+    assert await process.wait() == 0

@@ -1,4 +1,4 @@
-"""What a user lives through: the real daemon on a real socket, driven by agentctl."""
+"""The daemon as a user sees it: a real process on a real socket, driven by agentctl."""
 
 import json
 import os
@@ -71,14 +71,14 @@ def effects(home):
 
 
 @pytest.mark.process
-async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
+async def test_the_shipped_daily_report_describes_this_machine(shipped):
     await shipped.start()
-    assert "daily-report" in shipped.said
-    assert "heartbeat" in shipped.said
+    assert "daily-report" in shipped.output
+    assert "heartbeat" in shipped.output
     (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ended = await shipped.agentctl_process("inspect", first["id"], "--json")
-    assert ended.json["status"] == "succeeded"
+    result = await shipped.agentctl_process("inspect", first["id"], "--json")
+    assert result.json["status"] == "succeeded"
     await shipped.logged("delivery.arrived", run=first["id"])
     (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
     assert os.uname().nodename in report.read_text()
@@ -89,10 +89,10 @@ async def test_run_streams_its_steps_and_prints_the_report(shipped):
     await shipped.start()
     (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
     await shipped.until(first["id"], "run_ended")
-    ran = await shipped.agentctl_process("run", "daily-report")
-    assert ran.code == 0, ran.err
-    assert "sysinfo" in ran.err
-    assert "Disks" in ran.out
+    result = await shipped.agentctl_process("run", "daily-report")
+    assert result.code == 0, result.err
+    assert "sysinfo" in result.err
+    assert "Disks" in result.out
     inspected = await shipped.agentctl_process(
         "inspect", (await shipped.agentctl_process("runs", "--json")).json["items"][0]["id"]
     )
@@ -101,7 +101,7 @@ async def test_run_streams_its_steps_and_prints_the_report(shipped):
         assert word in inspected.out, word
 
 
-async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
+async def test_list_shows_the_shipped_routines(shipped):
     await shipped.start()
     listed = await shipped.agentctl("list")
     assert listed.code == 0
@@ -110,14 +110,14 @@ async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
 
 
 @pytest.mark.process
-async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(working):
+async def test_kill_9_after_a_side_effect_repeats_no_call_and_the_run_continues(working):
     async with Vendor(
         [EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]
     ) as vendor:
         working.write("config.toml", config(vendor))
         await working.start()
         started = await working.agentctl("run", "work", "--detach")
-        await vendor.asked(2)
+        await vendor.wait_for_requests(2)
         await working.kill()
         await working.start()
         run = started.out.strip()
@@ -148,18 +148,18 @@ async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repe
         await working.kill()
         await working.start()
         assert (await working.until(run, "run_ended"))["status"] == "succeeded"
-        told = vendor.requests[-1].body["messages"][-1]["content"]
-        assert "interrupted: outcome unknown; check before retrying" in told
+        tool_result = vendor.requests[-1].body["messages"][-1]["content"]
+        assert "interrupted: outcome unknown; check before retrying" in tool_result
         assert len(effects(working)) <= 1
 
 
 @pytest.mark.process
-async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(working):
+async def test_sigterm_suspends_a_run_and_the_next_start_continues_the_run(working):
     async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
         working.write("config.toml", config(vendor, '[daemon]\ngrace = "1s"\n'))
         await working.start()
         run = (await working.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(2)
+        await vendor.wait_for_requests(2)
         assert await working.stop() == 0
         await working.start()
         assert (await working.until(run, "run_ended"))["report"] == "Done."
@@ -176,7 +176,7 @@ async def test_ctrl_c_stops_the_daemon_cleanly(working):
         assert not working.socket.exists()
 
 
-async def test_a_cancelled_run_is_cancelled_with_the_tool_it_ran(working):
+async def test_cancelling_a_run_stops_its_tool(working):
     slow = {"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 600"}}]}
     async with Vendor([slow]) as vendor:
         working.write("config.toml", config(vendor))
@@ -194,7 +194,7 @@ async def test_a_cancelled_run_is_cancelled_with_the_tool_it_ran(working):
         assert (await working.agentctl("list")).code == 0
 
 
-async def test_a_second_daemon_on_the_same_state_is_told_whose_it_is(shipped):
+async def test_a_second_daemon_on_the_same_state_names_the_first(shipped):
     await shipped.start()
     second = await shipped.agentd()
     assert second.code == 75
@@ -207,8 +207,8 @@ async def test_once_hands_its_run_to_the_daemon_that_holds_the_state(home):
         "hello", 'description = "Hi"\n[run]\nprompt = "Say hello."\n[[deliver]]\nto = "log"\n'
     )
     await home.start()
-    ran = await home.agentd("once", "hello")
-    assert ran.code == 0, ran.err
+    result = await home.agentd("once", "hello")
+    assert result.code == 0, result.err
     assert (await home.agentctl("runs", "hello", "--json")).json["items"][0][
         "status"
     ] == "succeeded"
@@ -218,36 +218,36 @@ async def test_once_runs_a_routine_without_a_daemon(home):
     home.routine(
         "hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "file"\npath = "hello.md"\n'
     )
-    ran = await home.agentd("once", "hello")
-    assert ran.code == 0, ran.err
-    assert ran.out.strip()
+    result = await home.agentd("once", "hello")
+    assert result.code == 0, result.err
+    assert result.out.strip()
     assert (home.workspace / "hello.md").exists()
 
 
-async def test_once_of_a_routine_that_is_not_there_names_those_that_are(home):
-    ran = await home.agentd("once", "nothing")
-    assert ran.code == 4
-    assert "nothing" in ran.err
+async def test_once_of_an_unknown_routine_is_refused_with_its_name(home):
+    result = await home.agentd("once", "nothing")
+    assert result.code == 4
+    assert "nothing" in result.err
 
 
-async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(  # noqa: E501
+async def test_all_config_faults_are_named_at_once_with_the_permanent_exit_code(
     home,
 ):
     home.write("config.toml", 'provder = "x"\n[agent]\nlanguage = "xx"\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "provder" in ended.err
-    assert "provider" in ended.err
-    assert "agent.language" in ended.err
+    result = await home.agentd()
+    assert result.code == 78
+    assert "provder" in result.err
+    assert "provider" in result.err
+    assert "agent.language" in result.err
 
 
-async def test_a_missing_key_is_told_at_start_with_the_place_for_it(home):
+async def test_a_missing_api_key_stops_the_start_and_names_its_setting(home):
     home.write(
         "config.toml", 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n'
     )
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "api_key_file" in ended.err
+    result = await home.agentd()
+    assert result.code == 78
+    assert "api_key_file" in result.err
 
 
 async def test_one_broken_routine_is_listed_while_the_others_run(home):
@@ -255,7 +255,7 @@ async def test_one_broken_routine_is_listed_while_the_others_run(home):
     home.routine("bad", "[run\n")
     await home.start()
     listed = await home.agentctl("list", "--json")
-    assert {each["name"]: each["state"] for each in listed.json["items"]} == {
+    assert {item["name"]: item["state"] for item in listed.json["items"]} == {
         "good": "on",
         "bad": "invalid",
     }
@@ -264,7 +264,7 @@ async def test_one_broken_routine_is_listed_while_the_others_run(home):
     assert refused.code == 5
 
 
-async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_the_last_good_one(
+async def test_reload_loads_edited_routines_and_keeps_the_last_valid_config(
     home,
 ):
     home.routine("hello", '[run]\nprompt = "Say hello."\n')
@@ -279,20 +279,20 @@ async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_th
 
 
 @pytest.mark.process
-async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
+async def test_an_api_key_appears_in_no_file_log_or_output(working):
     canary = "canary-7f3a9c51e2d84b60"
     leak = {"tool_calls": [{"name": "shell", "arguments": {"command": f"echo {canary}"}}]}
     async with Vendor([leak, f"The key is {canary}."]) as vendor:
         working.write("config.toml", config(vendor, 'api_key_env = "CANARY"'))
         working.env["CANARY"] = canary
         await working.start()
-        ran = await working.agentctl("run", "work")
+        result = await working.agentctl("run", "work")
         inspected = await working.agentctl(
             "inspect", "--full", (await working.agentctl("runs", "--json")).json["items"][0]["id"]
         )
         await working.stop()
-        shown = ran.out + ran.err + inspected.out + working.said + working.complaints
-        assert canary not in shown
+        outputs = result.out + result.err + inspected.out + working.output + working.complaints
+        assert canary not in outputs
         results = json.dumps([request.body["messages"][-1] for request in vendor.requests[1:]])
         assert canary not in results
         for path in working.state.rglob("*"):
@@ -315,11 +315,11 @@ async def test_an_idle_daemon_has_loaded_no_sdk(home):
     assert loaded & {"openai", "anthropic", "httpx", "httpx2", "sqlmodel", "sqlalchemy"} == set()
 
 
-async def test_the_client_says_where_it_looked_when_nobody_is_there(home):
-    ended = await home.agentctl("list")
-    assert ended.code == 3
-    assert str(home.socket) in ended.err
-    assert "agentd" in ended.err
+async def test_agentctl_without_a_daemon_names_the_socket_it_tried(home):
+    result = await home.agentctl("list")
+    assert result.code == 3
+    assert str(home.socket) in result.err
+    assert "agentd" in result.err
 
 
 SAFE_METHODS = """
@@ -340,23 +340,23 @@ argv = ["id"]
 """
 
 
-async def test_status_inspect_and_the_record_tell_how_programs_were_confined(home):
+async def test_status_inspect_and_steps_name_the_sandbox_of_programs(home):
     home.write("policy.toml", MAY_LOOK)
     home.routine("look", SAFE_METHODS)
     await home.start()
-    done = await home.agentctl("run", "look", "--json")
-    run = (await home.agentctl("inspect", done.json["id"], "--json")).json
+    result = await home.agentctl("run", "look", "--json")
+    run = (await home.agentctl("inspect", result.json["id"], "--json")).json
     level = run["sandbox"]
     assert level in ("bubblewrap", "landlock", "profiles")
     assert (await home.agentctl("status", "--json")).json["sandbox"] == level
     calls = [step["body"] for step in run["steps"] if step["kind"] == "call"]
     assert calls[0].get("sandbox", level) == level
-    told = (await home.agentctl("inspect", done.json["id"])).out
-    assert level in told or "none on this machine" in told
+    output = (await home.agentctl("inspect", result.json["id"])).out
+    assert level in output or "none on this machine" in output
 
 
 @pytest.mark.process
-async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_user(home):
+async def test_other_processes_of_the_user_cannot_read_the_daemons_environment(home):
     home.env["CANARY"] = "canary-in-the-environment"
     await home.start()
     about = Path(f"/proc/{home.process.pid}/environ").stat()
@@ -364,18 +364,17 @@ async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_us
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
+async def test_a_daemon_run_by_root_warns_and_runs_no_program_as_root(home):
     home.write("policy.toml", MAY_LOOK)
     home.routine("look", SAFE_METHODS)
     await home.start()
-    assert "this daemon is root's" in home.said
+    assert "this daemon is root's" in home.output
     owner = home.workspace.stat().st_uid
     assert owner != 0
-    done = await home.agentctl("run", "look", "--json")
-    steps = (await home.agentctl("inspect", done.json["id"], "--json")).json["steps"]
-    said = next(step["body"]["text"] for step in steps if step["kind"] == "result")
-    assert said.strip() == str(owner)
+    result = await home.agentctl("run", "look", "--json")
+    steps = (await home.agentctl("inspect", result.json["id"], "--json")).json["steps"]
+    tool_result = next(step["body"]["text"] for step in steps if step["kind"] == "result")
+    assert tool_result.strip() == str(owner)
     assert home.state.stat().st_mode & 0o777 == 0o711
-    others = [path for path in home.state.iterdir() if path.name != "workspace"]
-    assert not [path for path in others if path.stat().st_mode & 0o077]
+    paths = [path for path in home.state.iterdir() if path.name != "workspace"]
+    assert not [path for path in paths if path.stat().st_mode & 0o077]

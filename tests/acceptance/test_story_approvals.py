@@ -1,4 +1,4 @@
-"""A call that waits for its owner: over kill -9 and a restart, by agentctl alone."""
+"""Calls that wait for an approval survive kill -9 and a restart."""
 
 import json
 
@@ -31,13 +31,13 @@ def asking(home):
 
 
 @pytest.mark.process
-async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_call(asking):
+async def test_a_waiting_run_survives_kill_9_and_continues_with_the_approved_call(asking):
     async with Vendor([EFFECT, "It is there.", "Second."]) as vendor:
         asking.write("config.toml", config(vendor))
         await asking.start()
-        ran = await asking.agentctl("run", "work")
-        assert ran.code == 8, ran.err
-        assert "waits for a person to allow shell" in ran.err
+        result = await asking.agentctl("run", "work")
+        assert result.code == 8, result.err
+        assert "waits for a person to allow shell" in result.err
         (run,) = (await asking.agentctl("runs", "--json")).json["items"]
         queued = (await asking.agentctl("run", "work", "--detach")).out.strip()
         await asking.kill()
@@ -51,12 +51,12 @@ async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_
         ):
             assert word in listed.out, listed.out
         assert effects(asking) == []
-        (asked,) = (await asking.agentctl("approvals", "--json")).json["items"]
-        approved = await asking.agentctl("approve", asked["id"][-6:])
+        (approval,) = (await asking.agentctl("approvals", "--json")).json["items"]
+        approved = await asking.agentctl("approve", approval["id"][-6:])
         assert approved.code == 0, approved.err
         assert (await asking.until(run["id"], "run_ended"))["report"] == "It is there."
         assert effects(asking) == ["once"]
-        again = await asking.agentctl("approve", asked["id"])
+        again = await asking.agentctl("approve", approval["id"])
         assert (again.code, "is used" in again.err) == (5, True)
         assert (await asking.until(queued, "run_ended"))["report"] == "Second.", (
             "nothing passed the one that waited"
@@ -70,7 +70,7 @@ async def test_a_run_waits_for_its_owner_over_kill_9_and_goes_on_with_that_very_
         assert (await asking.agentctl("approve", "NOSUCH")).code == 4
 
 
-async def test_cancelling_a_run_that_waits_lets_the_next_one_start(asking):
+async def test_cancelling_a_waiting_run_lets_the_next_run_start(asking):
     async with Vendor([EFFECT, "Second."]) as vendor:
         asking.write("config.toml", config(vendor))
         await asking.start()
@@ -81,56 +81,59 @@ async def test_cancelling_a_run_that_waits_lets_the_next_one_start(asking):
         assert cancelled.code == 0, cancelled.err
         assert (await asking.until(queued, "run_ended"))["report"] == "Second."
         assert effects(asking) == []
-        (asked,) = (await asking.agentctl("approvals", "--all", "--json")).json["items"]
-        assert asked["status"] == "void"
+        (approval,) = (await asking.agentctl("approvals", "--all", "--json")).json["items"]
+        assert approval["status"] == "void"
 
 
-async def test_what_is_allowed_for_good_is_shown_confirmed_and_taken_back(asking):
-    asking.write(
-        "policy.toml", f'{POLICY}\n[routine.work]\ntainted_tools = ["shell"]\n'
-    )  # it reads its last report
+async def test_a_remembered_approval_is_shown_confirmed_and_revoked(asking):
+    # it reads its last report
+    asking.write("policy.toml", f'{POLICY}\n[routine.work]\ntainted_tools = ["shell"]\n')
     async with Vendor([EFFECT, "Done.", EFFECT, "Done again.", EFFECT, "No more."]) as vendor:
         asking.write("config.toml", config(vendor))
         await asking.start()
         assert (await asking.agentctl("run", "work")).code == 8
-        (asked,) = (await asking.agentctl("approvals", "--json")).json["items"]
-        shown = await asking.agentctl("approve", asked["id"], "--remember")
-        assert (shown.code, "+what = " in shown.out, "With --yes it will be." in shown.out) == (
+        (approval,) = (await asking.agentctl("approvals", "--json")).json["items"]
+        proposal = await asking.agentctl("approve", approval["id"], "--remember")
+        assert (
+            proposal.code,
+            "+what = " in proposal.out,
+            "With --yes it will be." in proposal.out,
+        ) == (
             5,
             True,
             True,
         )
-        assert (await asking.agentctl("approve", asked["id"], "--remember", "--yes")).code == 0
-        await asking.until(asked["run"], "run_ended")
+        assert (await asking.agentctl("approve", approval["id"], "--remember", "--yes")).code == 0
+        await asking.until(approval["run"], "run_ended")
         assert (await asking.agentctl("run", "work")).code == 0
         assert effects(asking) == ["once", "once"]
         listed = await asking.agentctl("approvals", "--remembered")
         assert "echo once | tee -a effects.txt" in listed.out
-        assert (await asking.agentctl("approvals", "--revoke", asked["id"][-6:])).code == 0
+        assert (await asking.agentctl("approvals", "--revoke", approval["id"][-6:])).code == 0
         assert (await asking.agentctl("run", "work")).code == 8
-        (asked,) = (await asking.agentctl("approvals", "--json")).json["items"]
-        rejected = await asking.agentctl("reject", asked["id"])
+        (approval,) = (await asking.agentctl("approvals", "--json")).json["items"]
+        rejected = await asking.agentctl("reject", approval["id"])
         assert (rejected.code, "goes on without it" in rejected.out) == (0, True)
-        await asking.until(asked["run"], "run_ended")
+        await asking.until(approval["run"], "run_ended")
         assert effects(asking) == ["once", "once"]
 
 
-async def test_a_text_with_orders_is_kept_for_its_owner(asking):
+async def test_a_tool_result_with_injected_orders_is_quarantined(asking):
     look = {"tool_calls": [{"name": "shell", "arguments": {"command": f"echo '{ORDERS}'"}}]}
     async with Vendor([look, "Nothing to see."]) as vendor:
         asking.write("config.toml", config(vendor))
         await asking.start()
         assert (await asking.agentctl("run", "work")).code == 0
-        told = vendor.requests[-1].body["messages"][-1]["content"]
-        assert ORDERS not in told
-        (kept,) = (await asking.agentctl("quarantine", "--json")).json["items"]
-        assert kept["id"] in told
-        assert (await asking.agentctl("quarantine", kept["id"][-6:])).out.strip() == ORDERS
+        tool_result = vendor.requests[-1].body["messages"][-1]["content"]
+        assert ORDERS not in tool_result
+        (quarantined,) = (await asking.agentctl("quarantine", "--json")).json["items"]
+        assert quarantined["id"] in tool_result
+        assert (await asking.agentctl("quarantine", quarantined["id"][-6:])).out.strip() == ORDERS
         assert "shell" in (await asking.agentctl("quarantine")).out
         assert (await asking.agentctl("inspect", "last")).out.count("tainted")
 
 
-async def test_once_says_that_its_run_waits(asking):
+async def test_once_reports_a_run_that_waits_for_an_approval(asking):
     async with Vendor([EFFECT, "Never."]) as vendor:
         asking.write("config.toml", config(vendor))
         waits = await asking.agentd("once", "work")

@@ -1,5 +1,5 @@
-"""The whole daemon with its journal and memory on a server: started, killed, resumed, asked, made
-to forget.
+"""The daemon with journal and memory on PostgreSQL: started, killed, resumed, searched and
+erased.
 """
 
 import re
@@ -16,9 +16,7 @@ url = "{url}"
 
 
 @pytest.mark.process
-async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again(
-    home, postgres_url
-):
+async def test_a_daemon_on_postgres_recovers_its_runs_and_memory_after_kill_9(home, postgres_url):
     home.routine("work", AGENT.replace('mode = "agent"', 'mode = "agent"\nmemory = "recall+store"'))
     home.write("policy.toml", POLICY)
     async with Vendor(
@@ -27,7 +25,7 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
         home.write("config.toml", config(vendor, STORE.format(url=postgres_url)))
         await home.start()
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(2)
+        await vendor.wait_for_requests(2)
         await home.kill()
         await home.start()
         event = await home.until(run, "run_ended")
@@ -40,7 +38,7 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
     assert not (home.state / "agentd.db").exists()
 
     listed = (await home.agentctl("list", "--json")).json
-    assert [each["name"] for each in listed["items"]] == ["work"]
+    assert [item["name"] for item in listed["items"]] == ["work"]
     inspected = await home.agentctl("inspect", run)
     assert "tee -a effects.txt" in inspected.out
     assert "succeeded" in inspected.out
@@ -56,13 +54,13 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
     assert "Traceback" not in home.complaints
 
 
-async def test_what_is_on_a_server_is_looked_at_without_a_daemon(home, postgres_url):
+async def test_replay_and_policy_commands_read_postgres_without_a_daemon(home, postgres_url):
     home.routine("work", AGENT)
     home.write("policy.toml", POLICY)
     async with Vendor([EFFECT, "The walrus line is there."]) as vendor:
         home.write("config.toml", config(vendor, STORE.format(url=postgres_url)))
-        ended = await home.agentd("once", "work")
-        assert ended.code == 0, ended.err
+        result = await home.agentd("once", "work")
+        assert result.code == 0, result.err
     run = re.search(r"\b01[0-9A-Z]{24}\b", (home.state / "logs" / "agentd.jsonl").read_text())[0]
     replayed = await home.agentd("replay", run)
     assert (replayed.code, "identical" in replayed.out) == (0, True), replayed.err
@@ -71,8 +69,8 @@ async def test_what_is_on_a_server_is_looked_at_without_a_daemon(home, postgres_
     assert '"tee"' in (await home.agentd("policy", "suggest", "work")).out
 
 
-async def test_a_backup_of_a_server_is_its_own_affair(home):
+async def test_backup_of_postgres_is_refused_with_a_hint_to_pg_dump(home):
     home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
-    ended = await home.agentd("backup", "copy.db")
-    assert ended.code == 5
-    assert "pg_dump" in ended.err
+    result = await home.agentd("backup", "copy.db")
+    assert result.code == 5
+    assert "pg_dump" in result.err

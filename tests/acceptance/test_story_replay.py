@@ -1,6 +1,4 @@
-"""A routine is tried, trusted, run, played again and kept as a case: with the real daemon and the
-real agentctl.
-"""
+"""A routine is rehearsed, approved, run, replayed and frozen with the real daemon and agentctl."""
 
 import pytest
 
@@ -38,7 +36,7 @@ rehearse_first = true
 
 
 @pytest.mark.process
-async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None:
+async def test_a_routine_is_rehearsed_approved_replayed_and_frozen(home: Home, tmp_path) -> None:
     home.write("config.toml", CONFIG.replace("REPLIES", REPLIES * 3))
     home.write("policy.toml", POLICY)
     home.routine("shop", ROUTINE)
@@ -68,13 +66,15 @@ async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None
     (home.folder / "strict.toml").write_text(
         'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
     )
-    other = await home.agentctl("replay", run["id"], "--policy", "strict.toml")
-    assert (other.code, "→ deny by default" in other.out) == (1, True), other.err
+    other_result = await home.agentctl("replay", run["id"], "--policy", "strict.toml")
+    assert (other_result.code, "→ deny by default" in other_result.out) == (1, True), (
+        other_result.err
+    )
     assert (await home.agentctl("replay", "nothere")).code == 4
 
     case = tmp_path / "case"
-    kept = await home.agentctl("freeze", run["id"], case)
-    assert kept.code == 0, kept.err
+    frozen = await home.agentctl("freeze", run["id"], case)
+    assert frozen.code == 0, frozen.err
     assert (
         await home.agentctl("freeze", run["id"], case)
     ).code == 5  # a folder with something in it is left alone

@@ -1,6 +1,4 @@
-"""What starts runs besides the clock, as a user lives through it: real daemon, real files, real
-sockets, kill -9.
-"""
+"""Event triggers as a user sees them: real daemon, real files, real sockets, kill -9."""
 
 import json
 import os
@@ -75,9 +73,9 @@ def signature(body, message="m-1", secret=SECRET):
 # --- files
 
 
-async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
+async def test_files_in_the_inbox_are_reported_without_a_model(shipped):
     await shipped.start()
-    assert "when a file lands in inbox/*" in shipped.said
+    assert "when a file lands in inbox/*" in shipped.output
     inbox = shipped.workspace / "inbox"
     inbox.mkdir()
     (inbox / "bill.txt").write_text("Pay 12 euros to Ada.")
@@ -91,16 +89,16 @@ async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
     assert "Pay 12 euros to Ada." in text
     assert "photo.jpg is a binary file" in text
     assert "server.key" in text and "BEGIN PRIVATE KEY" not in text
-    told = await shipped.agentctl("inspect", finished["run"])
-    assert "Input" in told.out and "inbox/bill.txt" in told.out
-    told = await inspected(shipped, finished["run"])
-    assert told["input"] == {"paths": ["inbox/bill.txt", "inbox/photo.jpg", "inbox/server.key"]}
+    result = await shipped.agentctl("inspect", finished["run"])
+    assert "Input" in result.out and "inbox/bill.txt" in result.out
+    result = await inspected(shipped, finished["run"])
+    assert result["input"] == {"paths": ["inbox/bill.txt", "inbox/photo.jpg", "inbox/server.key"]}
     by_hand = await shipped.agentctl("run", "inbox-watch")
     assert by_hand.code == 0 and "bill.txt" in by_hand.out
 
 
 @pytest.mark.process
-async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_version_runs_once(
+async def test_files_that_landed_while_the_daemon_was_down_run_once_per_version(
     watching,
 ):
     await watching.start()
@@ -122,12 +120,12 @@ async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_versi
 
 
 @pytest.mark.process
-async def test_kill_9_while_files_are_handled_goes_on_with_the_same_run(watching):
+async def test_kill_9_during_a_file_run_continues_the_same_run(watching):
     async with Vendor([{"text": "never arrives", "hang": True}, "One file."]) as vendor:
         watching.write("config.toml", model(vendor))
         await watching.start()
         (watching.workspace / "inbox" / "a.csv").write_text("one")
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         await watching.kill()
         await watching.start()
         await watching.logged("run.finished", routine="inbox")
@@ -138,23 +136,23 @@ async def test_kill_9_while_files_are_handled_goes_on_with_the_same_run(watching
         assert "inbox/a.csv" in first[-1]["content"]
 
 
-async def test_no_link_leads_a_run_out_of_the_workspace(watching, tmp_path):
+async def test_a_watched_link_out_of_the_workspace_starts_no_run(watching, tmp_path):
     (tmp_path / "secret.csv").write_text("secret")
     inbox = watching.workspace / "inbox"
     (inbox / "link.csv").symlink_to(tmp_path / "secret.csv")
     (inbox / "plain.csv").write_text("plain")
     await watching.start()
     (finished,) = await watching.logged("run.finished", routine="inbox")
-    told = await inspected(watching, finished["run"])
-    assert told["input"] == {"paths": ["inbox/plain.csv"]}
-    assert "secret" not in json.dumps(told)
+    run_view = await inspected(watching, finished["run"])
+    assert run_view["input"] == {"paths": ["inbox/plain.csv"]}
+    assert "secret" not in json.dumps(run_view)
 
 
 # --- chains
 
 
 @pytest.mark.process
-async def test_a_chain_survives_kill_9_and_its_end_is_told_to_the_next(home):
+async def test_a_chained_run_survives_kill_9_and_receives_the_report_before(home):
     home.routine("backup", '[run]\nprompt = "Back up."\n')
     home.routine("report", '[trigger]\nafter = ["backup"]\n[run]\nprompt = "Report."\n')
     turns = [
@@ -165,27 +163,30 @@ async def test_a_chain_survives_kill_9_and_its_end_is_told_to_the_next(home):
     async with Vendor(turns) as vendor:
         home.write("config.toml", model(vendor))
         await home.start()
-        assert "after backup succeeded" in home.said
+        assert "after backup succeeded" in home.output
         assert (await home.agentctl("run", "backup")).code == 0
-        await vendor.asked(2)
+        await vendor.wait_for_requests(2)
         await home.kill()
         await home.start()
         await home.logged("run.finished", routine="report")
         (parent,), (child,) = await runs(home, "backup"), await runs(home, "report")
         assert (child["trigger"], child["headline"]) == ("after", "It went well.")
-        told = await inspected(home, child["id"])
-        assert (told["event"], told["input"]["report"]) == (parent["id"], "All is backed up.")
+        run_view = await inspected(home, child["id"])
+        assert (run_view["event"], run_view["input"]["report"]) == (
+            parent["id"],
+            "All is backed up.",
+        )
         assert "All is backed up." in vendor.requests[-1].body["messages"][-1]["content"]
 
 
-async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
+async def test_a_cycle_of_after_triggers_is_refused_while_other_routines_run(home):
     home.routine("a", '[trigger]\nafter = ["b"]\n[run]\nprompt = "x"\n')
     home.routine("b", '[trigger]\nafter = ["a"]\n[run]\nprompt = "x"\n')
     home.routine("c", SAY)
     await home.start()
-    assert "goes round in a circle: a → b → a" in home.said
+    assert "goes round in a circle: a → b → a" in home.output
     listed = (await home.agentctl("list", "--json")).json["items"]
-    assert {each["name"]: each["state"] for each in listed} == {
+    assert {row["name"]: row["state"] for row in listed} == {
         "a": "invalid",
         "b": "invalid",
         "c": "on",
@@ -196,10 +197,10 @@ async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
 
 
 @pytest.mark.process
-async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
+async def test_a_webhook_message_starts_one_run_even_after_kill_9(home):
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "Who is there?"\n')
     await home.start()
-    assert str(hooks_socket_for(home.socket)) in home.said
+    assert str(hooks_socket_for(home.socket)) in home.output
     assert stat.S_IMODE(hooks_socket_for(home.socket).stat().st_mode) == 0o660
     answer = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
     assert answer.status == 202
@@ -209,40 +210,40 @@ async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
     await home.start()
     again = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
     assert (again.status, json.loads(again.raw)["run"]) == (202, run)
-    told = await inspected(home, run)
-    assert (told["trigger"], told["input"]) == ("webhook", {"who": "Ada"})
-    assert "Ada" in told["report"]
+    run_view = await inspected(home, run)
+    assert (run_view["trigger"], run_view["input"]) == ("webhook", {"who": "Ada"})
+    assert "Ada" in run_view["report"]
     assert len(await runs(home, "door")) == 1
     assert (await post(home, "other")).status == 404
     assert await home.stop() == 0
     assert not hooks_socket_for(home.socket).exists()
 
 
-async def test_with_a_secret_only_what_is_signed_gets_through_and_the_secret_may_change(home):
+async def test_with_a_secret_only_signed_webhooks_start_runs_and_the_secret_may_change(home):
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "x"\n')
     home.write("config.toml", '[hooks]\nsecret_file = "hooks.secret"\n')
     home.write("hooks.secret", SECRET)
     await home.start()
     assert (await post(home, "door")).status == 401
     assert (await post(home, "door", **signature(b"{}"))).status == 202
-    other = "whsec_" + "b" * 40
-    home.write("hooks.secret", other)
+    new_secret = "whsec_" + "b" * 40
+    home.write("hooks.secret", new_secret)
     assert (await home.agentctl("reload")).code == 0
     assert (await post(home, "door", **signature(b"{}"))).status == 401
-    assert (await post(home, "door", **signature(b"{}", secret=other))).status == 202
+    assert (await post(home, "door", **signature(b"{}", secret=new_secret))).status == 202
     assert SECRET not in (home.state / "logs" / "agentd.jsonl").read_text()
 
 
-async def test_a_secret_that_others_could_read_stops_the_daemon_with_the_way_out(home):
+async def test_a_webhook_secret_readable_by_others_stops_the_start_with_its_remedy(home):
     home.write("config.toml", '[hooks]\nsecret_file = "hooks.secret"\n')
     home.write("hooks.secret", SECRET)
     (home.folder / "hooks.secret").chmod(0o644)
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "hooks.secret_file" in ended.err and "chmod 600" in ended.err
+    result = await home.agentd()
+    assert result.code == 78
+    assert "hooks.secret_file" in result.err and "chmod 600" in result.err
 
 
-async def test_the_first_webhook_of_a_running_daemon_opens_the_socket(home):
+async def test_the_first_webhook_routine_of_a_running_daemon_opens_the_socket(home):
     home.routine("hello", SAY)
     await home.start()
     assert not hooks_socket_for(home.socket).exists()
@@ -261,13 +262,13 @@ async def test_a_routine_of_another_machine_is_listed_with_the_reason(home):
     assert (listed["state"], listed["next"], listed["last"]) == ("elsewhere", None, None)
     assert f"not on this machine: {os.uname().nodename} is none of box-*" in listed["words"]
     assert "not on this machine" in (await home.agentctl("list")).out
-    assert "not on this machine" in home.said
+    assert "not on this machine" in home.output
 
 
 # --- hot reload
 
 
-async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home):
+async def test_editing_renaming_and_deleting_a_routine_file_does_not_change_its_run(home):
     home.routine("work", '[run]\nprompt = "The old task."\n')
     home.routine("other", '[run]\nprompt = "The other task."\n')
     held = [
@@ -278,22 +279,22 @@ async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home)
         home.write("config.toml", model(vendor))
         await home.start()
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         home.routine("work", '[run]\nprompt = "The new task."\n')
         await home.logged("definitions.reloaded", changed=["work"])
         (home.folder / "routines" / "work.toml").rename(home.folder / "routines" / "moved.toml")
         await home.logged("definitions.reloaded", removed=["work"], added=["moved"])
         (home.folder / "routines" / "moved.toml").unlink()
         await home.logged("definitions.reloaded", removed=["moved"])
-        assert [each["name"] for each in (await home.agentctl("list", "--json")).json["items"]] == [
-            "other"
-        ]
+        assert [
+            routine["name"] for routine in (await home.agentctl("list", "--json")).json["items"]
+        ] == ["other"]
         assert (await home.agentctl("run", "other")).code == 0
         event = await home.until(run, "run_ended")
         assert (event["status"], event["report"]) == ("succeeded", "Done 0.")
         assert "The old task." in vendor.requests[0].body["messages"][-1]["content"]
         assert (await inspected(home, run))["goal"] == "The old task."
-        assert [each["id"] for each in await runs(home, "work")] == [run]
+        assert [item["id"] for item in await runs(home, "work")] == [run]
         gone = await home.agentctl("run", "work")
         assert gone.code == 4
         home.routine("work", '[run]\nprompt = "Back again."\n')
@@ -303,13 +304,13 @@ async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home)
 
 
 @pytest.mark.process
-async def test_kill_9_after_an_edit_goes_on_with_what_the_run_began_with(home):
+async def test_kill_9_after_an_edit_continues_the_run_with_its_first_definition(home):
     home.routine("work", '[run]\nprompt = "The old task."\n')
     async with Vendor([{"text": "never arrives", "hang": True}, "Done."]) as vendor:
         home.write("config.toml", model(vendor))
         await home.start()
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         (home.folder / "routines" / "work.toml").unlink()
         await home.logged("definitions.reloaded", removed=["work"])
         await home.kill()
@@ -319,7 +320,7 @@ async def test_kill_9_after_an_edit_goes_on_with_what_the_run_began_with(home):
         assert "The old task." in vendor.requests[-1].body["messages"][-1]["content"]
 
 
-async def test_a_folder_of_routines_that_cannot_be_read_changes_nothing_and_is_told(home):
+async def test_an_unreadable_routines_folder_keeps_all_routines_and_is_reported(home):
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
     home.routine("broken", "nope = 1\n")
     await home.start()
@@ -339,7 +340,7 @@ async def test_a_folder_of_routines_that_cannot_be_read_changes_nothing_and_is_t
     assert "cannot be read" not in (await home.agentctl("status")).out
 
 
-async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_list(home):
+async def test_an_invalid_edit_keeps_the_last_valid_routine_and_is_shown_in_the_list(home):
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
     await home.start()
     home.routine("hello", '[trigger]\nevry = "1h"\n[run]\nprompt = "Say goodbye."\n')
@@ -352,8 +353,8 @@ async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_li
         "1 on; 1 of them by what the file said before it broke"
         in (await home.agentctl("status")).out
     )
-    ran = await home.agentctl("run", "hello")
-    assert ran.code == 0
+    result = await home.agentctl("run", "hello")
+    assert result.code == 0
     (run,) = await runs(home, "hello")
     assert (await inspected(home, run["id"]))["goal"] == "Say hello."
     home.routine("hello", '[trigger]\nevery = "2h"\n[run]\nprompt = "Say goodbye."\n')

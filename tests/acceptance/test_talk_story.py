@@ -1,4 +1,4 @@
-"""People speak to the agent: `ask` and `tell` on the real daemon, kill -9 included."""
+"""Conversations with the agent: `ask` and `tell` on the real daemon, kill -9 included."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from daemon.testing import TestApp
 from tests.acceptance.story import Vendor
 
 POLICY = """
@@ -65,44 +66,44 @@ async def started(home, vendor, extra=""):
     await home.start()
 
 
-def said(request):
+def conversation_of(request):
     return [
-        (each["role"], each["content"])
-        for each in request.body["messages"]
-        if each["role"] != "system"
+        (message["role"], message["content"])
+        for message in request.body["messages"]
+        if message["role"] != "system"
     ]
 
 
-async def test_a_conversation_goes_on_until_it_is_begun_anew(spoken_to):
+async def test_ask_continues_the_conversation_until_new_begins_another(spoken_to):
     async with Vendor(["Green tea.", "You like green tea.", "I do not know."]) as vendor:
         await started(spoken_to, vendor)
         first = await spoken_to.agentctl("ask", "I", "like", "--", "--green tea")
         assert (first.code, first.out) == (0, "Green tea.\n")
         await spoken_to.agentctl("ask", "what do I like?")
-        assert said(vendor.requests[1]) == [
+        assert conversation_of(vendor.requests[1]) == [
             ("user", "I like --green tea"),
             ("assistant", "Green tea."),
             ("user", "what do I like?"),
         ]
         await spoken_to.agentctl("ask", "--new", "what do I like?")
-        assert said(vendor.requests[2]) == [("user", "what do I like?")]
+        assert conversation_of(vendor.requests[2]) == [("user", "what do I like?")]
 
 
-async def test_conversations_of_other_names_know_nothing_of_each_other(spoken_to):
+async def test_conversations_of_different_sessions_are_separate(spoken_to):
     async with Vendor(["A.", "B.", "C."]) as vendor:
         await started(spoken_to, vendor)
         await spoken_to.agentctl("ask", "--session", "one", "alpha")
         await spoken_to.agentctl("ask", "--session", "one/two", "beta")
         await spoken_to.agentctl("ask", "--session", "one", "gamma")
-        assert said(vendor.requests[1]) == [("user", "beta")]
-        assert said(vendor.requests[2]) == [
+        assert conversation_of(vendor.requests[1]) == [("user", "beta")]
+        assert conversation_of(vendor.requests[2]) == [
             ("user", "alpha"),
             ("assistant", "A."),
             ("user", "gamma"),
         ]
 
 
-async def test_what_a_pipe_brings_goes_to_the_model_as_it_is(spoken_to):
+async def test_ask_sends_standard_input_to_the_model_unchanged(spoken_to):
     text = '/help\n\n  $(date) `x` "quoted" 你好\n'
     async with Vendor(["Read."]) as vendor:
         await started(spoken_to, vendor)
@@ -114,31 +115,32 @@ async def test_what_a_pipe_brings_goes_to_the_model_as_it_is(spoken_to):
         )
         out, _ = await process.communicate(text.encode())
         assert (process.returncode, out) == (0, b"Read.\n")
-        assert said(vendor.requests[0]) == [("user", text)]
+        assert conversation_of(vendor.requests[0]) == [("user", text)]
 
 
-async def test_nothing_said_is_a_usage_error(spoken_to):
+async def test_ask_without_text_is_a_usage_error(spoken_to):
     async with Vendor() as vendor:
         await started(spoken_to, vendor)
-        told = await spoken_to.agentctl("ask")
-        assert told.code == 2 and "say something" in told.err
+        result = await spoken_to.agentctl("ask")
+        assert result.code == 2 and "say something" in result.err
 
 
-async def test_an_answer_streams_to_whoever_watches(spoken_to):
+async def test_an_answer_is_streamed_to_watchers(spoken_to):
     async with Vendor([{"text": "The disks are half full.", "stream": True}]) as vendor:
         await started(spoken_to, vendor)
         begun = (await spoken_to.agentctl("ask", "--detach", "the disks?")).out.strip()
         events = [event async for event in spoken_to.watch(begun)]
-        ended = next(event for event in events if event["type"] == "run_ended")
-        assert ended["report"] == "The disks are half full."
+        ended_event = next(event for event in events if event["type"] == "run_ended")
+        assert ended_event["report"] == "The disks are half full."
         pieces = "".join(event["text"] for event in events if event["type"] == "delta")
+        # whoever comes late has missed it, and is told the whole
         assert pieces in (
             "",
             "The disks are half full.",
-        )  # whoever comes late has missed it, and is told the whole
+        )
 
 
-async def test_a_told_run_hears_it_at_its_next_iteration(spoken_to):
+async def test_tell_adds_a_user_message_to_the_next_model_call(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
@@ -147,32 +149,32 @@ async def test_a_told_run_hears_it_at_its_next_iteration(spoken_to):
     async with Vendor([slow, "In French, then: bonjour."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
-        told = await spoken_to.agentctl("tell", run, "answer in French", "--json")
-        assert told.json["report"] == "In French, then: bonjour."
-        roles = said(vendor.requests[1])
+        await vendor.wait_for_requests(1)
+        result = await spoken_to.agentctl("tell", run, "answer in French", "--json")
+        assert result.json["report"] == "In French, then: bonjour."
+        roles = conversation_of(vendor.requests[1])
         assert roles[-1] == ("user", "answer in French")
         assert roles[-2][0] == "tool"
         steps = (await spoken_to.agentctl("inspect", run)).out
         assert "told by a person" in steps and "answer in French" in steps
 
 
-async def test_what_is_told_while_the_last_answer_is_on_its_way_is_still_answered(spoken_to):
+async def test_tell_during_the_final_model_call_is_still_answered(spoken_to):
     async with Vendor([{"text": "Done.", "latency": 1.0}, "Done, and in French."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
-        told = await spoken_to.agentctl("tell", run, "in French")
-        assert told.out.strip() == "Done, and in French."
+        await vendor.wait_for_requests(1)
+        result = await spoken_to.agentctl("tell", run, "in French")
+        assert result.out.strip() == "Done, and in French."
 
 
-async def test_an_ended_run_is_asked_anew_with_its_report_before_it(spoken_to):
+async def test_tell_to_an_ended_run_starts_a_new_run_with_the_earlier_report(spoken_to):
     async with Vendor(["All is well.", "Because nothing failed."]) as vendor:
         await started(spoken_to, vendor)
-        ran = (await spoken_to.agentctl("run", "work", "--json")).json
-        told = await spoken_to.agentctl("tell", ran["id"], "why?")
-        assert told.out.strip() == "Because nothing failed."
-        (task, answer, question) = said(vendor.requests[1])
+        run_view = (await spoken_to.agentctl("run", "work", "--json")).json
+        result = await spoken_to.agentctl("tell", run_view["id"], "why?")
+        assert result.out.strip() == "Because nothing failed."
+        (task, answer, question) = conversation_of(vendor.requests[1])
         assert (
             "Do your work." in task[1]
             and answer[1] == "All is well."
@@ -180,7 +182,7 @@ async def test_an_ended_run_is_asked_anew_with_its_report_before_it(spoken_to):
         )
 
 
-async def test_a_message_goes_to_the_run_that_the_model_says_it_belongs_to(spoken_to):
+async def test_ask_goes_to_the_running_run_that_the_model_names(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
@@ -190,29 +192,29 @@ async def test_a_message_goes_to_the_run_that_the_model_says_it_belongs_to(spoke
     async with Vendor(turns) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
-        asked = await spoken_to.agentctl("ask", "keep it short, please")
-        assert "taken as said to work" in asked.err
-        assert asked.out.strip() == "Shorter."
+        await vendor.wait_for_requests(1)
+        result = await spoken_to.agentctl("ask", "keep it short, please")
+        assert "taken as said to work" in result.err
+        assert result.out.strip() == "Shorter."
         assert (await spoken_to.agentctl("inspect", run, "--json")).json["report"] == "Shorter."
 
 
-async def test_a_model_that_is_not_sure_makes_it_a_new_run(spoken_to):
+async def test_ask_starts_a_new_run_if_the_model_is_not_sure(spoken_to):
     slow = {"text": "Worked.", "latency": 2.0, "when": "Do your work."}
     async with Vendor([slow, {"text": "perhaps 1?", "when": "<message>"}, "Noon."]) as vendor:
         await started(spoken_to, vendor)
         await spoken_to.agentctl("run", "work", "--detach")
-        await vendor.asked(1)
-        asked = await spoken_to.agentctl("ask", "what time is it?")
-        assert asked.out.strip() == "Noon."
-        assert asked.err == ""
+        await vendor.wait_for_requests(1)
+        result = await spoken_to.agentctl("ask", "what time is it?")
+        assert result.out.strip() == "Noon."
+        assert result.err == ""
 
 
-async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
+async def test_ctrl_c_during_ask_cancels_the_run_and_reports_it(spoken_to):
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
         asking = await spoken_to.spawn("agentctl", "--socket", spoken_to.socket, "ask", "slowly")
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
         assert asking.returncode == 130
@@ -220,9 +222,7 @@ async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
         await spoken_to.logged("run.finished", routine="ask", status="cancelled")
 
 
-async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_same(
-    spoken_to, tmp_path
-):
+async def test_ctrl_c_before_the_first_answer_of_the_daemon_cancels_the_run(spoken_to, tmp_path):
     path, held = tmp_path / "slow.sock", asyncio.Event()
 
     async def slow(reader, writer):
@@ -253,7 +253,7 @@ async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_sam
 
 
 @pytest.mark.process
-async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
+async def test_kill_9_during_a_conversation_repeats_no_tool_call_and_no_message(spoken_to):
     look = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]}
     async with Vendor(
         ["First.", look, {"text": "never arrives", "hang": True}, "Here you are."]
@@ -261,12 +261,12 @@ async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
         await started(spoken_to, vendor)
         await spoken_to.agentctl("ask", "one")
         run = (await spoken_to.agentctl("ask", "--detach", "two")).out.strip()
-        await vendor.asked(3)
+        await vendor.wait_for_requests(3)
         await spoken_to.kill()
         await spoken_to.start()
         assert (await spoken_to.until(run, "run_ended"))["report"] == "Here you are."
         assert vendor.requests[2].body["messages"] == vendor.requests[3].body["messages"]
-        assert said(vendor.requests[3])[:3] == [
+        assert conversation_of(vendor.requests[3])[:3] == [
             ("user", "one"),
             ("assistant", "First."),
             ("user", "two"),
@@ -274,19 +274,19 @@ async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
 
 
 @pytest.mark.process
-async def test_kill_9_after_a_tell_keeps_what_was_told_and_hears_it_once(spoken_to):
+async def test_kill_9_after_tell_keeps_the_user_message_exactly_once(spoken_to):
     async with Vendor([{"text": "never arrives", "hang": True}, "In French."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         await spoken_to.agentctl("tell", run, "in French", "--detach")
         await spoken_to.kill()
         await spoken_to.start()
         assert (await spoken_to.until(run, "run_ended"))["report"] == "In French."
-        assert [text for _, text in said(vendor.requests[1])].count("in French") == 1
+        assert [text for _, text in conversation_of(vendor.requests[1])].count("in French") == 1
 
 
-async def test_the_same_message_sent_twice_is_said_once(spoken_to):
+async def test_the_same_ask_event_sent_twice_starts_one_run(spoken_to):
     async with Vendor(["Once."]) as vendor:
         await started(spoken_to, vendor)
         views = []
@@ -305,7 +305,7 @@ async def test_the_same_message_sent_twice_is_said_once(spoken_to):
         assert len(vendor.requests) == 1
 
 
-async def test_what_was_said_can_be_forgotten_to_the_last_byte(spoken_to):
+async def test_forget_erases_every_byte_of_a_conversation(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
@@ -314,7 +314,7 @@ async def test_what_was_said_can_be_forgotten_to_the_last_byte(spoken_to):
     async with Vendor([slow, "It is done.", "So be it."]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("ask", "--detach", "the word is zinnober")).out.strip()
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         await spoken_to.agentctl("tell", run, "and the other is karmesin")
         await spoken_to.agentctl("ask", "go on")
         forgotten = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
@@ -324,7 +324,7 @@ async def test_what_was_said_can_be_forgotten_to_the_last_byte(spoken_to):
         assert b"zinnober" not in held and b"karmesin" not in held
 
 
-async def test_a_sub_agent_works_for_its_parent_with_no_more_than_its_rights(spoken_to):
+async def test_a_sub_agent_has_no_more_rights_than_its_parent(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Append a line.", "tools": ["shell"]}}
     secret = {"name": "shell", "arguments": {"command": "cat my.key"}}
     turns = [
@@ -335,8 +335,11 @@ async def test_a_sub_agent_works_for_its_parent_with_no_more_than_its_rights(spo
     ]
     async with Vendor(turns) as vendor:
         await started(spoken_to, vendor)
-        ran = (await spoken_to.agentctl("run", "work", "--json")).json
-        assert (ran["status"], ran["report"]) == ("succeeded", "My helper has appended it.")
+        run_view = (await spoken_to.agentctl("run", "work", "--json")).json
+        assert (run_view["status"], run_view["report"]) == (
+            "succeeded",
+            "My helper has appended it.",
+        )
         (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
         steps = (await spoken_to.agentctl("inspect", child["id"], "--json")).json["steps"]
         verdicts = [step["body"]["verdict"]["effect"] for step in steps if step["kind"] == "call"]
@@ -347,12 +350,12 @@ async def test_a_sub_agent_works_for_its_parent_with_no_more_than_its_rights(spo
         assert "Do your work." not in str(vendor.requests[1].body["messages"])
 
 
-async def test_a_sub_agent_that_is_given_what_its_parent_has_not_is_not_begun(spoken_to):
+async def test_a_sub_agent_with_a_tool_its_parent_lacks_is_not_started(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Look it up.", "tools": ["http_request"]}}
     async with Vendor([{"tool_calls": [hand]}, "I cannot."]) as vendor:
         await started(spoken_to, vendor)
-        ran = (await spoken_to.agentctl("run", "work", "--json")).json
-        assert ran["report"] == "I cannot."
+        run_view = (await spoken_to.agentctl("run", "work", "--json")).json
+        assert run_view["report"] == "I cannot."
         assert (
             "you have no http_request to pass on"
             in vendor.requests[1].body["messages"][-1]["content"]
@@ -360,12 +363,12 @@ async def test_a_sub_agent_that_is_given_what_its_parent_has_not_is_not_begun(sp
         assert (await spoken_to.agentctl("runs", "--json")).json["items"][0]["routine"] == "work"
 
 
-async def test_a_cancelled_parent_takes_its_sub_agent_with_it(spoken_to):
+async def test_cancelling_a_run_cancels_its_sub_agent(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Think long."}}
     async with Vendor([{"tool_calls": [hand]}, {"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(2)
+        await vendor.wait_for_requests(2)
         await spoken_to.agentctl("cancel", run)
         await spoken_to.until(run, "run_ended")
         (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
@@ -373,7 +376,7 @@ async def test_a_cancelled_parent_takes_its_sub_agent_with_it(spoken_to):
 
 
 @pytest.mark.process
-async def test_kill_9_in_a_sub_agent_goes_on_there_and_repeats_nothing(spoken_to):
+async def test_kill_9_during_a_sub_agent_continues_the_sub_agent_without_repeats(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Append a line."}}
     turns = [
         {"tool_calls": [hand]},
@@ -385,10 +388,51 @@ async def test_kill_9_in_a_sub_agent_goes_on_there_and_repeats_nothing(spoken_to
     async with Vendor(turns) as vendor:
         await started(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
-        await vendor.asked(3)
+        await vendor.wait_for_requests(3)
         await spoken_to.kill()
         await spoken_to.start()
         assert (await spoken_to.until(run, "run_ended"))["report"] == "It is done."
         assert (spoken_to.workspace / "effects.txt").read_text() == "once\n"
         assert len((await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]) == 1
         assert len(vendor.requests) == 5
+
+
+async def test_ctrl_c_withdraws_a_message_whose_run_the_model_is_still_looking_for(spoken_to):
+    async with Vendor([{"hang": True}, {"hang": True}]) as vendor:
+        await started(spoken_to, vendor)
+        await spoken_to.agentctl("run", "work", "--detach")
+        await vendor.wait_for_requests(1)
+        asking = await spoken_to.spawn(
+            "agentctl", "--socket", spoken_to.socket, "ask", "how full are the disks"
+        )
+        await vendor.wait_for_requests(2)
+        for _ in range(2):
+            asking.send_signal(signal.SIGINT)
+        _, complaint = await asyncio.wait_for(asking.communicate(), 10)
+        assert asking.returncode == 130
+        assert "withdrawn; no run has begun." in complaint.decode()
+        runs = (await spoken_to.agentctl("runs", "--json")).json["items"]
+        assert [run["routine"] for run in runs] == ["work"]
+
+
+async def test_a_message_that_was_withdrawn_before_it_came_begins_no_run(tmp_path):
+    app = TestApp(tmp_path)
+    async with app:
+        message = {"text": "How many roses?", "event": "a" * 32}
+        withdrawn = await app.request("POST", "/v1/ask/withdraw", {"event": "a" * 32})
+        assert withdrawn.json == {"run": None, "new": False}
+        refused = await app.request("POST", "/v1/ask", message)
+        assert (refused.status, refused.json["detail"]) == (409, "the message was withdrawn")
+        assert (await app.request("GET", "/v1/runs")).json["items"] == []
+
+
+async def test_withdrawing_a_message_cancels_the_run_that_began_for_it(tmp_path):
+    app = TestApp(tmp_path)
+    async with app:
+        app.model.enqueue("Twelve.")
+        message = {"text": "How many roses?", "event": "b" * 32, "session": "garden"}
+        run = (await app.request("POST", "/v1/ask", message)).json
+        del message["text"]
+        withdrawn = (await app.request("POST", "/v1/ask/withdraw", message)).json
+        assert withdrawn == {"run": run["id"], "new": True}
+        assert (await app.finish(run["id"])).status.has_ended

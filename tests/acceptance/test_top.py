@@ -1,6 +1,4 @@
-"""agentctl top: what a person sees on a terminal, and that the terminal is as it was when they have
-seen enough.
-"""
+"""`agentctl top` on a terminal, which is restored afterwards."""
 
 import asyncio
 import contextlib
@@ -60,10 +58,10 @@ async def top(home, request):
         start_new_session=True,
         preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
     )
-    made = Terminal(process, leader)
-    made.before = termios.tcgetattr(follower)
-    made.follower = follower
-    yield made
+    terminal = Terminal(process, leader)
+    terminal.before = termios.tcgetattr(follower)
+    terminal.follower = follower
+    yield terminal
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     await process.wait()
@@ -72,18 +70,18 @@ async def top(home, request):
     os.close(follower)
 
 
-async def test_it_shows_runs_as_they_happen_and_q_leaves_the_terminal_as_it_was(top, home):
+async def test_top_shows_live_runs_and_q_restores_the_terminal(top, home):
     await top.until("q quits")
     assert "hello" in top.text and "nothing" in top.text
-    ended = await home.agentctl("run", "hello", "--json")
-    await top.until(ended.json["id"][-8:])
+    result = await home.agentctl("run", "hello", "--json")
+    await top.until(result.json["id"][-8:])
     top.press("q")
     assert await top.process.wait() == 0
     assert termios.tcgetattr(top.follower) == top.before
     await top.until("\x1b[?1049l")  # the screen that was there before is back
 
 
-async def test_ctrl_c_ends_it_like_q(top):
+async def test_ctrl_c_ends_top_like_q(top):
     await top.until("q quits")
     top.press("\x03")
     assert await top.process.wait() == 0
@@ -91,21 +89,21 @@ async def test_ctrl_c_ends_it_like_q(top):
 
 
 @pytest.mark.process
-async def test_it_says_when_the_daemon_stops(top, home):
+async def test_top_reports_a_stopped_daemon(top, home):
     await top.until("q quits")
     await home.stop()
     assert await top.process.wait() == 3
     await top.until("the daemon stopped")
 
 
-async def test_without_a_terminal_it_says_what_to_use_instead(home):
+async def test_top_without_a_terminal_names_agentctl_status(home):
     await home.start()
-    told = await home.agentctl("top")
-    assert told.code == 1 and "agentctl status" in told.err
+    result = await home.agentctl("top")
+    assert result.code == 1 and "agentctl status" in result.err
     assert (await home.agentctl("top", "--json")).json["status"]["version"]
 
 
-async def test_without_its_extra_it_says_how_to_get_it(home):
+async def test_top_without_its_extra_names_the_install_command(home):
     await home.start()
     code = (
         "import sys; sys.modules['rich'] = None; from daemon.cli.main import main; "
@@ -124,7 +122,7 @@ async def test_without_its_extra_it_says_how_to_get_it(home):
     )
 
 
-def test_what_was_spent_today_stands_beside_its_cap():
+def test_top_shows_todays_spending_beside_its_cap():
     days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
     cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}
     paid = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
@@ -135,15 +133,15 @@ def test_what_was_spent_today_stands_beside_its_cap():
 @pytest.mark.parametrize(
     "top", [(6, 100, {}), (24, 20, {}), (6, 20, {"NO_COLOR": "1"})], indirect=True
 )
-async def test_a_small_terminal_gets_what_fits_and_is_told_how_to_leave(top, home):
+async def test_top_fits_a_small_terminal(top, home):
     await top.until("q quits")
     drawn = top.text.rpartition("\x1b[H")[2]
     rows, columns = termios.tcgetwinsize(top.follower)
     lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in drawn.split("\r\n")]
     assert len(lines) <= rows and max(len(line.rstrip()) for line in lines) <= columns
     assert "agentd" in lines[0] and "Under way" in drawn
-    ended = await home.agentctl("run", "hello", "--json")
-    assert ended.code == 0
+    result = await home.agentctl("run", "hello", "--json")
+    assert result.code == 0
     await top.until("✓")
     coloured = re.search(r"\x1b\[[0-9;]*3[0-7]m", top.text)
     assert bool(coloured) is (rows != 6 or columns != 20), "NO_COLOR"

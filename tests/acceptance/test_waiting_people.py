@@ -1,6 +1,4 @@
-"""A run that waits for a person tells people: by the routine's own deliveries, once, and by an
-incident.
-"""
+"""An approval request is delivered to people once, and opens an incident."""
 
 import asyncio
 import json
@@ -93,20 +91,24 @@ def posted(receiver):
     return [(message["type"], message["data"]) for message in messages]
 
 
-async def test_the_question_goes_to_people_and_then_the_report(home, places):
+async def test_an_approval_request_is_delivered_and_later_the_report(home, places):
     places.furnish(home)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
-    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
+    (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
     for target in ("hook", "mail", "log", "alerts"):
-        await home.logged("delivery.arrived", run=asked["run"], target=target)
+        await home.logged("delivery.arrived", run=approval["run"], target=target)
     ((kind, question),) = posted(places.hook)
-    assert (kind, question["run"], question["routine"]) == ("approval.asked", asked["run"], "work")
+    assert (kind, question["run"], question["routine"]) == (
+        "approval.asked",
+        approval["run"],
+        "work",
+    )
     for words in (
         "work on ", "echo once | tee -a effects.txt", "rule 2", "it is appended to for good", (
             "Without an answer by"
         ),
-        f"agentctl approve {asked['id']}", f"agentctl reject {asked['id']}",
+        f"agentctl approve {approval['id']}", f"agentctl reject {approval['id']}",
     ):  # fmt: skip
         assert words in question["title"] + question["report"], words
     assert posted(places.alerts) == [
@@ -114,21 +116,21 @@ async def test_the_question_goes_to_people_and_then_the_report(home, places):
     ]
     (mail,) = places.box.mails
     assert "waits for your approval" in mail["subject"]
-    assert f"agentctl approve {asked['id']}" in mail.get_body(("plain",)).get_content()
+    assert f"agentctl approve {approval['id']}" in mail.get_body(("plain",)).get_content()
     assert not (home.workspace / "reports").exists(), "a question is no report"
     (incident,) = (await home.agentctl("incidents", "--json")).json["items"]
-    assert (incident["subject"], incident["run"]) == ("approval for work", asked["run"])
+    assert (incident["subject"], incident["run"]) == ("approval for work", approval["run"])
     assert "approval for work" in (await home.agentctl("status")).out
     listed = await home.agentctl("deliveries", "--json")
-    assert {each["kind"] for each in listed.json["items"]} == {"question"}
+    assert {item["kind"] for item in listed.json["items"]} == {"question"}
     assert "question: " in (await home.agentctl("deliveries")).out
 
-    assert (await home.agentctl("approve", asked["id"])).code == 0
-    assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
+    assert (await home.agentctl("approve", approval["id"])).code == 0
+    assert (await home.until(approval["run"], "run_ended"))["report"] == "Done."
     for target in ("hook", "mail", "file", "reports"):
         await home.logged(
             "delivery.arrived",
-            run=asked["run"],
+            run=approval["run"],
             target=target,
             times=1 + (target in ("hook", "mail")),
         )
@@ -137,10 +139,10 @@ async def test_the_question_goes_to_people_and_then_the_report(home, places):
     assert len(places.alerts.posts) == 1
     assert "Done." in (home.workspace / "reports" / "latest.md").read_text()
     assert (await home.agentctl("incidents", "--json")).json["items"] == []
-    assert (await results_of(home, asked["run"]))["shell"]["ok"]
+    assert (await results_of(home, approval["run"]))["shell"]["ok"]
 
 
-async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_same(home, places):
+async def test_a_target_without_questions_receives_only_the_incident_of_an_approval(home, places):
     places.furnish(home, 'on = ["succeeded", "failed"]')
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
@@ -148,7 +150,7 @@ async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_
     for target in ("hook", "alerts", "log"):
         await home.logged("delivery.arrived", run=run["id"], target=target)
     listed = (await home.agentctl("deliveries", "--json")).json["items"]
-    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log"], (
+    assert sorted(row["target"] for row in listed) == ["alerts", "hook", "log"], (
         "hook stands in [incidents] to"
     )
     assert (await home.agentctl("cancel", run["id"])).code == 0
@@ -160,10 +162,9 @@ async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_
 
 
 @pytest.mark.process
-async def test_a_question_survives_kill_9_and_arrives_once(home, places):
-    places.hook.plan[:] = [
-        None
-    ]  # the first attempt hangs, so nothing is known of it when the daemon dies
+async def test_an_approval_request_survives_kill_9_and_is_delivered_once(home, places):
+    # the first attempt hangs, so nothing is known of it when the daemon dies
+    places.hook.plan[:] = [None]
     places.furnish(home)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
@@ -178,8 +179,8 @@ async def test_a_question_survives_kill_9_and_arrives_once(home, places):
         "a receiver knows the second by its id"
     )
     listed = (await home.agentctl("deliveries", "--json")).json["items"]
-    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log", "mail"]
-    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
-    assert (await home.agentctl("reject", asked["id"])).code == 0
-    assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
+    assert sorted(row["target"] for row in listed) == ["alerts", "hook", "log", "mail"]
+    (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
+    assert (await home.agentctl("reject", approval["id"])).code == 0
+    assert (await home.until(approval["run"], "run_ended"))["report"] == "Done."
     assert (await home.agentctl("incidents", "--json")).json["items"] == []

@@ -46,7 +46,7 @@ class Rules:
 
 @pytest.fixture
 def registry():
-    found = FunctionRegistry()
+    function_registry = FunctionRegistry()
 
     def finish(status: str = "succeeded", notify: bool = True, reason: str = "", report: str = ""):
         """End."""
@@ -56,9 +56,9 @@ def registry():
         """Add."""
         return a + b
 
-    found.register("finish", None, finish, read_only=True)
-    found.register("add", None, add, read_only=True)
-    return found
+    function_registry.register("finish", None, finish, read_only=True)
+    function_registry.register("add", None, add, read_only=True)
+    return function_registry
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def journal():
 
 def _taken_from(options, kind):
     """Take the options out that are fields of a dataclass."""
-    return {each.name: options.pop(each.name) for each in fields(kind) if each.name in options}
+    return {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
 
 
 class EventList:
@@ -100,9 +100,9 @@ def make(registry, journal):
 
 
 def call(name, /, *, id=None, **arguments):  # noqa: A002
-    made = {"name": name, "arguments": arguments}
-    return {**made, "id": id} if id else made
+    fields = {"name": name, "arguments": arguments}
+    return {**fields, "id": id} if id else fields
 
 
-def calls(*made, text=""):
-    return {"text": text, "tool_calls": list(made)}
+def calls(*tool_calls, text=""):
+    return {"text": text, "tool_calls": list(tool_calls)}

@@ -1,4 +1,4 @@
-"""Who the agent is: its owner's own words, from files beside the config."""
+"""The identity of the agent, from files beside the config."""
 
 import pytest
 
@@ -18,9 +18,9 @@ async def test_identity_files_stand_in_the_prompt_in_order_and_are_reread(app):
     app.write("USER.md", "Grace sleeps late.\n")
     app.write("AGENT.md", "Never before noon.\n")
     async with app:
-        told = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
-        assert "Ada" in told and "Grace" in told and "Dry." in told
-        assert "Grace sleeps late.\n\nFond of numbers.\n\nNever before noon." in told
+        section = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
+        assert "Ada" in section and "Grace" in section and "Dry." in section
+        assert "Grace sleeps late.\n\nFond of numbers.\n\nNever before noon." in section
         (app.folder / "SOUL.md").unlink()
-        told = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
-        assert "Grace sleeps late.\n\nNever before noon." in told
+        section = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
+        assert "Grace sleeps late.\n\nNever before noon." in section

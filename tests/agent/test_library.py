@@ -1,4 +1,4 @@
-"""The agent in a program of one's own: only a provider is needed."""
+"""The agent in a Python program: only a provider is needed."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -60,7 +60,7 @@ async def test_registered_function_is_called_and_reply_lists_the_call():
     assert '"temperature": 22' in agent.history[3].content
 
 
-async def test_what_is_injected_stands_in_the_prompt():
+async def test_injected_skills_and_sections_are_in_the_prompt():
     provider = scripted("Done.")
     agent = Agent(provider)
     agent.set_routine_name("daily-report")
@@ -72,7 +72,7 @@ async def test_what_is_injected_stands_in_the_prompt():
     assert "You run unattended on a schedule" in prompt and "daily-report" in prompt
 
 
-async def test_another_conversation_can_be_gone_on_with_and_forgotten():
+async def test_an_agent_can_continue_and_clear_a_given_history():
     provider = scripted("As I said.", "Who are you?")
     agent = Agent(provider)
     agent.set_history(
@@ -96,11 +96,11 @@ async def test_another_conversation_can_be_gone_on_with_and_forgotten():
 
 async def test_stream_yields_events_in_order():
     provider = scripted({"text": "I look.", **calling("clock")}, "Four o'clock.")
-    agent, heard = Agent(provider), []
+    agent, events = Agent(provider), []
     agent.register_function("clock", "The time.", lambda: "16:00")
-    reply = await agent.process_message_stream("What time is it?", heard.append)
+    reply = await agent.process_message_stream("What time is it?", events.append)
     assert reply.content == "Four o'clock."
-    assert [event["type"] for event in heard] == [
+    assert [event["type"] for event in events] == [
         "thinking",
         "delta",
         "tool_started",
@@ -108,19 +108,19 @@ async def test_stream_yields_events_in_order():
         "thinking",
         "delta",
     ]
-    assert "".join(event.get("text", "") for event in heard) == "I look.Four o'clock."
-    started, finished = heard[2], heard[3]
+    assert "".join(event.get("text", "") for event in events) == "I look.Four o'clock."
+    started, finished = events[2], events[3]
     assert (started["tool"], started["args"]) == ("clock", {})
     assert (finished["tool"], finished["ok"], finished["preview"]) == ("clock", True, "16:00")
     assert started["call"] == finished["call"]
 
 
 async def test_stream_yields_the_thinking_of_the_model():
-    heard = []
+    events = []
     await Agent(scripted({"text": "4", "reasoning": "2 + 2"})).process_message_stream(
-        "2 + 2?", heard.append
+        "2 + 2?", events.append
     )
-    assert [event.get("text") for event in heard if event["type"] == "thinking"] == [None, "2 + 2"]
+    assert [event.get("text") for event in events if event["type"] == "thinking"] == [None, "2 + 2"]
 
 
 async def test_only_read_only_tools_are_retried_after_a_temporary_failure():
@@ -156,7 +156,7 @@ async def test_only_read_only_tools_are_retried_after_a_temporary_failure():
     assert tried["look"] == -8
 
 
-def test_an_answer_has_its_table_of_what_else_is_known():
+def test_an_llm_response_has_metadata_and_usage():
     extras = {
         "vendor": "v",
         "model": "m",
@@ -228,7 +228,7 @@ async def test_a_program_with_a_user_asks_the_user(answer, is_coroutine):
 
 
 @pytest.mark.parametrize("policy", [None, AllowAll()])
-def test_an_agent_without_a_policy_says_so_in_the_log(policy):
+def test_an_agent_without_a_policy_logs_a_warning(policy):
     with capture_logs() as logs:
         Agent(scripted(), policy=policy)
     assert [line["event"] for line in logs] == ([] if policy else ["agent.no_policy"])

@@ -1,6 +1,4 @@
-"""The loop asks, acts and remembers until a reply or a limit, and says honestly which of the two it
-was.
-"""
+"""The loop of model calls and tool calls, its limits and its ending."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -16,17 +14,17 @@ from tests.agent.conftest import Rules, call, calls
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-async def test_a_text_is_the_reply(make):
+async def test_an_answer_of_text_is_the_reply(make):
     reply = await make("All is well.").process_message("Report.")
     assert (reply.content, reply.status, reply.iterations) == ("All is well.", Status.SUCCEEDED, 1)
 
 
-async def test_results_of_calls_reach_the_model_in_the_order_of_the_calls(make):
+async def test_tool_results_reach_the_model_in_call_order(make):
     agent = make(calls(call("add", a=1, b=2), call("add", a=3, b=4)), "3 and 7")
     reply = await agent.process_message("Add.")
     assert reply.content == "3 and 7"
     assert [m.content for m in agent.history if m.role == "tool"] == ["3", "7"]
-    assert [each["ok"] for each in reply.function_calls] == [True, True]
+    assert [record["ok"] for record in reply.function_calls] == [True, True]
 
 
 async def test_read_only_calls_run_concurrently(make, registry):
@@ -56,18 +54,16 @@ async def test_changing_calls_run_one_by_one_in_order(make, registry):
     assert order == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-async def test_changing_call_is_preceded_by_a_durable_record_and_no_other_call_is(
-    make, registry, journal
-):
-    seen = []
+async def test_only_a_changing_call_is_preceded_by_a_durable_step(make, registry, journal):
+    durable_steps = []
 
     def write() -> None:
         """Write."""
-        seen.append([step.kind for step in journal.steps if step.kind is StepKind.CALL])
+        durable_steps.append([step.kind for step in journal.steps if step.kind is StepKind.CALL])
 
     registry.register("write", None, write)
     await make(calls(call("add", a=1, b=1)), calls(call("write")), "done").process_message("Go.")
-    assert seen == [[StepKind.CALL, StepKind.CALL]]
+    assert durable_steps == [[StepKind.CALL, StepKind.CALL]]
     assert sum(journal.durable) == 1
 
 
@@ -103,7 +99,7 @@ async def test_tool_not_offered_to_the_run_is_unknown(make, registry):
     assert "there is no tool 'danger'" in next(m.content for m in agent.history if m.role == "tool")
 
 
-async def test_a_denial_names_the_rule_and_what_would_be_allowed(make, journal):
+async def test_a_denied_call_is_answered_with_the_rule_and_the_alternative(make, journal):
     agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]))
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
@@ -128,7 +124,7 @@ async def test_second_empty_answer_fails_the_run(make):
     )
 
 
-async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make):
+async def test_a_run_over_its_iteration_limit_fails_and_keeps_its_last_text(make):
     agent = make(
         *[calls(call("add", a=1, b=1), text=f"step {n}") for n in range(5)],
         limits=LoopLimits(max_iterations=3),
@@ -174,12 +170,12 @@ async def test_token_budget_is_checked_before_each_model_call(make):
     assert reply.status is Status.FAILED
 
 
-async def test_a_goal_too_long_for_the_budget_costs_nothing(make):
+async def test_a_goal_over_the_token_budget_calls_no_model(make):
     reply = await make("never asked", limits=LoopLimits(tokens=1_000)).process_message("x" * 10_000)
     assert (reply.iterations, reply.usage, reply.status) == (0, Usage(), Status.FAILED)
 
 
-async def test_a_cut_answer_is_kept_and_no_success(make):
+async def test_a_cut_answer_is_kept_and_fails_the_run(make):
     cut = LLMResponse(content="The first half", finish_reason="length")
     reply = await make(cut).process_message("Go.")
     assert reply.content.startswith("The first half\n\n[cut:")
@@ -187,7 +183,7 @@ async def test_a_cut_answer_is_kept_and_no_success(make):
 
 
 @pytest.mark.parametrize("reason", ["refusal", "content_filter"])
-async def test_a_refusal_is_a_failure_that_says_so(make, reason):
+async def test_a_refusal_of_the_model_fails_the_run_with_the_reason(make, reason):
     reply = await make(LLMResponse(content="I can't.", finish_reason=reason)).process_message("Go.")
     assert reply.status is Status.FAILED
     assert "declined" in reply.detail
@@ -338,11 +334,11 @@ async def test_secrets_in_a_result_never_reach_the_model(make, registry):
 async def test_secret_written_by_the_model_is_neither_stored_shown_nor_passed_to_a_tool(
     make, registry, journal
 ):
-    seen = []
+    texts = []
 
     def write(text: str) -> None:
         """Write."""
-        seen.append(text)
+        texts.append(text)
 
     registry.register("write", None, write)
     agent = make(
@@ -351,5 +347,5 @@ async def test_secret_written_by_the_model_is_neither_stored_shown_nor_passed_to
         redact=lambda text: text.replace("sk-canary-123", "[secret]"),
     )
     reply = await agent.process_message("Go.")
-    assert (seen, reply.content) == (["[secret]"], "The key is [secret]")
+    assert (texts, reply.content) == (["[secret]"], "The key is [secret]")
     assert "canary" not in repr(journal.steps) + repr(agent.history)

@@ -1,4 +1,4 @@
-"""The system prompt says who, where, when and by which rules, in a fixed order."""
+"""The sections of the system prompt and their order."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ def context(**changes):
     return PromptContext(**{**fields, "zone": ZoneInfo("Europe/Berlin"), **changes})
 
 
-def test_sections_stand_in_the_order_of_the_table():
+def test_prompt_sections_follow_the_order_of_the_table():
     full = context(
         tools=["shell", "finish", "memory_store"],
         policy="shell: git log",
@@ -57,7 +57,7 @@ def test_prompt_of_a_punctual_run_shows_no_lateness():
     assert "Scheduled" not in render(context(slot=NOW, lateness=3.0, routine="r"))["environment"]
 
 
-def test_a_routine_has_its_own_sections_last_and_in_its_order():
+def test_sections_of_the_routine_come_last_in_their_order():
     text = join(render(context(routine="r", sections={"Tone": "Dry.", "Audience": "Nerds."})))
     assert text.endswith("## Tone\nDry.\n\n## Audience\nNerds.")
 

@@ -1,6 +1,4 @@
-"""A crash at any moment repeats nothing: no recorded answer is asked for again, no side effect
-happens twice.
-"""
+"""A crash at any moment repeats no recorded model call and no side effect."""
 
 import asyncio
 
@@ -150,9 +148,8 @@ def test_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeated():
     script = script_of([["write"]])
     resumed = ResumedAgent(script)
     with pytest.raises(Crash):
-        asyncio.run(
-            resumed.live(2)
-        )  # prompt, then answer and call: dies right before the tool starts
+        # prompt, then answer and call: dies right before the tool starts
+        asyncio.run(resumed.live(2))
     asyncio.run(resumed.live())
     assert resumed.effects == []
     (result,) = [step for step in resumed.steps if step.kind is StepKind.RESULT]

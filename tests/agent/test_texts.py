@@ -1,4 +1,4 @@
-"""What we say to a model stands in both languages alike."""
+"""Texts for models exist in both languages with the same placeholders."""
 
 import re
 import string
@@ -24,7 +24,7 @@ def test_chinese_texts_are_chinese():
         assert re.search(r"[\u4e00-\u9fff]", text), key
 
 
-def test_results_begin_with_the_words_the_prompt_explains():
+def test_tool_error_texts_begin_with_the_marks_explained_in_the_prompt():
     for language, marks in (("en", ("[failed]", "[error]")), ("zh", ("[失败]", "[错误]"))):
         for key in ("interrupted", "over_limit", "malformed", "unknown_tool", "denied"):
             assert MESSAGES[language][key].startswith(marks), key

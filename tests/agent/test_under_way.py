@@ -1,6 +1,4 @@
-"""What may happen to a conversation under way: somebody speaks, it outgrows the model, somebody
-watches.
-"""
+"""Changes during a conversation: user messages, context overflow, streaming to a watcher."""
 
 from collections import namedtuple
 
@@ -45,8 +43,8 @@ async def test_user_message_at_the_final_answer_gets_another_answer(make):
 async def test_earlier_conversation_is_frozen_with_the_prompt_and_equal_after_a_crash(
     make, journal
 ):
-    said = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
-    agent = make("again", earlier_messages=said)
+    earlier = [LLMMessage(role="user", content="hi"), LLMMessage(role="assistant", content="hello")]
+    agent = make("again", earlier_messages=earlier)
     await agent.process_message("and now?")
     assert [m.content for m in agent.provider.calls[0].messages[1:]] == ["hi", "hello", "and now?"]
     assert [m.content for m in Transcript(journal.steps).messages[1:4]] == [
@@ -56,7 +54,7 @@ async def test_earlier_conversation_is_frozen_with_the_prompt_and_equal_after_a_
     ]
 
 
-async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(make, journal):
+async def test_a_conversation_over_the_context_limit_restarts_with_a_note(make, journal):
     agent = make(calls(call("add", a=1, b=2), text="I add."), ContextOverflow("too long"), "three")
     reply = await agent.process_message("add one and two")
     assert (reply.status, reply.content) == (Status.SUCCEEDED, "three")
@@ -71,7 +69,7 @@ async def test_a_conversation_that_outgrows_the_model_begins_afresh_and_says_so(
     assert "begins afresh" in step.body["text"]
 
 
-async def test_a_conversation_that_never_fits_fails_in_the_end(make):
+async def test_a_conversation_that_never_fits_the_context_fails(make):
     agent = make(*[ContextOverflow("too long")] * 3)
     with pytest.raises(ContextOverflow):
         await agent.process_message("x" * 100)

@@ -1,4 +1,4 @@
-"""Where a vendor's limits are reached: answers that were cut, and more tools than a model takes."""
+"""Limits of vendors: cut answers, and more tools than a model accepts."""
 
 import pytest
 
@@ -35,17 +35,17 @@ def asked_for(request):
     )
 
 
-def said(request):
+def messages_of(request):
     return request.body.get("messages") or request.body["input"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_was_cut_is_asked_for_once_more_with_more_room(agent_of, way):
+async def test_a_cut_answer_is_requested_once_more_with_a_larger_limit(agent_of, way):
     async with FakeVendor([CUT, "It begins with all of it."]) as vendor:
         reply = await agent_of(way, vendor, max_tokens=500).process_message("Tell.")
     first, second = vendor.requests
     assert (asked_for(first), asked_for(second)) == (500, 2000)
-    assert said(first) == said(second), "what was cut is no part of the conversation"
+    assert messages_of(first) == messages_of(second), "what was cut is no part of the conversation"
     assert reply.status is Status.SUCCEEDED and reply.content == "It begins with all of it."
     assert (
         reply.detail == "an answer was cut off by its limit, and asked for again with 2000 tokens"
@@ -54,7 +54,7 @@ async def test_an_answer_that_was_cut_is_asked_for_once_more_with_more_room(agen
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_was_cut_is_not_executed_and_asked_for_again(agent_of, way):
+async def test_a_cut_tool_call_is_not_executed_and_requested_again(agent_of, way):
     done, registry = [], FunctionRegistry()
     registry.register(
         "write",
@@ -113,7 +113,7 @@ async def test_refused_larger_limit_keeps_the_cut_answer(agent_of):
 @pytest.mark.parametrize(
     "way", ["openai responses", "openai chat", "openai responses, no reasoning"]
 )
-async def test_tools_beyond_what_a_model_takes_are_left_out_and_named(agent_of, way):
+async def test_tools_over_the_limit_of_a_model_are_left_out_and_named(agent_of, way):
     registry = FunctionRegistry()
     for number in range(131):
         registry.register(

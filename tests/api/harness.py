@@ -22,13 +22,16 @@ from daemon.api.schemas import CheckView, ReloadView
 from daemon.api.server import ApiServer
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
-from daemon.errors import ConfigError, Fault, NotFound, Refused
-from daemon.models import Run, Status, Step, StepKind, Usage, new_id
+from daemon.errors import ConfigError, Fault, NotFound, RunUnderWay
+from daemon.models import Json, Run, Status, Step, StepKind, Usage, new_id
+from daemon.policy.policy import Policy
+from daemon.policy.policy_file import PolicyFile
 from daemon.runs.events import EventBus, end_of, of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
 from daemon.telemetry.metrics import Metrics
+from daemon.telemetry.redaction import Secrets
 from tests.empty_database import copy_empty_database
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -66,7 +69,14 @@ class FakeEngine:
             {name: routine.schedule_key for name, routine in self.routines.items()}
         )
 
-    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
+    async def trigger(
+        self,
+        name: str,
+        *,
+        event: str | None = None,
+        trigger: str = "manual",
+        run_input: Json | None = None,
+    ) -> Run:
         if name not in self.routines:
             raise NotFound(f"there is no routine {name!r}")
         event = event or new_id()
@@ -74,7 +84,7 @@ class FakeEngine:
             if run.event == event:
                 return run
             if not run.status.has_ended:
-                raise Refused(f"{name} is already under way as run {run.id}")
+                raise RunUnderWay(name, run.id, run.status.value)
         claim = Claim(
             routine=name,
             definition=self.routines[name].dump(),
@@ -82,6 +92,7 @@ class FakeEngine:
             slot=NOW,
             goal=self.routines[name].run.prompt,
             event=event,
+            input=run_input,
         )
         (run,) = await self.journal.slots.open([claim])
         assert run is not None
@@ -126,7 +137,7 @@ class FakeRunQueue:
         return self.waiting.index(run_id) if run_id in self.waiting else None
 
     def positions(self) -> dict[str, int]:
-        return {run_id: place for place, run_id in enumerate(self.waiting)}
+        return {run_id: index for index, run_id in enumerate(self.waiting)}
 
     def interrupt(self, run_id: str) -> bool:
         self.interrupted.put_nowait(run_id)
@@ -277,6 +288,7 @@ async def open_harness(
     access: Any = None,
     budget: Any = None,
     reload: Any = None,
+    edit: bool = False,
 ) -> AsyncIterator[ApiHarness]:
     """Open a harness on a folder and serve its API until the block ends."""
     database = await Database.open(copy_empty_database(folder / "agentd.db"))
@@ -293,11 +305,11 @@ async def open_harness(
     path = socket or folder / "run" / "agentd.sock"
 
     async def reload_nothing() -> ReloadView:
-        return ReloadView(added=["new"], changed=[], removed=[], faults=[])
+        return ReloadView(added=["new"], changed=[], removed=[], files=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
         engine.routines = {
-            new if name == old else name: each for name, each in engine.routines.items()
+            new if name == old else name: routine for name, routine in engine.routines.items()
         }
         return []
 
@@ -319,6 +331,8 @@ async def open_harness(
         provider_names=(),
         target_names=(),
         budget=budget or SimpleNamespace(day=None, month=None),
+        ui=SimpleNamespace(edit=edit),
+        routines_path=folder,
     )
     unused: Any = None
     api = ApiContext(
@@ -331,10 +345,21 @@ async def open_harness(
             log_file=folder / "agentd.jsonl",
         ),
         access=access or Access(operators=frozenset({os.geteuid(), 0})),
-        settings=SimpleNamespace(config=config, zone=ZoneInfo("Europe/Berlin")),
+        settings=SimpleNamespace(
+            config=config,
+            zone=ZoneInfo("Europe/Berlin"),
+            policy=Policy.of(PolicyFile(version=1), folder),
+        ),
         clock=SimpleNamespace(now=clock),
         administration=SimpleNamespace(
-            fault=None, reload=reload or reload_nothing, rename=rename, examine=examine
+            fault=None,
+            reload=reload or reload_nothing,
+            reload_by_request=reload or reload_nothing,
+            reload_if_valid=reload or reload_nothing,
+            routine_rules=tuple,
+            recipe_files=dict,
+            rename=rename,
+            examine=examine,
         ),
         journal=journal,
         memory=unused,
@@ -344,9 +369,11 @@ async def open_harness(
         outbox=SimpleNamespace(wake=lambda: None),
         sandbox_detection=SimpleNamespace(current=SimpleNamespace(level="bubblewrap")),
         engine=engine,
-        agent_routines=SimpleNamespace(adopt=adopt, remove_for_person=remove),
+        agent_routines=SimpleNamespace(
+            adopt=adopt, remove_for_person=remove, folder=folder / "routines.d"
+        ),
         queue=run_queue,
-        runs=unused,
+        runs=SimpleNamespace(services=SimpleNamespace(secrets=Secrets())),
         budget_ledger=SimpleNamespace(list_caps=list_caps),
         approvals=unused,
         conversations=unused,
@@ -422,7 +449,7 @@ async def ask(
 
 
 def parse(raw: bytes) -> Answer:
-    head, _, rest = raw.partition(b"\r\n\r\n")
+    head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-    return Answer(status=int(first.split()[1]), headers=headers, raw=rest)
+    return Answer(status=int(first.split()[1]), headers=headers, raw=body)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def get(harness: ApiHarness) -> Get:
     return get
 
 
-async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(
+async def test_status_shows_paths_running_runs_and_next_starts(
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.take()
@@ -45,11 +46,12 @@ async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(
         "kept": 0,
     }
     assert status["routines"] == counts
-    assert [each["id"] for each in status["active"]] == [run.id]
+    assert [active_run["id"] for active_run in status["active"]] == [run.id]
+    # the other one is paused
     assert status["next"][0] == {
         "routine": "daily-report",
         "at": "2026-11-21T09:00:00.000Z",
-    }  # the other one is paused
+    }
     assert status["counts"]["runs"] == {"running": 1}
 
 
@@ -61,14 +63,14 @@ async def test_every_answer_carries_the_version(harness: ApiHarness) -> None:
     ]
 
 
-async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(
+async def test_routines_are_listed_with_last_run_and_delivery_status(
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await harness.journal.outbox.find(run=run.id)
     harness.engine.faults["broken"] = broken("broken")
     await harness.journal.outbox.mark_failed(delivery.id, "disk on fire", None)
-    listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
+    listed = {routine["name"]: routine for routine in (await get("/v1/routines"))["items"]}
     assert list(listed) == ["broken", "daily-report", "heartbeat"]
     assert listed["daily-report"]["last"]["status"] == "succeeded"
     assert listed["daily-report"]["last"]["delivery"] == "failed"
@@ -83,25 +85,46 @@ async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
     assert shown["definition"]["run"]["prompt"] == "Write the report."
     assert len(shown["fires"]) == 3
     assert len((await get("/v1/routines/daily-report/next?count=7"))["items"]) == 7
-    assert [each["routine"] for each in (await get("/v1/next?count=2"))["items"]] == [
+    assert [start["routine"] for start in (await get("/v1/next?count=2"))["items"]] == [
         "heartbeat",
         "heartbeat",
     ]
 
 
-async def test_lists_come_in_pages_that_neither_miss_nor_repeat(
+async def test_a_routines_file_is_shown_as_it_was_written(
+    harness: ApiHarness, get: Get, tmp_path: Path
+) -> None:
+    file = tmp_path / "daily-report.toml"
+    target = "/v1/routines/daily-report/source"
+    missing = await ask(harness.path, "GET", target)
+    assert (missing.status, missing.json["detail"]) == (404, f"{file} is gone")
+    text = '# Mine.\n[run]\nprompt = "Grüße"\n'
+    file.write_text(f"\ufeff{text}", "utf-8")
+    source = await get(target)
+    assert (source["path"], source["text"]) == (str(file), text)
+    assert source["digest"] == sha256(file.read_bytes()).hexdigest()
+    assert "[ui]" in source["read_only"]
+    file.write_bytes(b"#" * 1_000_001)
+    assert "look at it with an editor" in (await ask(harness.path, "GET", target)).json["detail"]
+    file.unlink()
+    os.mkfifo(file)
+    refused = await ask(harness.path, "GET", target)
+    assert (refused.status, refused.json["detail"]) == (409, f"{file} is not a regular file")
+
+
+async def test_pages_of_lists_neither_miss_nor_repeat_entries(
     harness: ApiHarness, get: Get
 ) -> None:
-    made = [(await harness.complete_run()).id for _ in range(5)]
-    seen: list[str] = []
+    run_ids = [(await harness.complete_run()).id for _ in range(5)]
+    listed_ids: list[str] = []
     cursor = ""
     while True:
         page = await get(f"/v1/runs?limit=2{cursor}")
-        seen += [each["id"] for each in page["items"]]
+        listed_ids += [item["id"] for item in page["items"]]
         if page["next"] is None:
             break
         cursor = f"&cursor={page['next']}"
-    assert seen == sorted(made, reverse=True)
+    assert listed_ids == sorted(run_ids, reverse=True)
     first = await get("/v1/routines?limit=1")
     second = await get(f"/v1/routines?limit=1&cursor={first['next']}")
     assert [first["items"][0]["name"], second["items"][0]["name"], second["next"]] == [
@@ -111,13 +134,15 @@ async def test_lists_come_in_pages_that_neither_miss_nor_repeat(
     ]
 
 
-async def test_steps_deliveries_and_slots_come_in_pages_too(harness: ApiHarness, get: Get) -> None:
+async def test_steps_deliveries_and_slots_are_listed_in_pages(
+    harness: ApiHarness, get: Get
+) -> None:
     run = await harness.complete_run(
         deliver=[("file", {"path": str(number)}) for number in range(3)]
     )
     first = await get(f"/v1/runs/{run.id}/steps?limit=4")
-    rest = await get(f"/v1/runs/{run.id}/steps?limit=4&cursor={first['next']}")
-    assert [step["seq"] for step in first["items"] + rest["items"]] == list(range(7))
+    second = await get(f"/v1/runs/{run.id}/steps?limit=4&cursor={first['next']}")
+    assert [step["seq"] for step in first["items"] + second["items"]] == list(range(7))
     page = await get("/v1/deliveries?limit=2")
     assert len(page["items"]) == 2
     assert len((await get(f"/v1/deliveries?limit=2&cursor={page['next']}"))["items"]) == 1
@@ -136,7 +161,7 @@ async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(
     assert shown["id"] == run.id
     assert shown["report"].startswith("# All is well")
     assert shown["usage"]["cache_read"] == 800
-    assert [each["status"] for each in shown["deliveries"]] == ["pending"]
+    assert [delivery["status"] for delivery in shown["deliveries"]] == ["pending"]
     assert shown["delivery"] == "pending"
 
 
@@ -148,7 +173,7 @@ async def test_the_same_event_gives_the_same_run(harness: ApiHarness) -> None:
     assert first.json["status"] == "queued"
 
 
-async def test_a_run_in_line_says_how_many_stand_before_it(harness: ApiHarness) -> None:
+async def test_a_queued_run_shows_its_position(harness: ApiHarness) -> None:
     harness.run_queue.waiting.append("somebody else")
     run = await harness.claim()
     harness.run_queue.waiting.append(run.id)
@@ -170,7 +195,7 @@ async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(harness: Ap
     assert (await ask(harness.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
 
 
-async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(
+async def test_a_paused_routine_is_listed_as_paused_until_resumed(
     harness: ApiHarness,
 ) -> None:
     assert (await ask(harness.path, "POST", "/v1/routines/heartbeat/pause")).json[
@@ -179,11 +204,11 @@ async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(
     assert (await ask(harness.path, "POST", "/v1/routines/heartbeat/resume")).json["state"] == "on"
 
 
-async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(harness: ApiHarness) -> None:
+async def test_changing_requests_update_operator_seen_and_reads_do_not(harness: ApiHarness) -> None:
     await ask(harness.path, "GET", "/v1/status")
-    assert await harness.journal.facts.recall("operator_seen") is None
+    assert await harness.journal.key_values.get("operator_seen") is None
     await ask(harness.path, "POST", "/v1/reload")
-    assert await harness.journal.facts.recall("operator_seen") == NOW.isoformat()
+    assert await harness.journal.key_values.get("operator_seen") == NOW.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +262,7 @@ async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(harness: A
         ("GET", "/v1/runs?offset=3", b"", 422, "bad_request", "unknown query field 'offset'"),
     ],
 )
-async def test_what_goes_wrong_is_said_in_one_form(
+async def test_errors_are_answered_as_problem_json(
     harness: ApiHarness,
     method: str,
     target: str,
@@ -264,7 +289,7 @@ async def test_what_goes_wrong_is_said_in_one_form(
         (DaemonError("hm"), 500, "failed"),
     ],
 )
-async def test_each_error_of_the_daemon_has_its_answer(
+async def test_each_daemon_error_has_its_http_status_and_code(
     tmp_path: Path, error: DaemonError, status: int, code: str
 ) -> None:
     async def reload() -> Any:
@@ -277,7 +302,7 @@ async def test_each_error_of_the_daemon_has_its_answer(
         assert answer.json["faults"][0]["hint"] == "use 1"
 
 
-async def test_a_mistake_of_ours_is_admitted_without_a_traceback_and_the_daemon_lives(
+async def test_an_internal_error_is_answered_without_a_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def reload() -> Any:
@@ -292,7 +317,7 @@ async def test_a_mistake_of_ours_is_admitted_without_a_traceback_and_the_daemon_
     assert "secret detail" in caplog.text  # but the operator's log has it
 
 
-async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(harness: ApiHarness) -> None:
+async def test_malformed_http_is_answered_as_problem_json(harness: ApiHarness) -> None:
     answer = await ask(harness.path, "GET", "/v1/status", headers={"no colon in": "\x00"})
     assert answer.status == 400
     assert answer.headers["content-type"] == "application/problem+json"
@@ -300,20 +325,20 @@ async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(harness: Ap
 
 
 @pytest.mark.parametrize("header", ["Origin", "Referer", "Sec-Fetch-Site"])
-async def test_a_web_page_gets_nothing(harness: ApiHarness, header: str) -> None:
+async def test_requests_of_a_browser_are_refused(harness: ApiHarness, header: str) -> None:
     answer = await ask(harness.path, "POST", "/v1/reload", headers={header: "https://example.org"})
     assert (answer.status, answer.json["code"]) == (403, "browser")
-    assert await harness.journal.facts.recall("operator_seen") is None
+    assert await harness.journal.key_values.get("operator_seen") is None
 
 
-async def test_doctor_answers_with_its_table(get: Get) -> None:
+async def test_doctor_returns_its_checks(get: Get) -> None:
     assert (await get("/v1/doctor")) == {
         "ok": True,
         "checks": [{"name": "Python", "state": "ok", "found": "3.11", "fix": ""}],
     }
 
 
-async def test_every_view_of_a_run_in_every_status_is_json(harness: ApiHarness, get: Get) -> None:
+async def test_a_run_of_every_status_is_shown_as_json(harness: ApiHarness, get: Get) -> None:
     for status in (Status.FAILED, Status.CANCELLED, Status.TIMED_OUT, Status.SKIPPED):
         run = await harness.take()
         await harness.end(run, status, report=None, detail="because")
@@ -321,7 +346,7 @@ async def test_every_view_of_a_run_in_every_status_is_json(harness: ApiHarness, 
     assert len((await get("/v1/runs?status=failed"))["items"]) == 1
 
 
-async def test_the_openapi_document_is_complete_and_its_references_lead_somewhere(get: Get) -> None:
+async def test_the_openapi_document_lists_all_routes_and_resolvable_references(get: Get) -> None:
     document = await get("/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
     described = {
@@ -338,26 +363,37 @@ async def test_the_openapi_document_is_complete_and_its_references_lead_somewher
     references = set(_references(document))
     assert references
     assert all(
-        each.startswith("#/components/schemas/") and each.rsplit("/", 1)[1] in schemas
-        for each in references
+        reference.startswith("#/components/schemas/") and reference.rsplit("/", 1)[1] in schemas
+        for reference in references
     )
     for path, item in document["paths"].items():
         for operation in item.values():
             assert operation["summary"].endswith(".")
-            in_path = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            in_path = {
+                parameter["name"]
+                for parameter in operation["parameters"]
+                if parameter["in"] == "path"
+            }
             assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
-            assert all(one["required"] for one in operation["parameters"] if one["in"] == "path")
+            assert all(
+                parameter["required"]
+                for parameter in operation["parameters"]
+                if parameter["in"] == "path"
+            )
             assert set(operation["responses"]) == {"200", "default"}
     limit = {
-        one["name"]: one["schema"] for one in document["paths"]["/v1/runs"]["get"]["parameters"]
+        parameter["name"]: parameter["schema"]
+        for parameter in document["paths"]["/v1/runs"]["get"]["parameters"]
     }["limit"]
     assert limit == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}
 
 
 def _references(value: Any) -> list[str]:
     if isinstance(value, dict):
-        own = [value["$ref"]] if "$ref" in value else []
-        return own + [each for item in value.values() for each in _references(item)]
+        references = [value["$ref"]] if "$ref" in value else []
+        return references + [
+            reference for item in value.values() for reference in _references(item)
+        ]
     if isinstance(value, list):
-        return [each for item in value for each in _references(item)]
+        return [reference for item in value for reference in _references(item)]
     return []

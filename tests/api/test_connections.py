@@ -1,4 +1,4 @@
-"""A listener gives every connection its time and place, and nobody all of them."""
+"""The listener limits time and number of connections, in total and per peer."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class Served:
 async def served(listener: Listener) -> AsyncIterator[Served]:
     serving = asyncio.create_task(listener.serve())
     await listener.ready()
-    there = Served(listener)
+    server = Served(listener)
     try:
-        yield there
+        yield server
     finally:
-        for client in there.clients:
+        for client in server.clients:
             client.writer.close()
             with suppress(ConnectionError):
                 await client.writer.wait_closed()
@@ -118,8 +118,8 @@ async def site(
             {"agentd-version": "9"},
             limits=limits,
         )
-    ) as there:
-        yield there, site.words
+    ) as server:
+        yield server, site.words
 
 
 class Reader(asyncio.StreamReader):
@@ -150,7 +150,7 @@ class Client:
         async with asyncio.timeout(PATIENCE):
             return (await self.reader.readuntil(mark.encode())).decode()
 
-    async def rest(self) -> bytes:
+    async def read_to_end(self) -> bytes:
         """Return what comes until the other side closes."""
         pieces = b""
         async with asyncio.timeout(PATIENCE):
@@ -162,18 +162,18 @@ class Client:
         return pieces
 
     async def answer(self) -> Answer:
-        return parse(await self.rest())
+        return parse(await self.read_to_end())
 
 
 def limited(**changes: Any) -> ConnectionLimits:
-    wanted: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "connections": 100,
         "per_peer": 100,
         "head": LONG,
         "body": LONG,
         "idle": LONG,
     }
-    return ConnectionLimits(**(wanted | changes))
+    return ConnectionLimits(**(settings | changes))
 
 
 async def drip(client: Client, finished: asyncio.Future[Any]) -> None:
@@ -193,18 +193,16 @@ STREAM = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
 # --- times
 
 
-async def test_a_connection_that_says_nothing_is_closed_without_a_word(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.1)) as (there, _):
-        client = await there.connect()
-        assert await client.rest() == b""
+async def test_a_silent_connection_is_closed_without_an_answer(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.1)) as (server, _):
+        client = await server.connect()
+        assert await client.read_to_end() == b""
 
 
 @pytest.mark.parametrize("head", ["G", "GET /read HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_a_head_that_comes_too_slowly_is_answered_and_closed(
-    tmp_path: Path, head: str
-) -> None:
-    async with site(tmp_path, limited(head=0.2)) as (there, _):
-        client = await there.connect()
+async def test_a_slow_request_head_is_answered_with_408(tmp_path: Path, head: str) -> None:
+    async with site(tmp_path, limited(head=0.2)) as (server, _):
+        client = await server.connect()
         await client.say(head)
         answering = asyncio.ensure_future(client.answer())
         if len(head) > 1:
@@ -219,9 +217,9 @@ async def test_a_head_that_comes_too_slowly_is_answered_and_closed(
     }
 
 
-async def test_a_body_that_comes_too_slowly_is_answered_and_closed(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (there, _):
-        client = await there.connect()
+async def test_a_slow_request_body_is_answered_with_408(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (server, _):
+        client = await server.connect()
         await client.say("POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
         answering = asyncio.ensure_future(client.answer())
         await drip(client, answering)
@@ -230,7 +228,7 @@ async def test_a_body_that_comes_too_slowly_is_answered_and_closed(tmp_path: Pat
     assert answer.json["detail"] == "the body of the request was not complete within 0.2 s"
 
 
-async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
+async def test_an_interrupted_webhook_logs_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def start(name: str, **_: object) -> Any:
@@ -245,8 +243,8 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
         {"agentd-version": "9"},
         limits=limited(body=0.2),
     )
-    async with served(listener) as there:
-        client = await there.connect()
+    async with served(listener) as server:
+        client = await server.connect()
         await client.say(
             'POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a'
         )
@@ -254,63 +252,62 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_connection_that_asks_for_nothing_more_is_closed(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(idle=0.2)) as (there, _):
-        client = await there.connect()
+async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(idle=0.2)) as (server, _):
+        client = await server.connect()
         for _ in range(2):
             await client.say(GET)
             assert (await client.until("0 bytes")).startswith("HTTP/1.1 200")
-        assert await client.rest() == b""
+        assert await client.read_to_end() == b""
 
 
-async def test_a_second_head_has_the_time_of_a_head_whatever_came_before_it(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.2)) as (there, _):
-        client = await there.connect()
+async def test_the_head_limit_applies_to_a_second_request(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.2)) as (server, _):
+        client = await server.connect()
         await client.say(GET)
         await client.until("0 bytes")
         await client.say("G")  # uvicorn's own limit for idle connections ends here
         assert (await client.answer()).status == 408
-        client = await there.connect()
-        await client.say(
-            f"{GET}G"
-        )  # and a request that came with the one before is read by another way
+        client = await server.connect()
+        # and a request that came with the one before is read by another way
+        await client.say(f"{GET}G")
         await client.until("0 bytes")
         assert (await client.answer()).status == 408
 
 
-async def test_a_second_body_has_the_time_of_a_body_whatever_came_before_it(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (there, _):
-        client = await there.connect()
+async def test_the_body_limit_applies_to_a_second_request(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (server, _):
+        client = await server.connect()
         await client.say(f"{GET}POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
         await client.until("0 bytes")
         assert (await client.answer()).status == 408
 
 
-async def test_a_body_that_nobody_waits_for_has_its_time_too(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (there, _):
-        client = await there.connect()
+async def test_the_body_limit_applies_to_an_unread_body(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (server, _):
+        client = await server.connect()
         await client.say("POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
         await client.until("\r\n\r\nNot Found")
-        ending = asyncio.ensure_future(client.rest())
+        ending = asyncio.ensure_future(client.read_to_end())
         await drip(client, ending)
         assert await ending == b""
 
 
-async def test_a_stream_lives_on_whatever_the_limits_are(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.1, body=0.1, idle=0.1)) as (there, words):
-        stream = await there.connect()
+async def test_an_event_stream_outlives_the_time_limits(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.1, body=0.1, idle=0.1)) as (server, words):
+        stream = await server.connect()
         await stream.say(STREAM)
         await stream.until("begin\n")
         for _ in range(3):  # each of these is closed by a limit that began after the stream did
-            assert await (await there.connect()).rest() == b""
+            assert await (await server.connect()).read_to_end() == b""
         words.put_nowait(b"still here\n")
         await stream.until("still here\n")
 
 
-async def test_a_client_that_does_not_read_its_answer_does_not_stay(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(idle=0.2)) as (there, _):
+async def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(idle=0.2)) as (server, _):
         with socket.socket(socket.AF_UNIX) as deaf:
-            deaf.connect(os.fspath(there.listener.path))
+            deaf.connect(os.fspath(server.listener.path))
             deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             poll = select.poll()
             poll.register(deaf, 0)  # hears of nothing but the end
@@ -320,48 +317,48 @@ async def test_a_client_that_does_not_read_its_answer_does_not_stay(tmp_path: Pa
 # --- places
 
 
-async def test_whoever_comes_when_all_is_taken_gets_the_place_of_the_longest_silence(
+async def test_a_new_connection_replaces_the_longest_silent_connection(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(per_peer=3)) as (there, _):
-        silent = [await there.connect() for _ in range(3)]
-        await there.has(3)
+    async with site(tmp_path, limited(per_peer=3)) as (server, _):
+        silent = [await server.connect() for _ in range(3)]
+        await server.has(3)
         for number in range(3):
-            client = await there.connect()
+            client = await server.connect()
             await client.say(LAST)
             assert (await client.answer()).status == 200
-            await there.has(2)
-            assert await silent[number].rest() == b""
-            silent.append(await there.connect())
-            await there.has(3)
+            await server.has(2)
+            assert await silent[number].read_to_end() == b""
+            silent.append(await server.connect())
+            await server.has(3)
 
 
-async def test_a_thousand_silent_connections_take_the_places_of_each_other_alone(
+async def test_a_thousand_silent_connections_replace_only_each_other(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(connections=40, per_peer=30)) as (there, words):
-        stream = await there.connect()
+    async with site(tmp_path, limited(connections=40, per_peer=30)) as (server, words):
+        stream = await server.connect()
         await stream.say(STREAM)
         await stream.until("begin\n")
         for _ in range(1000):
-            await there.connect()
-        client = await there.connect()
+            await server.connect()
+        client = await server.connect()
         await client.say(LAST)
         assert (await client.answer()).status == 200
-        assert len(there.listener.connections) <= 30
+        assert len(server.listener.connections) <= 30
         words.put_nowait(b"still here\n")
         await stream.until("still here\n")
 
 
-async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(
+async def test_a_connection_over_the_limit_of_busy_connections_is_refused(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(per_peer=2)) as (there, _):
-        streams = [await there.connect() for _ in range(2)]
+    async with site(tmp_path, limited(per_peer=2)) as (server, _):
+        streams = [await server.connect() for _ in range(2)]
         for stream in streams:
             await stream.say(STREAM)
             await stream.until("begin\n")
-        answer = await (await there.connect()).answer()
+        answer = await (await server.connect()).answer()
         assert (answer.status, answer.headers["connection"], answer.headers["agentd-version"]) == (
             503,
             "close",
@@ -369,22 +366,22 @@ async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(
         )
         assert answer.json["code"] == "too_many_connections"
         streams[0].writer.close()
-        await there.has(1)
-        client = await there.connect()
+        await server.has(1)
+        client = await server.connect()
         await client.say(LAST)
         assert (await client.answer()).status == 200
 
 
-async def test_without_a_descriptor_nothing_spins(
+async def test_a_listener_without_free_descriptors_does_not_spin(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def complaints() -> int:
         return len([record for record in caplog.records if "socket.accept()" in record.message])
 
-    async with site(tmp_path, limited()) as (there, _):
+    async with site(tmp_path, limited()) as (server, _):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(os.fspath(there.listener.path))
+            client.connect(os.fspath(server.listener.path))
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -398,7 +395,7 @@ async def test_without_a_descriptor_nothing_spins(
             assert (await asyncio.to_thread(client.recv, 12)) == b"HTTP/1.1 200"
 
 
-async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
+async def test_one_address_cannot_use_all_connections(tmp_path: Path) -> None:
     async def start(name: str, **_: object) -> Any:
         raise AssertionError(f"{name} is started by half a message")
 
@@ -434,7 +431,7 @@ def test_addresses_of_one_ipv6_network_are_one_peer() -> None:
             assert peer_of(connection)[0] == "::/64"
 
 
-def test_half_of_the_descriptors_are_never_for_connections() -> None:
+def test_connections_use_at_most_half_of_the_descriptors() -> None:
     for descriptors in (64, 256, 1024, 20_000, 524_288, 2**30):
         limits = limits_for(descriptors)
         assert 3 * limits.connections <= descriptors / 2

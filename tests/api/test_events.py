@@ -6,13 +6,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from daemon.api.events import watch
 from daemon.models import Run, Status, Step
-from daemon.runs.events import BACKLOG
-from tests.api.harness import STEPS, ApiHarness, ask, open_harness
+from daemon.runs.events import BACKLOG, retry_of
+from tests.api.harness import NOW, STEPS, ApiHarness, ask, open_harness
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Stream:
                 if line.startswith("data: "):
                     return dict(json.loads(line.removeprefix("data: ")))
 
-    async def rest(self) -> list[dict[str, Any]]:
+    async def read_remaining(self) -> list[dict[str, Any]]:
         events = []
         while event := await self.event():
             events.append(event)
@@ -77,29 +78,30 @@ async def test_a_run_is_streamed_from_its_first_event_to_its_last(harness: ApiHa
         thinking = await stream.event()
         await harness.write_steps(run, *STEPS[2:])
         await harness.end(run)
-        rest = await stream.rest()
+        remaining = await stream.read_remaining()
     assert (begun["type"], begun["goal"]) == ("run_started", "Write the report.")
     assert started["args"] == {"parts": ["load"]}
     assert (finished["ok"], finished["preview"], finished["seconds"]) == (True, "load 0.1", 0.012)
     assert (thinking["type"], thinking["routine"]) == ("thinking", "daily-report")
-    assert [event["type"] for event in rest] == WHOLE[3:]
-    assert rest[2]["preview"] == "[failed] denied\nby default\nor not"
-    assert (rest[-1]["status"], rest[-1]["report"]) == (
+    assert [event["type"] for event in remaining] == WHOLE[3:]
+    assert remaining[2]["preview"] == "[failed] denied\nby default\nor not"
+    assert (remaining[-1]["status"], remaining[-1]["report"]) == (
         "succeeded",
         "# All is well\n\nNothing to do.",
     )
     assert all(
-        event["run"] == run.id and event["at"] for event in [started, finished, thinking, *rest]
+        event["run"] == run.id and event["at"]
+        for event in [started, finished, thinking, *remaining]
     )
 
 
-async def test_who_comes_late_is_told_what_has_happened(harness: ApiHarness) -> None:
+async def test_a_late_follower_receives_all_earlier_events(harness: ApiHarness) -> None:
     run = await harness.complete_run()
     async with following(harness, run.id[-8:]) as stream:
-        assert [event["type"] for event in await stream.rest()] == WHOLE
+        assert [event["type"] for event in await stream.read_remaining()] == WHOLE
 
 
-async def test_who_comes_in_the_middle_misses_nothing_and_hears_nothing_twice(
+async def test_a_follower_joining_a_running_run_receives_each_event_once(
     harness: ApiHarness,
 ) -> None:
     run = await harness.take()
@@ -110,23 +112,23 @@ async def test_who_comes_in_the_middle_misses_nothing_and_hears_nothing_twice(
                 late = following(harness, run.id)
                 stream = await late.__aenter__()
         await harness.end(run)
-        for each in (early, stream):
-            events = await each.rest()
+        for follower in (early, stream):
+            events = await follower.read_remaining()
             assert [event["type"] for event in events] == WHOLE
             numbers = [event["id"] for event in events if "id" in event]
             assert numbers == sorted(set(numbers))
         await late.__aexit__(None, None, None)
 
 
-async def test_a_client_that_lost_the_stream_goes_on_behind_its_last_event(
+async def test_a_follower_resumes_after_its_last_event_id(
     harness: ApiHarness,
 ) -> None:
     run = await harness.complete_run()
     async with following(harness, run.id, "?after=4") as stream:
-        assert [event["type"] for event in await stream.rest()] == WHOLE[4:]
+        assert [event["type"] for event in await stream.read_remaining()] == WHOLE[4:]
 
 
-async def test_a_client_that_disconnects_mid_stream_harms_nobody(harness: ApiHarness) -> None:
+async def test_a_disconnected_follower_does_not_affect_other_followers(harness: ApiHarness) -> None:
     run = await harness.take()
     async with following(harness, run.id) as patient:
         async with following(harness, run.id) as hasty:
@@ -134,44 +136,45 @@ async def test_a_client_that_disconnects_mid_stream_harms_nobody(harness: ApiHar
             hasty.writer.transport.abort()
         await harness.write_steps(run, *STEPS)
         await harness.end(run)
-        assert [event["type"] for event in await patient.rest()] == WHOLE
+        assert [event["type"] for event in await patient.read_remaining()] == WHOLE
     assert (await ask(harness.path, "GET", "/v1/status")).status == 200
     for _ in range(100):  # the server hears of the disconnect on one of its next turns
         await asyncio.sleep(0)
     assert not harness.events._followers
 
 
-async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(
+async def test_a_slow_follower_delays_no_run_and_loses_no_step(
     harness: ApiHarness,
 ) -> None:
     run = await harness.take()
     async with following(harness, run.id) as stream:
         await stream.event()
         await harness.write_steps(run, *STEPS[:2])
-        for _ in range(
-            BACKLOG + 10
-        ):  # more than is kept for one follower: the oldest are dropped, steps among them
+        # more than is kept for one follower: the oldest are dropped, steps among them
+        for _ in range(BACKLOG + 10):
             harness.events.publish(run.id, {"type": "delta", "text": "x"})
         await harness.write_steps(run, *STEPS[2:])
         await harness.end(run)
-        told = [event["type"] for event in await stream.rest() if event["type"] != "delta"]
-    assert told == WHOLE[1:]
+        event_types = [
+            event["type"] for event in await stream.read_remaining() if event["type"] != "delta"
+        ]
+    assert event_types == WHOLE[1:]
 
 
-async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(harness: ApiHarness) -> None:
+async def test_events_dropped_by_the_bus_are_read_from_the_journal(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.write_steps(run, *STEPS[:2])
     events = watch(run.id, harness.journal.runs, harness.events)
-    told = [(await anext(events))["type"] for _ in range(2)]
+    event_types = [(await anext(events))["type"] for _ in range(2)]
     await harness.write_steps(run, *STEPS[2:])
     for _ in range(BACKLOG):
         harness.events.publish(run.id, {"type": "delta", "text": "x"})
     await harness.end(run)
-    told += [event["type"] async for event in events if event["type"] != "delta"]
-    assert told == WHOLE
+    event_types += [event["type"] async for event in events if event["type"] != "delta"]
+    assert event_types == WHOLE
 
 
-async def test_half_a_character_does_not_break_an_answer(harness: ApiHarness) -> None:
+async def test_an_unpaired_surrogate_does_not_break_an_answer(harness: ApiHarness) -> None:
     run = await harness.take()
     harness.events.publish(run.id, {"type": "delta", "text": "never sent"})
     async with following(harness, run.id) as stream:
@@ -192,17 +195,17 @@ class Late:
         run = await self.harness.journal.runs.get(run_id)
         if not self.begun:
             self.begun = True
-            taken = await self.harness.journal.runs.claim(run_id, owner="test")
-            assert taken is not None
-            await self.harness.write_steps(taken, *STEPS)
-            await self.harness.end(taken)
+            claimed_run = await self.harness.journal.runs.claim(run_id, owner="test")
+            assert claimed_run is not None
+            await self.harness.write_steps(claimed_run, *STEPS)
+            await self.harness.end(claimed_run)
         return run
 
     async def get_steps(self, run_id: str) -> list[Step]:
         return await self.harness.journal.runs.get_steps(run_id)
 
 
-async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(
+async def test_a_run_starting_while_its_row_is_read_is_followed_from_its_first_event(
     harness: ApiHarness,
 ) -> None:
     run = await harness.claim()
@@ -210,15 +213,15 @@ async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_ev
     assert [event["type"] async for event in events] == WHOLE
 
 
-async def test_a_run_that_is_cancelled_in_line_ends_its_stream(harness: ApiHarness) -> None:
+async def test_cancelling_a_queued_run_ends_its_event_stream(harness: ApiHarness) -> None:
     run = await harness.claim()
     async with following(harness, run.id) as stream:
         await ask(harness.path, "POST", f"/v1/runs/{run.id}/cancel")
-        (end,) = await stream.rest()
+        (end,) = await stream.read_remaining()
     assert (end["type"], end["status"]) == ("run_ended", "cancelled")
 
 
-async def test_a_suspended_run_is_followed_on(harness: ApiHarness) -> None:
+async def test_a_suspended_run_keeps_its_followers(harness: ApiHarness) -> None:
     run = await harness.take()
     async with following(harness, run.id) as stream:
         await harness.write_steps(run, *STEPS[:2])
@@ -226,7 +229,24 @@ async def test_a_suspended_run_is_followed_on(harness: ApiHarness) -> None:
         run = await harness.journal.runs.claim(run.id, owner="test") or run
         await harness.write_steps(run, *STEPS[2:])
         await harness.end(run, Status.SUCCEEDED)
-        assert [event["type"] for event in await stream.rest()] == WHOLE
+        assert [event["type"] for event in await stream.read_remaining()] == WHOLE
+
+
+async def test_a_run_that_was_put_off_says_until_when_and_why(harness: ApiHarness) -> None:
+    run = await harness.take()
+    until = NOW + timedelta(seconds=30)
+    async with following(harness, run.id) as stream:
+        assert (await stream.event())["type"] == "run_started"
+        run = await harness.journal.runs.suspend(run, not_before=until, detail="nobody listens")
+        harness.events.publish(run.id, retry_of(run) or {})
+        event = await stream.event()
+    assert (event["type"], event["detail"]) == ("run_retry_scheduled", "nobody listens")
+    assert datetime.fromisoformat(event["until"]) == until
+    async with following(harness, run.id) as stream:  # who comes late is told as well
+        assert [(await stream.event())["type"] for _ in range(2)] == [
+            "run_started",
+            "run_retry_scheduled",
+        ]
 
 
 async def test_streams_end_cleanly_when_the_daemon_stops(tmp_path: Path) -> None:
@@ -235,4 +255,4 @@ async def test_streams_end_cleanly_when_the_daemon_stops(tmp_path: Path) -> None
         async with following(harness, run.id) as stream:
             await stream.event()
             harness.server.stop()
-            assert await stream.rest() == []
+            assert await stream.read_remaining() == []

@@ -16,7 +16,7 @@ from daemon.errors import ConfigError, SocketBusy, StateBusy
 from tests.api.harness import Access, ApiHarness, ask, open_harness
 
 
-def test_the_socket_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path) -> None:
+def test_the_socket_is_private_from_its_creation(tmp_path: Path) -> None:
     path = tmp_path / "run" / "agentd.sock"
     before = os.umask(0o002)
     try:
@@ -30,7 +30,7 @@ def test_the_socket_is_for_its_owner_alone_from_the_first_moment(tmp_path: Path)
     assert not path.exists()
 
 
-def test_the_socket_of_a_daemon_that_died_is_removed(tmp_path: Path) -> None:
+def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(os.fspath(path))
@@ -38,7 +38,7 @@ def test_the_socket_of_a_daemon_that_died_is_removed(tmp_path: Path) -> None:
     open_listener(path, {}).close()
 
 
-async def test_a_living_daemon_is_not_pushed_aside(harness: ApiHarness) -> None:
+async def test_the_socket_of_a_running_daemon_is_not_replaced(harness: ApiHarness) -> None:
     with pytest.raises(
         SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already"
     ) as caught:
@@ -48,7 +48,7 @@ async def test_a_living_daemon_is_not_pushed_aside(harness: ApiHarness) -> None:
     assert (await ask(harness.path, "GET", "/v1/status")).status == 200
 
 
-def test_a_daemon_too_busy_to_answer_is_not_pushed_aside_either(tmp_path: Path) -> None:
+def test_the_socket_of_a_busy_daemon_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
     with socket.socket(socket.AF_UNIX) as busy:
         busy.bind(os.fspath(path))
@@ -63,7 +63,7 @@ def test_a_daemon_too_busy_to_answer_is_not_pushed_aside_either(tmp_path: Path) 
             caller.close()
 
 
-def test_what_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_socket_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
     path.write_text("my thesis")
     with pytest.raises(ConfigError, match=f"^{path}: something that is not a socket is in the way"):
@@ -75,7 +75,7 @@ def test_what_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
         open_listener(path, {})
 
 
-def test_a_path_that_is_too_long_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_too_long_socket_path_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 108) / "agentd.sock"
     with pytest.raises(ConfigError) as caught:
         open_listener(path, {})
@@ -84,7 +84,7 @@ def test_a_path_that_is_too_long_is_one_clear_line(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_socket_folder_writable_by_others_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)
@@ -95,13 +95,13 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_socket_folder_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="cannot be made: Permission denied"):
         open_listener(tmp_path / "sub" / "agentd.sock", {})
 
 
-def test_a_successors_socket_is_left_alone(tmp_path: Path) -> None:
+def test_closing_keeps_the_socket_of_a_successor(tmp_path: Path) -> None:
     path = tmp_path / "agentd.sock"
     listener = open_listener(path, {})
     path.unlink()
@@ -124,9 +124,9 @@ listener.close()
 """
 
 
-@pytest.mark.parametrize(("names", "place"), [("agentd.socket", 0), ("hooks:control", 1), ("", 0)])
-async def test_an_inherited_socket_is_used_and_its_file_is_left(
-    tmp_path: Path, names: str, place: int
+@pytest.mark.parametrize(("names", "index"), [("agentd.socket", 0), ("hooks:control", 1), ("", 0)])
+async def test_an_inherited_socket_is_used_and_its_file_remains(
+    tmp_path: Path, names: str, index: int
 ) -> None:
     sockets = []
     for number in range(2):
@@ -135,9 +135,8 @@ async def test_an_inherited_socket_is_used_and_its_file_is_left(
         sockets[-1].listen()
 
     def hand_down() -> None:  # as systemd does: from descriptor 3 on
-        high = [
-            fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 100) for each in sockets
-        ]  # else one may overwrite the next
+        # else one may overwrite the next
+        high = [fcntl.fcntl(socket_.fileno(), fcntl.F_DUPFD, 100) for socket_ in sockets]
         for number, fd in enumerate(high):
             os.dup2(fd, 3 + number)
 
@@ -145,17 +144,17 @@ async def test_an_inherited_socket_is_used_and_its_file_is_left(
         [sys.executable, "-c", INHERIT, "2", names], preexec_fn=hand_down, close_fds=False
     )
     try:
-        reader, writer = await asyncio.open_unix_connection(os.fspath(tmp_path / f"{place}.sock"))
-        assert await reader.read() == f"{3 + place} {tmp_path}/{place}.sock".encode()
+        reader, writer = await asyncio.open_unix_connection(os.fspath(tmp_path / f"{index}.sock"))
+        assert await reader.read() == f"{3 + index} {tmp_path}/{index}.sock".encode()
         writer.close()
     finally:
         assert await asyncio.to_thread(child.wait) == 0
-        for each in sockets:
-            each.close()
-    assert (tmp_path / f"{place}.sock").exists()
+        for socket_ in sockets:
+            socket_.close()
+    assert (tmp_path / f"{index}.sock").exists()
 
 
-def test_descriptors_meant_for_another_process_are_not_taken(tmp_path: Path) -> None:
+def test_inherited_sockets_of_another_process_are_not_used(tmp_path: Path) -> None:
     listener = open_listener(
         tmp_path / "agentd.sock", {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getppid())}
     )
@@ -163,7 +162,7 @@ def test_descriptors_meant_for_another_process_are_not_taken(tmp_path: Path) -> 
     listener.close()
 
 
-async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
+async def test_the_socket_file_is_removed_when_the_server_stops(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         assert harness.path.is_socket()
     assert not harness.path.exists()
@@ -189,7 +188,7 @@ sys.stdout.buffer.write(data)
 """
 
 
-async def test_who_may_look_changes_nothing(tmp_path: Path) -> None:
+async def test_a_reader_may_read_and_not_change(tmp_path: Path) -> None:
     reader = Access(operators=frozenset({os.geteuid() + 1}), readers=frozenset({os.geteuid()}))
     async with open_harness(tmp_path, access=reader) as harness:
         assert (await ask(harness.path, "GET", "/v1/routines")).status == 200
@@ -205,12 +204,12 @@ def modes(path: Path) -> tuple[int, int]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "run"
-    made.mkdir(mode=0o700)
-    return made
+    new_folder = tmp_path / "run"
+    new_folder.mkdir(mode=0o700)
+    return new_folder
 
 
-def test_a_group_is_let_through_the_folder_to_the_socket_and_nobody_else_is(folder: Path) -> None:
+def test_only_the_named_group_gets_access_to_the_socket(folder: Path) -> None:
     listener = open_listener(folder / "agentd.sock", {}, group=os.getegid())
     assert modes(listener.path) == (0o710, 0o660)
     assert (listener.path.stat().st_gid, folder.stat().st_gid) == (os.getegid(),) * 2
@@ -220,14 +219,14 @@ def test_a_group_is_let_through_the_folder_to_the_socket_and_nobody_else_is(fold
     listener.close()
 
 
-def test_a_folder_that_everybody_may_pass_through_stays_as_it_is(folder: Path) -> None:
+def test_the_mode_of_a_world_traversable_socket_folder_is_kept(folder: Path) -> None:
     folder.chmod(0o711)
     listener = open_listener(folder / "agentd.sock", {}, group=os.getegid())
     assert modes(listener.path) == (0o711, 0o660)
     listener.close()
 
 
-def test_no_group_is_let_into_the_folder_of_a_session(folder: Path) -> None:
+def test_a_group_socket_in_the_session_folder_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"XDG_RUNTIME_DIR.*RUNTIME_DIRECTORY"):
         open_listener(folder / "agentd.sock", {"XDG_RUNTIME_DIR": str(folder)}, group=os.getegid())
     assert list(folder.iterdir()) == []
@@ -235,7 +234,7 @@ def test_no_group_is_let_into_the_folder_of_a_session(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may give a file to any group")
-def test_a_group_that_is_not_ours_is_one_clear_line(folder: Path) -> None:
+def test_a_foreign_socket_group_is_reported_in_one_line(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match="cannot be given to the group: Operation not permitted; who runs agentd"
     ):
@@ -243,17 +242,14 @@ def test_a_group_that_is_not_ours_is_one_clear_line(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_fault_names_the_socket_that_is_meant(folder: Path) -> None:
+def test_a_socket_fault_names_the_socket(folder: Path) -> None:
     (folder / "agentd-hooks.sock").write_text("not a socket")
     with pytest.raises(ConfigError, match="in the way of the webhook socket"):
         open_listener(folder / "agentd-hooks.sock", {}, name="hooks")
 
 
 @pytest.mark.root
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can give folders to groups: sudo pytest -m root"
-)
-def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
+def test_sockets_of_two_groups_share_a_folder(folder: Path) -> None:
     listener = open_listener(folder / "agentd.sock", {}, group=4)
     hooks = open_listener(folder / "agentd-hooks.sock", {}, name="hooks", group=5)
     assert modes(listener.path) == (0o711, 0o660)
@@ -263,21 +259,17 @@ def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can become another user: sudo pytest -m root"
-)
-async def test_the_kernel_says_who_speaks_even_where_the_file_lets_others_in() -> None:
+async def test_the_peer_user_is_checked_even_with_an_open_socket_file() -> None:
     import shutil
     import tempfile
 
-    folder = Path(
-        tempfile.mkdtemp()
-    )  # pytest's own folders keep other users out, which is not what is tested here
+    # pytest's own folders keep other users out, which is not what is tested here
+    folder = Path(tempfile.mkdtemp())
     try:
         async with open_harness(folder) as harness:
-            for each in (folder, harness.path.parent, harness.path):
-                each.chmod(0o777)
-            asked = await asyncio.to_thread(
+            for path in (folder, harness.path.parent, harness.path):
+                path.chmod(0o777)
+            process = await asyncio.to_thread(
                 subprocess.run,
                 ["/usr/bin/env", sys.executable, "-c", AS_NOBODY, harness.path],
                 stdout=subprocess.PIPE,
@@ -285,5 +277,5 @@ async def test_the_kernel_says_who_speaks_even_where_the_file_lets_others_in() -
             )
     finally:
         shutil.rmtree(folder)
-    assert asked.stdout.startswith(b"HTTP/1.1 403")
-    assert b"not for uid:65534" in asked.stdout
+    assert process.stdout.startswith(b"HTTP/1.1 403")
+    assert b"not for uid:65534" in process.stdout

@@ -88,7 +88,7 @@ def test_uvicorn_server_awaits_the_method(name: str) -> None:
     )
 
 
-async def test_uvicorn_server_works_as_guest_counts_on() -> None:
+async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
     server = uvicorn.Server(
         uvicorn.Config(_nothing, headers=[("a", "b")], date_header=False, server_header=False)
     )
@@ -116,7 +116,7 @@ async def test_uvicorn_server_works_as_guest_counts_on() -> None:
     )
 
 
-async def test_uvicorn_protocol_has_what_guest_reads() -> None:
+async def test_uvicorn_protocol_has_the_attributes_of_embedded_uvicorn() -> None:
     config = uvicorn.Config(_nothing, lifespan="off")
     config.load()
     protocol = H11Protocol(config, ServerState(), {})
@@ -132,13 +132,13 @@ async def test_uvicorn_protocol_has_what_guest_reads() -> None:
 
 
 @pytest.mark.parametrize("name", ["their_state", "our_state", "trailing_data", "send"])
-def test_h11_connection_has_what_guest_reads(name: str) -> None:
+def test_h11_connection_has_the_attributes_of_embedded_uvicorn(name: str) -> None:
     assert hasattr(h11.Connection(h11.SERVER), name), (
         f"h11 {h11.__version__} has no Connection.{name} any more"
     )
 
 
-def test_every_override_is_named_here() -> None:
+def test_every_overridden_uvicorn_method_is_listed() -> None:
     overridden = {
         name
         for name in vars(embedded_uvicorn.EmbeddedUvicorn)
@@ -153,34 +153,34 @@ def test_every_override_is_named_here() -> None:
     assert overridden <= set(PROTOCOL), f"name {overridden - set(PROTOCOL)} in PROTOCOL, too"
 
 
-def test_every_attribute_that_is_read_is_named_here() -> None:
+def test_every_used_uvicorn_attribute_is_listed() -> None:
     tree = ast.parse(Path(embedded_uvicorn.__file__).read_text())
     (protocol,) = (
-        each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "PeerProtocol"
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "PeerProtocol"
     )
-    own = [
-        each
-        for each in ast.walk(protocol)
-        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self"
+    attributes = [
+        node
+        for node in ast.walk(protocol)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
     ]
-    ours = {each.attr for each in own if isinstance(each.ctx, ast.Store)} | set(
-        vars(embedded_uvicorn.PeerProtocol)
-    )
-    read = {each.attr for each in own} - (ours - set(ATTRIBUTES))
+    own_names = {
+        attribute.attr for attribute in attributes if isinstance(attribute.ctx, ast.Store)
+    } | set(vars(embedded_uvicorn.PeerProtocol))
+    read = {attribute.attr for attribute in attributes} - (own_names - set(ATTRIBUTES))
     assert read == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(read)} of a connection"
 
 
-def test_one_file_knows_uvicorn_and_h11() -> None:
+def test_only_one_file_imports_uvicorn_and_h11() -> None:
     """Whoever else needs a server uses `Listener` of api/embedded_uvicorn.py."""
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        for each in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(each, ast.Import | ast.ImportFrom)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
-            [each.module or ""]
-            if isinstance(each, ast.ImportFrom)
-            else [alias.name for alias in each.names]
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
         )
         if name.partition(".")[0] in ("uvicorn", "h11")
     }

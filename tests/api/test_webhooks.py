@@ -1,6 +1,4 @@
-"""The webhook socket: one path, signatures where they are wanted, one run per message, and one
-clear answer each.
-"""
+"""The webhook socket: one route, optional signatures, one run per message."""
 
 from __future__ import annotations
 
@@ -104,26 +102,26 @@ async def test_a_message_is_accepted_with_the_id_of_its_run(approver: Desk) -> N
     assert approver.office.bodies == [{"who": "Ada"}]
 
 
-async def test_the_same_id_is_the_same_run(approver: Desk) -> None:
+async def test_the_same_webhook_id_is_the_same_run(approver: Desk) -> None:
     answers = [await approver.post(headers={"webhook-id": "m-1"}) for _ in range(2)]
     assert {json.loads(answer.raw)["run"] for answer in answers} == {"RUN0"}
     assert json.loads((await approver.post(headers={"webhook-id": "m-2"})).raw)["run"] == "RUN1"
 
 
-async def test_without_an_id_each_request_is_a_message(approver: Desk) -> None:
+async def test_webhooks_without_an_id_start_a_run_each(approver: Desk) -> None:
     assert [json.loads((await approver.post()).raw)["run"] for _ in range(2)] == ["RUN0", "RUN1"]
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[1, 2]", b'"text"', b"null", '{"中": "文"}'.encode(), b"0"]
 )
-async def test_any_json_is_an_input(approver: Desk, body: bytes) -> None:
+async def test_a_webhook_body_may_be_any_json(approver: Desk, body: bytes) -> None:
     assert (await approver.post(body)).status == 202
     assert approver.office.bodies == [json.loads(body or b"{}")]
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "expected_text"),
     [
         (b"{", 400, "not JSON"),
         (b"\xff", 400, "not JSON"),
@@ -135,24 +133,26 @@ async def test_any_json_is_an_input(approver: Desk, body: bytes) -> None:
         (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
     ],
 )
-async def test_a_body_that_cannot_be_used_is_one_clear_problem(
-    approver: Desk, body: bytes, status: int, told: str
+async def test_an_invalid_webhook_body_is_refused(
+    approver: Desk, body: bytes, status: int, expected_text: str
 ) -> None:
     answer = await approver.post(body)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert told in json.loads(answer.raw)["detail"]
+    assert expected_text in json.loads(answer.raw)["detail"]
     assert approver.office.started == {}
     assert (await approver.post()).status == 202, "it lives on"
 
 
 @pytest.mark.parametrize(("name", "status"), [("nothing", 404), ("busy", 409)])
-async def test_what_cannot_be_started_says_why(approver: Desk, name: str, status: int) -> None:
+async def test_a_webhook_that_cannot_start_a_run_gets_the_reason(
+    approver: Desk, name: str, status: int
+) -> None:
     answer = await approver.post(name=name)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
 @pytest.mark.parametrize("id_", ["x" * 257, "\x7f"])
-async def test_an_id_that_nobody_could_read_is_refused(approver: Desk, id_: str) -> None:
+async def test_an_unreadable_webhook_id_is_refused(approver: Desk, id_: str) -> None:
     assert (await approver.post(headers={"webhook-id": id_})).status == 400
 
 
@@ -166,7 +166,9 @@ async def test_an_id_that_nobody_could_read_is_refused(approver: Desk, id_: str)
         ("POST", "/v1/hooks/", 404),
     ],
 )
-async def test_nothing_else_is_there(approver: Desk, method: str, target: str, status: int) -> None:
+async def test_the_webhook_socket_has_no_other_route(
+    approver: Desk, method: str, target: str, status: int
+) -> None:
     assert (await ask(approver.path, method, target, b"{}")).status == status
     assert approver.office.started == {}
 
@@ -215,14 +217,14 @@ def forged() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", list(forged()))
-async def test_a_signature_that_does_not_hold_starts_nothing(approver: Desk, kind: str) -> None:
+async def test_an_invalid_signature_starts_no_run(approver: Desk, kind: str) -> None:
     approver.office.webhook_secret = SECRET
     answer = await approver.post(headers=forged()[kind])
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
     assert approver.office.started == {}
 
 
-async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_path: Path) -> None:
+async def test_invalid_signatures_do_not_fill_the_log(approver: Desk, tmp_path: Path) -> None:
     approver.office.webhook_secret = SECRET
     log = tmp_path / "log.jsonl"
     configure(level="info", console=False, file=log, secrets=Secrets())
@@ -233,9 +235,8 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_pat
             "webhook.unsigned"
         ]
     finally:
-        configure(
-            level="info", console=False, file=None, secrets=Secrets()
-        )  # writes what was only counted
+        # writes what was only counted
+        configure(level="info", console=False, file=None, secrets=Secrets())
         structlog.reset_defaults()
         root = logging.getLogger()
         for handler in [
@@ -245,7 +246,7 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_pat
     assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
 
 
-async def test_a_signed_body_that_is_no_text_is_refused_as_such(approver: Desk) -> None:
+async def test_a_signed_body_that_is_not_utf_8_is_refused(approver: Desk) -> None:
     approver.office.webhook_secret = SECRET
     assert (await approver.post(b"\xff", headers=signed(b"{}"))).status == 401
 
@@ -258,12 +259,12 @@ async def test_the_socket_may_be_opened_to_a_group(approver: Desk) -> None:
     assert stat.S_IMODE(approver.path.parent.stat().st_mode) == 0o700
 
 
-async def test_a_living_socket_is_not_pushed_aside(approver: Desk) -> None:
+async def test_the_webhook_socket_of_a_running_daemon_is_not_replaced(approver: Desk) -> None:
     with pytest.raises(SocketBusy):
         Desk(approver.path)
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_webhook_socket_is_reported(tmp_path: Path) -> None:
     (tmp_path / "agentd-hooks.sock").write_text("mine")
     with pytest.raises(ConfigError, match="in the way"):
         Desk(tmp_path / "agentd-hooks.sock")

@@ -1,30 +1,23 @@
-"""Models that lie about are announced, at a terminal asked about once, and never used silently."""
+"""API keys and models found on the machine are announced, offered at the first start at a terminal
+before anything is logged, and never used silently.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
 import signal
-import sys
-import termios
-import tomllib
-from pathlib import Path
 
 import pytest
 
-from daemon.app.first_start import KEYS, DetectedModel, detect_models, enable, with_provider
-from daemon.definitions.config.loading import load_config
+from daemon.app.first_start import detect_models, is_first_start
+from daemon.app.setup.vendors import VENDORS
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import ProviderConfig, StoreConfig
+from tests.app.setup.terminal import terminal
 
 NOBODY = ("127.0.0.1", 1)
-SHIPPED = Path(__file__).parents[2] / "config.toml"
-CLAUDE = DetectedModel(
-    name="claude",
-    kind="claude",
-    finding="a key is set",
-    settings={"api_key_env": "ANTHROPIC_API_KEY"},
-)
+OFFER = "or Enter to start without one: "
 
 
 async def ollama(answer: bytes):
@@ -36,7 +29,7 @@ async def ollama(answer: bytes):
     return await asyncio.start_server(serve, "127.0.0.1", 0)
 
 
-async def test_a_key_or_an_ollama_that_lies_about_is_told_with_how_to_use_it():
+async def test_a_found_api_key_or_ollama_is_announced_with_its_command():
     async with await ollama(json.dumps({"models": [{"name": "qwen3:8b"}]}).encode()) as server:
         key, local = await detect_models(
             "offline",
@@ -44,149 +37,106 @@ async def test_a_key_or_an_ollama_that_lies_about_is_told_with_how_to_use_it():
             server.sockets[0].getsockname(),
             timeout=30,
         )
-    assert key.announcement.startswith(
-        "$OPENAI_API_KEY is set but not used. To ask that model: uncomment [providers.gpt]"
+    assert key.announcement == (
+        "$OPENAI_API_KEY is set but is not used. To have it write the reports: "
+        "agentctl setup --provider gpt"
     )
-    assert 'api_key_env = "OPENAI_API_KEY"' in key.announcement
-    assert "Its vendor bills each run" in key.question
-    assert "Ollama answers on this machine but is not used" in local.announcement
-    assert "Which of qwen3:8b?" in local.question
+    assert local.announcement.startswith("Ollama answers on this machine but is not used")
+    assert local.models == ["qwen3:8b"]
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b'{"models": 3}', b'{"models": [{}]}'])
-async def test_something_else_at_the_place_of_an_ollama_is_asked_for_no_list(answer):
+async def test_another_server_at_the_ollama_port_offers_no_models(answer):
     async with await ollama(answer) as server:
-        (found,) = await detect_models("offline", {}, server.sockets[0].getsockname(), timeout=30)
-    assert found.models == []
+        (suggestion,) = await detect_models(
+            "offline", {}, server.sockets[0].getsockname(), timeout=30
+        )
+    assert suggestion.models == []
 
 
-async def test_who_asks_a_model_already_is_told_of_no_other():
+async def test_no_model_is_suggested_if_a_provider_is_configured():
     assert await detect_models("claude", {"OPENAI_API_KEY": "x"}, NOBODY) == []
     assert await detect_models("offline", {}, NOBODY) == []
 
 
-def test_the_shipped_config_has_every_table_that_is_named():
-    text = SHIPPED.read_text("utf-8")
-    for name in (*(name for name, _ in KEYS.values()), "local"):
-        assert f"# [providers.{name}]" in text
+async def test_every_vendor_with_a_key_is_detected():
+    env = {vendor.key_variable: "x" for vendor in VENDORS.values() if vendor.key_variable}
+    names = [model.name for model in await detect_models("offline", env, NOBODY)]
+    assert names == [vendor.name for vendor in VENDORS.values() if not vendor.is_local]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "# nothing but a comment",
-        'provider = "offline"',
-        'provider = \'offline\'   # for now\ntimezone = "UTC"\n[agent]\nname = "x"\n',
-        'timezone = "UTC"\n\n[providers.local]\nkind = "scripted"\nreplies = ["x"]\n',
-        '[agent]\nname = "x"\nprovider-like = 1',
-    ],
-)
-def test_a_yes_adds_a_few_lines_and_leaves_the_others(text):
-    new = with_provider(text, CLAUDE, 'a "model"')
-    old = tomllib.loads(text)
-    assert tomllib.loads(new) == {
-        **old,
-        "provider": "claude",
-        "providers": {
-            **old.get("providers", {}),
-            "claude": {"kind": "claude", "model": 'a "model"', "api_key_env": "ANTHROPIC_API_KEY"},
-        },
-    }
-    kept = [
-        line for line in text.splitlines() if line.strip() and not line.startswith("provider =")
-    ]
-    assert [line for line in new.splitlines() if line in kept] == kept
+def test_a_start_is_the_first_one_while_nothing_is_configured(tmp_path):
+    provider = ProviderConfig(kind="scripted", replies=["x"])
+    assert is_first_start(Config(), tmp_path)
+    assert not is_first_start(Config(providers={"a": provider}), tmp_path)
+    assert not is_first_start(Config(providers={"a": provider}, provider="a"), tmp_path)
+    assert not is_first_start(Config(store=StoreConfig(url_env="URL")), tmp_path)
+    (tmp_path / "agentd.db").touch()
+    assert not is_first_start(Config(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ('[providers.claude]\nkind = "claude"\nmodel = "m"', "has a"),
-        ('"provider" = "offline"', "Cannot overwrite|lines|key"),
-        ('workspace = """\n[x]\n"""\nprovider = "offline"', "Cannot overwrite|lines|key"),
-        ('providers = { local = { kind = "scripted" } }', "lines|key|Cannot"),
-    ],
-)
-def test_a_config_that_is_written_otherwise_is_left_alone(text, says):
-    with pytest.raises(ValueError, match=says):
-        with_provider(text, CLAUDE, "m")
-
-
-def test_the_file_keeps_its_mode_and_the_link_that_leads_to_it(tmp_path):
-    real, link = tmp_path / "real.toml", tmp_path / "config.toml"
-    real.write_text(SHIPPED.read_text("utf-8"))
-    real.chmod(0o640)
-    link.symlink_to(real)
-    enable(link, CLAUDE, "m")
-    assert link.is_symlink()
-    assert real.stat().st_mode & 0o777 == 0o640
-    assert load_config(link).provider == "claude"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["config.toml", "real.toml"]
-
-
-class Terminal:
-    """The daemon of a home in a terminal, and somebody who types."""
-
-    def __init__(self, home):
-        self.master, self._slave = os.openpty()
-        self.home, self.seen = home, ""
-
-    async def start(self):
-        def take_the_terminal():
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "daemon.app.main", *map(str, self.home.places)),
-            env=self.home.env,
-            cwd=self.home.folder,
-            stdin=self._slave,
-            stdout=self._slave,
-            stderr=self._slave,
-            start_new_session=True,
-            preexec_fn=take_the_terminal,
-        )
-        os.close(self._slave)
-
-    async def shows(self, text):
-        loop = asyncio.get_running_loop()
-        while text not in self.seen:
-            ready = asyncio.Event()
-            loop.add_reader(self.master, ready.set)
-            await ready.wait()
-            loop.remove_reader(self.master)
-            self.seen += os.read(self.master, 65536).decode()
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    async def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        assert await self.process.wait() == 0
-        os.close(self.master)
-
-
-async def test_at_a_terminal_it_is_asked_once_while_the_daemon_works_on(home):
+async def test_the_offer_comes_before_any_log_line_and_only_once(home):
     home.env["ANTHROPIC_API_KEY"] = "sk-ant-test"
-    home.env["OPENAI_API_KEY"] = "sk-test"
-    terminal = Terminal(home)
-    await terminal.start()
-    await terminal.shows("$ANTHROPIC_API_KEY is set but not used. Shall it write the reports?")
-    assert (await home.agentctl("status")).code == 0, "nobody has answered yet"
-    terminal.type("no\n")
-    await terminal.shows("$OPENAI_API_KEY is set but not used. Shall it write the reports?")
-    terminal.type("gpt-x\n")
-    await terminal.shows('now has [providers.gpt] and provider = "gpt"')
-    await home.logged("definitions.reloaded")
-    assert load_config(home.folder / "config.toml").providers["gpt"].model == "gpt-x"
-    await terminal.stop()
-    (home.folder / "config.toml").write_text("")
-    again = Terminal(home)
-    await again.start()
-    await again.shows("To ask that model: uncomment [providers.gpt]")
-    await again.stop()
-    asked = [line for line in again.seen.splitlines() if "Shall" in line]
-    ollama = await detect_models(
-        "offline", {}, timeout=30
-    )  # of one that this machine has nobody had been asked
-    assert [line for line in asked if not (ollama and "Ollama" in line)] == []
+    async with terminal(*home.places, env=home.env, cwd=home.folder) as screen:
+        await screen.shows("Found: $ANTHROPIC_API_KEY is set")
+        await screen.shows(OFFER)
+        assert not home.state.exists(), "nothing runs, and nothing was logged, before the answer"
+        screen.type("\n")
+        await screen.shows("Starting without a model")
+        await screen.shows("agentctl setup --provider claude")
+        assert (await home.agentctl("status")).code == 0
+        screen.process.send_signal(signal.SIGTERM)
+        assert await screen.end() == 0
+    async with terminal(*home.places, env=home.env, cwd=home.folder) as screen:
+        await screen.shows("agentctl setup --provider claude")
+        screen.process.send_signal(signal.SIGTERM)
+        assert await screen.end() == 0
+        assert OFFER not in screen.text
+    assert (home.folder / "config.toml").read_text() == ""
+
+
+@pytest.mark.parametrize("is_in_setup", [False, True], ids=["the offer", "a question of setup"])
+async def test_ctrl_c_at_a_question_of_the_first_start_starts_nothing(home, is_in_setup):
+    async with terminal(*home.places, env=home.env, cwd=home.folder) as screen:
+        await screen.shows(OFFER)
+        if is_in_setup:
+            screen.type("y\n")
+            await screen.shows("Which model shall write the reports?")
+            await screen.shows("Enter for 1:")
+        screen.type("\x03")
+        if is_in_setup:
+            await screen.shows("stopped: nothing was changed")
+        await screen.shows("not started")
+        assert await screen.end() == 130
+        assert "Traceback" not in screen.text
+    assert not home.state.exists()
+    assert (home.folder / "config.toml").read_text() == ""
+
+
+async def test_a_setup_that_fails_is_no_reason_not_to_start(home):
+    home.env |= {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789", "HTTPS_PROXY": "http://127.0.0.1:1"}
+    async with terminal(*home.places, env=home.env, cwd=home.folder) as screen:
+        await screen.shows(OFFER)
+        screen.type("y\n")
+        await screen.shows("Enter for 1:")
+        screen.type("claude\n")
+        await screen.shows("The key is that of $ANTHROPIC_API_KEY.")
+        await screen.shows("nothing was changed")
+        await screen.shows("`agentctl setup` tries again")
+        await screen.shows("Ctrl-C")
+        screen.process.send_signal(signal.SIGTERM)
+        assert await screen.end() == 0
+        assert "sk-ant" not in screen.text
+
+
+async def test_without_a_terminal_nothing_is_asked(home):
+    home.env["ANTHROPIC_API_KEY"] = "sk-ant-test"
+    process = await home.spawn("agentd", *home.places)
+    lines = [(await process.stdout.readline()).decode()]
+    while lines[-1] and "agentctl setup --provider claude" not in lines[-1]:
+        lines.append((await process.stdout.readline()).decode())
+    assert lines[-1]
+    assert OFFER not in "".join(lines)
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    assert process.returncode == 0

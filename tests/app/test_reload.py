@@ -1,10 +1,15 @@
-"""Definitions are read again once they have been left alone, and a bad file changes nothing."""
+"""Definitions are read again after they change, and a bad file changes nothing."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
+from daemon.testing import CONFIG, TestApp
+from tests.cli.agentctl import agentctl
 from tests.replaying import ReplayedApp
 
 
@@ -32,7 +37,7 @@ async def started(definitions, *folders):
     return reloads
 
 
-async def done(reloads):
+async def wait_until_idle(reloads):
     async with asyncio.timeout(60):
         while reloads._task and not reloads._task.done():
             await asyncio.sleep(0)
@@ -48,7 +53,7 @@ async def test_a_burst_of_changes_is_read_once(tmp_path):
     reloads.close()
 
 
-async def test_ringing_during_a_reload_reads_once_more(tmp_path):
+async def test_a_change_during_a_reload_causes_one_more_reload(tmp_path):
     entered, go = asyncio.Event(), asyncio.Event()
     times = []
 
@@ -63,12 +68,12 @@ async def test_ringing_during_a_reload_reads_once_more(tmp_path):
     reloads.reload_now()
     reloads.reload_now()
     go.set()
-    await done(reloads)
+    await wait_until_idle(reloads)
     assert len(times) == 2
     reloads.close()
 
 
-async def test_a_bad_file_leaves_the_next_reload_possible(tmp_path):
+async def test_a_reload_works_after_a_failed_reload(tmp_path):
     definitions = Definitions(
         ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken")
     )
@@ -76,7 +81,7 @@ async def test_a_bad_file_leaves_the_next_reload_possible(tmp_path):
     for _ in range(3):
         reloads.reload_now()
         await definitions.times_read(1)
-        await done(reloads)
+        await wait_until_idle(reloads)
     assert definitions.times == 3
     reloads.close()
 
@@ -86,13 +91,13 @@ async def test_a_folder_that_appears_later_is_watched(tmp_path):
     reloads = await started(definitions, tmp_path, tmp_path / "routines")
     (tmp_path / "routines").mkdir()
     await definitions.times_read(1)
-    await done(reloads)
+    await wait_until_idle(reloads)
     (tmp_path / "routines" / "a.toml").write_text("x")
     await definitions.times_read(1)
     reloads.close()
 
 
-async def test_what_changed_while_the_definitions_were_read_is_read_again(tmp_path):
+async def test_changes_during_a_reload_are_read_again(tmp_path):
     definitions = Definitions()
     reloads = DefinitionWatcher(definitions, lambda: [tmp_path], DirectoryWatcher())
     folders = await reloads.note_files()
@@ -102,7 +107,7 @@ async def test_what_changed_while_the_definitions_were_read_is_read_again(tmp_pa
     reloads.close()
 
 
-async def test_nothing_is_read_again_while_the_files_are_the_same(tmp_path):
+async def test_unchanged_definitions_are_not_read_again(tmp_path):
     definitions = Definitions()
     (tmp_path / "a.toml").write_text("x")
     (tmp_path / "state").mkdir()
@@ -113,7 +118,7 @@ async def test_nothing_is_read_again_while_the_files_are_the_same(tmp_path):
     async with asyncio.timeout(60):
         while reloads._task is None:  # called when the watching began
             await asyncio.sleep(0.01)
-    await done(reloads)
+    await wait_until_idle(reloads)
     assert definitions.times == 0
     reloads.close()
 
@@ -130,19 +135,44 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
     reloads.close()
 
 
-async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
+async def test_concurrent_reloads_apply_a_change_once(tmp_path):
     app = ReplayedApp(tmp_path)
     app.write("config.toml", "")
     async with app, app.daemon.tasks:
         daemon = app.daemon
         await daemon.scheduling.engine.start(await daemon.reloader.load_routines())
         app.write_routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
-        views = await asyncio.gather(daemon.reloader.reload(), daemon.reloader.reload())
+        by_request = daemon.reloader.reload_by_request
+        views = await asyncio.gather(by_request(), by_request())
         await daemon.scheduling.engine.stop()
     assert [view["added"] for view in views] == [["bye"], []]
 
 
-async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp_path):
+async def test_a_requested_reload_names_what_the_daemon_has_just_taken_up_by_itself(
+    tmp_path: Path,
+) -> None:
+    app = ReplayedApp(tmp_path)
+    app.write("config.toml", "")
+    text = '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n'
+    app.write_routine("early", text)
+    nothing = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
+    async with app, app.daemon.tasks:
+        engine, reloader = app.daemon.scheduling.engine, app.daemon.reloader
+        await engine.start(await reloader.load_routines())
+        assert await reloader.reload_by_request() == nothing
+        app.write_routine("early", text.replace("x", "y"))
+        app.write_routine("brief", text)
+        await reloader.reload()
+        (tmp_path / "routines/brief.toml").unlink()
+        app.write_routine("fresh", text)
+        await reloader.reload()
+        named = await reloader.reload_by_request()
+        assert named == {**nothing, "added": ["fresh"], "changed": ["early"]}
+        assert await reloader.reload_by_request() == nothing
+        await engine.stop()
+
+
+async def test_of_etc_only_a_change_of_the_time_zone_is_noticed(tmp_path):
     etc, rung = tmp_path / "etc", asyncio.Semaphore(0)
     etc.mkdir()
     zones = tmp_path / "usr/share/zoneinfo"
@@ -160,3 +190,107 @@ async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp
         await rung.acquire()  # UTC now
     assert rung.locked()
     watching.cancel()
+
+
+# --- what was written a moment ago
+
+
+async def test_a_routine_written_a_moment_ago_is_found_at_once(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    async with app:
+        app.write_routine("fresh", '[run]\nprompt = "hi"\n')
+        assert (await app.request("POST", "/v1/routines/fresh/run", {})).status == 200
+        app.write_routine("misspelt", '[run]\npromt = "hi"\n')
+        answer = await app.request("POST", "/v1/routines/misspelt/run", {})
+        assert (answer.status, answer.json["code"]) == (409, "refused")
+        assert 'did you mean "prompt"?' in answer.json["detail"]
+
+
+async def test_the_answer_about_an_unknown_routine_names_the_faults_of_the_files(
+    tmp_path: Path,
+) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine("misspelt", '[run]\npromt = "hi"\n')
+    async with app:
+        app.write("config.toml", 'provider = "nowhere"\n')
+        app.write_routine("fresh", '[run]\nprompt = "hi"\n')
+        answer = await app.request("POST", "/v1/routines/fresh/run", {})
+        assert answer.status == 404
+        assert "there is no routine 'fresh'" in answer.json["detail"]
+        assert "Not all that the files say is in force" in answer.json["detail"]
+        assert 'found "nowhere"' in answer.json["detail"]
+        async with app.serve_api() as socket:
+            listing = await agentctl(socket, "list")
+        assert (
+            'config.toml: provider: no such provider in [providers] (found "nowhere")'
+            in listing.out
+        )
+
+
+async def test_a_changed_key_is_taken_up_by_a_reload(tmp_path: Path) -> None:
+    config = CONFIG + '[providers.gpt]\nkind = "openai"\nmodel = "m"\napi_key_file = "gpt.key"\n'
+    app = TestApp(tmp_path, config=config)
+    app.write("gpt.key", "sk-old-0123456789")
+    async with app:
+        settings = app.daemon.settings
+        earlier = settings.providers
+        await app.daemon.reloader.reload()
+        assert settings.providers is earlier  # with its connections
+        app.write("gpt.key", "sk-new-0123456789")
+        await app.daemon.reloader.reload()
+        assert settings.providers.keys["gpt"] == "sk-new-0123456789"
+        assert settings.providers is not earlier
+
+
+async def test_changed_tools_of_ones_own_are_taken_up_by_a_reload(tmp_path: Path) -> None:
+    app = TestApp(tmp_path, config=CONFIG + '[tools]\nfiles = ["mine.py"]\n')
+    app.write("tools/mine.py", "def nap() -> str:\n    return 'rested'\n")
+    rule = 'version = 1\n[[rule]]\ntool = "{}"\neffect = "allow"\n'
+    app.write("policy.toml", rule.format("nap"))
+    app.write_routine("rest", '[run]\nprompt = "Rest."\n[[gather]]\nname = "n"\ntool = "nap"\n')
+    async with app:
+        names = app.daemon.tools.registry.names
+        before = list(names())
+        app.write("tools/mine.py", "def doze() -> str:\n    return 'rested well'\n")
+        app.write("policy.toml", rule.format("doze"))
+        await app.daemon.reloader.reload()
+        assert set(names()) == {*before, "doze"} - {"nap"}
+        assert 'no such tool (found "nap")' in str(app.faults["rest"])
+        app.write("tools/mine.py", "def shell() -> str:\n    return 'not this one'\n")
+        app.write("policy.toml", "version = 1\n")
+        with pytest.raises(ConfigError, match="there is already a tool called shell"):
+            await app.daemon.reloader.reload()
+        assert "doze" in names()
+
+
+async def test_a_reload_names_config_policy_keys_and_tools_that_have_changed(
+    tmp_path: Path,
+) -> None:
+    config = (
+        CONFIG
+        + """[tools]\nfiles = ["mine.py", "other.py"]
+[providers.gpt]\nkind = "openai"\nmodel = "m"\napi_key_file = "gpt.key"
+[targets.hook]\nkind = "webhook"\nurl_file = "hook.url"\n"""
+    )
+    app = TestApp(tmp_path, config=config)
+    app.write("gpt.key", "sk-old-0123456789")
+    app.write("hook.url", "https://example.org/old")
+    for name in ("mine", "other"):
+        app.write(f"tools/{name}.py", f"def {name}() -> str:\n    return 'rested'\n")
+    async with app, app.serve_api() as socket:
+
+        async def reload() -> str:
+            return (await agentctl(socket, "reload")).out.strip()
+
+        assert await reload() == "nothing has changed"
+        app.write("gpt.key", "sk-new-0123456789")
+        assert await reload() == "taken up: the key of [providers.gpt]"
+        app.write("hook.url", "https://example.org/new")
+        assert await reload() == "taken up: the address of [targets.hook]"
+        app.write("tools/mine.py", "def mine() -> str:\n    return 'rested well'\n")
+        assert await reload() == "taken up: tools/mine.py"
+        app.write("policy.toml", 'version = 1\nautonomy = "readonly"\n')
+        await app.daemon.reloader.reload()  # as the daemon does by itself
+        app.write("config.toml", config + "[agent]\nname = 'Ada'\n")
+        assert await reload() == "taken up: policy.toml, config.toml"
+        assert await reload() == "nothing has changed"

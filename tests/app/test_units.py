@@ -1,4 +1,4 @@
-"""The units as systemd itself reads them; and what a person reads in them."""
+"""The shipped units: accepted by systemd, hardened, and explained by comments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.api.listener import CALLED
+from daemon.api.listener import SOCKET_TITLES
 from daemon.app.commands.init import shipped
 from daemon.app.main import EX_CONFIG
 from daemon.definitions.config.tables import DaemonConfig
@@ -49,14 +49,14 @@ def analyze(folder: Path, unit: Path, *arguments: str) -> subprocess.CompletedPr
 @pytest.mark.parametrize(
     ("unit", "manager"), [(SYSTEM, "--system"), (USER, "--user")], ids=["system", "user"]
 )
-def test_systemd_knows_every_line_of_the_unit(tmp_path: Path, unit: Path, manager: str) -> None:
+def test_systemd_accepts_every_line_of_the_unit(tmp_path: Path, unit: Path, manager: str) -> None:
     # exit 0 is not enough: an unknown value is a warning, and the line is then left out
-    done = analyze(tmp_path, unit, "verify", "--man=no", manager)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = analyze(tmp_path, unit, "verify", "--man=no", manager)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @systemd
-def test_systemd_knows_every_line_of_the_sockets_and_finds_their_service(tmp_path: Path) -> None:
+def test_systemd_accepts_every_line_of_the_socket_units(tmp_path: Path) -> None:
     sockets = sorted(UNITS.glob("*.socket"))
     for unit in sockets:
         shutil.copy(unit, tmp_path)
@@ -70,11 +70,11 @@ def test_systemd_knows_every_line_of_the_sockets_and_finds_their_service(tmp_pat
         "--man=no",
         *(str(tmp_path / unit.name) for unit in sockets),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_know() -> None:
+def test_socket_units_have_the_names_and_paths_of_daemon_and_client() -> None:
     for name, path in (
         ("control", Path("/run/agentd/agentd.sock")),
         ("hooks", hooks_socket_for(Path("/run/agentd/agentd.sock"))),
@@ -84,7 +84,7 @@ def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_kn
             line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"\w+=", line)
         )
         assert (settings["FileDescriptorName"], settings["ListenStream"]) == (name, str(path))
-        assert name in CALLED
+        assert name in SOCKET_TITLES
     assert Path("/run/agentd/agentd.sock") in socket_paths(None, {}, Path("/nobody"), uid=4711)
 
 
@@ -94,10 +94,10 @@ def test_a_unit_is_as_closed_as_a_sandbox_for_tools_allows(
     tmp_path: Path, unit: Path, most: int
 ) -> None:
     # lower needs PrivateUsers in the system unit: the control socket could tell no users apart
-    done = analyze(
+    process = analyze(
         tmp_path, unit, "security", "--offline=true", "--no-pager", f"--threshold={most}"
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr
 
 
 # What systemd mounts for the lines of the unit over /proc; then a tool's own sandbox, as an
@@ -128,37 +128,36 @@ SANDBOXES = {
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount what systemd mounts")
 @pytest.mark.skipif(
     not shutil.which("bwrap"), reason="root: needs bubblewrap: apt-get install bubblewrap"
 )
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 @pytest.mark.parametrize("kind", SANDBOXES)
 @pytest.mark.parametrize("unmasked", [True, False], ids=["as shipped", "without BindPaths"])
-def test_the_sandbox_of_tools_works_under_exactly_these_lines(
+def test_the_sandbox_of_tools_works_under_the_hardening_of_the_unit(
     tmp_path: Path, kind: str, unmasked: bool
 ) -> None:
-    around, told = SANDBOXES[kind]
+    around, message = SANDBOXES[kind]
     tried = subprocess.run([*around, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"root: this machine makes no mount namespaces: {tried.stderr.strip()}")
     free = Path(f"/tmp/agentd-proc-{os.getpid()}-{kind}-{unmasked}")
     free.mkdir()
     os.chown(free, 65534, 65534)
-    bind = told["bind"].format(free=free) if unmasked else "true"
-    script = MASKS.format(free=free, bind=bind, kmsg=told["kmsg"], drop=told["drop"])
+    bind = message["bind"].format(free=free) if unmasked else "true"
+    script = MASKS.format(free=free, bind=bind, kmsg=message["kmsg"], drop=message["drop"])
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*around, "sh", "-ec", script], capture_output=True, text=True, check=False
         )
     finally:
         free.rmdir()
-    assert (done.returncode == 0) is unmasked, done.stderr
-    assert unmasked or "Can't mount proc" in done.stderr
+    assert (process.returncode == 0) is unmasked, process.stderr
+    assert unmasked or "Can't mount proc" in process.stderr
 
 
 @pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
-def test_every_hardening_line_says_what_it_protects(unit: Path) -> None:
+def test_every_hardening_line_has_a_comment(unit: Path) -> None:
     lines = (
         unit.read_text().partition("# --- Hardening")[2].partition("[Install]")[0].splitlines()[1:]
     )

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from tests.bench import (
     append,
     client,
+    cluster,
     cpu,
     crowd,
     fire,
-    fleet,
     guard,
     idle,
     journal,
@@ -41,7 +41,7 @@ ROWS: dict[str, Bench] = {
     **sandbox.ROWS,
     **guard.ROWS,
     **page.ROWS,
-    **fleet.ROWS,
+    **cluster.ROWS,
 }
 
 
@@ -57,8 +57,8 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="say which rows there are")
     options = parser.parse_args()
-    wanted = [name for name in ROWS if not options.rows or name.startswith(tuple(options.rows))]
-    if options.list or not wanted:
+    names = [name for name in ROWS if not options.rows or name.startswith(tuple(options.rows))]
+    if options.list or not names:
         sys.stdout.write("\n".join(ROWS) + "\n")
         return 0 if options.list else 2
     load, cores = os.getloadavg()[0], os.cpu_count()
@@ -69,7 +69,7 @@ def main() -> int:
         )
     )
     sys.stdout.write(f"load {load:.1f}\n\n")
-    for line in table(_measured(wanted, QUICK if options.quick else FULL)):
+    for line in table(_measured(names, QUICK if options.quick else FULL)):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     return 0

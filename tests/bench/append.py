@@ -47,13 +47,13 @@ _STEP = (
 
 
 @asynccontextmanager
-async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
+async def ours(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     """Append steps to a run, one after another, each awaited."""
     from daemon.models import Step, StepKind, new_id
     from daemon.store.journal import Claim, Journal
     from daemon.store.opening import open_database
 
-    database = await open_database(Path(place), url)
+    database = await open_database(Path(path), url)
     journal = Journal(database, clock=lambda: datetime.now(UTC))
     now = datetime.now(UTC)
     claim = Claim(
@@ -79,8 +79,8 @@ async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def raw_sqlite(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
-    connection = sqlite3.connect(place, isolation_level=None)
+async def raw_sqlite(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
+    connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     for statement in _TABLES:
@@ -90,14 +90,14 @@ async def raw_sqlite(place: str, url: str, durable: bool) -> AsyncIterator[Round
 
 
 @asynccontextmanager
-async def raw_psycopg(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
+async def raw_psycopg(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     import psycopg
 
     connection: Any = psycopg.connect(url, autocommit=True)
     connection.execute(f"SET synchronous_commit = {'on' if durable else 'off'}")
     for statement in _TABLES:
         connection.execute(statement.format(blob="BYTEA"))
-    yield _rounds(connection.execute, tuple(each.replace("?", "%s") for each in _STEP))
+    yield _rounds(connection.execute, tuple(statement.replace("?", "%s") for statement in _STEP))
     connection.close()
 
 
@@ -126,29 +126,36 @@ def _urls(server: bool) -> Any:
     if not server:
         yield "", ""
         return
-    made = Server(durable=True)
+    postgres_server = Server(durable=True)
     try:
-        yield made.url(made.create()), made.url(made.create())
+        yield (
+            postgres_server.url(postgres_server.create()),
+            postgres_server.url(postgres_server.create()),
+        )
     finally:
-        made.remove()
+        postgres_server.remove()
 
 
 def _row(effort: Effort, name: str, *, server: bool, durable: bool) -> Iterable[Row]:
     count = max(2, effort.scaled(1000))
     try:
-        with _urls(server) as (one, other), tempfile.TemporaryDirectory() as folder:
-            raw, mine = (str(Path(folder) / each) for each in ("raw.db", "agentd.db"))
+        with _urls(server) as (raw_url, agentd_url), tempfile.TemporaryDirectory() as folder:
+            raw_path, agentd_path = (str(Path(folder) / name) for name in ("raw.db", "agentd.db"))
             floor = f"tests.bench.append:{'raw_psycopg' if server else 'raw_sqlite'}"
             with (
-                Worker(floor, place=raw, url=one, durable=durable) as theirs,
-                Worker("tests.bench.append:ours", place=mine, url=other, durable=durable) as own,
+                Worker(floor, path=raw_path, url=raw_url, durable=durable) as floor_worker,
+                Worker(
+                    "tests.bench.append:ours", path=agentd_path, url=agentd_url, durable=durable
+                ) as worker,
             ):
-                floors, found = in_turns(effort, count, theirs, own)
+                floors, own_samples = in_turns(effort, count, floor_worker, worker)
     except pytest.skip.Exception as missing:
         yield Row(name=name, ours="not measured", note=str(missing))
         return
     for share in (0.5, 0.99):
-        was, now = ([percentile(s.times, share) for s in samples] for samples in (floors, found))
+        was, now = (
+            [percentile(s.times, share) for s in samples] for samples in (floors, own_samples)
+        )
         yield Row(
             name=f"{name}, p{share * 100:.0f}",
             floor=ms(median(was)),

@@ -36,13 +36,13 @@ def _verb(effort: Effort, verb: str) -> Iterable[Row]:
             times = [
                 (_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)
             ]
-    theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
+    floor_times, own_times = [pair[0] for pair in times], [pair[1] for pair in times]
     note = "" if Path(command[0]).name == "agentctl" else "without the installed script"
     yield Row(
         name=f"agentctl {verb} / python -c pass",
-        floor=ms(median(theirs)),
-        ours=ms(median(mine)),
-        ratio=ratio(mine, theirs),
+        floor=ms(median(floor_times)),
+        ours=ms(median(own_times)),
+        ratio=ratio(own_times, floor_times),
         bar=2.8,
         note=note,
     )
@@ -92,11 +92,11 @@ def _request(effort: Effort) -> Iterable[Row]:
                 for _ in range(count):
                     connection.get("/v1/routines/bench-0")
                 spent.append((cpu_of(daemon.pid) - begin) / count)
-    each = median(spent)
+    seconds = median(spent)
     yield Row(
         name="a request to the control API",
-        ours=f"{ms(each)} CPU",
-        value=each * 1000,
+        ours=f"{ms(seconds)} CPU",
+        value=seconds * 1000,
         bar=0.8,
         note="ms",
     )

@@ -41,8 +41,8 @@ def _row(
         items = effort.furnished(remembered) if remembered else 0
         with Worker(
             "tests.bench.installation:runs", config=str(config), width=1, remembered=items
-        ) as ours:
-            ours.round(2)
+        ) as worker:
+            worker.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent
             with Worker(
@@ -50,16 +50,17 @@ def _row(
                 url=vendor.asked_at(installation.WAYS[kind][4]),
                 bodies=str(bodies),
             ) as floor:
-                theirs, mine = in_turns(effort, count, floor, ours)
+                floor_samples, own_samples = in_turns(effort, count, floor, worker)
         size = sum(len(json.dumps(body)) for body in json.loads(bodies.read_text()))
     yield Row(
         name=name,
-        floor=f"{ms(median(s.cpu for s in theirs) / count)} CPU",
-        ours=f"{ms(median(s.cpu for s in mine) / count)} CPU",
-        ratio=ratio([s.cpu for s in mine], [s.cpu for s in theirs]),
+        floor=f"{ms(median(s.cpu for s in floor_samples) / count)} CPU",
+        ours=f"{ms(median(s.cpu for s in own_samples) / count)} CPU",
+        ratio=ratio([s.cpu for s in own_samples], [s.cpu for s in floor_samples]),
         bar=bar,
         note=(
-            f"two requests of {size / 2000:.1f} kB, {ms(median(s.wall for s in mine) / count)} wall"
+            f"two requests of {size / 2000:.1f} kB, "
+            f"{ms(median(s.wall for s in own_samples) / count)} wall"
         ),
     )
 
@@ -81,14 +82,16 @@ def _growth(effort: Effort) -> Iterable[Row]:
             Worker(
                 "tests.bench.installation:runs", config=str(empty), width=1, remembered=0
             ) as floor,
-            Worker("tests.bench.installation:runs", config=str(old), width=1, remembered=0) as ours,
+            Worker(
+                "tests.bench.installation:runs", config=str(old), width=1, remembered=0
+            ) as worker,
         ):
-            theirs, mine = in_turns(effort, count, floor, ours)
+            floor_samples, own_samples = in_turns(effort, count, floor, worker)
     yield Row(
         name=f"the same after {past:,} runs / empty journal",
-        floor=f"{ms(median(s.cpu for s in theirs) / count)} CPU",
-        ours=f"{ms(median(s.cpu for s in mine) / count)} CPU",
-        ratio=ratio([s.cpu for s in mine], [s.cpu for s in theirs]),
+        floor=f"{ms(median(s.cpu for s in floor_samples) / count)} CPU",
+        ours=f"{ms(median(s.cpu for s in own_samples) / count)} CPU",
+        ratio=ratio([s.cpu for s in own_samples], [s.cpu for s in floor_samples]),
         bar=1.2,
     )
 

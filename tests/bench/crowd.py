@@ -27,14 +27,14 @@ _LATENCY = 0.2
 
 
 def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> Iterable[Row]:
-    each, width = effort.scaled(4), effort.furnished(_WIDTH)
+    runs_per_lane, width = effort.scaled(4), effort.furnished(_WIDTH)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY, news=news) as vendor:
         config = installation.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
         remembered = effort.furnished(_REMEMBERED)
         with Worker(
             "tests.bench.installation:runs", config=str(config), width=width, remembered=remembered
-        ) as ours:
-            ours.round(1)
+        ) as worker:
+            worker.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
             same = {
@@ -43,22 +43,23 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
                 "width": width,
             }
             with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
-                theirs, mine = in_turns(effort, each, floor, ours)
+                floor_samples, own_samples = in_turns(effort, runs_per_lane, floor, worker)
     yield Row(
         name=f"100 runs at once{_by(kind, news)}, runs/s / httpx2",
-        floor=f"{median(map(_rate, theirs)):.0f} runs/s",
-        ours=f"{median(map(_rate, mine)):.0f} runs/s",
-        ratio=ratio([_rate(s) for s in mine], [_rate(s) for s in theirs]),
+        floor=f"{median(map(_rate, floor_samples)):.0f} runs/s",
+        ours=f"{median(map(_rate, own_samples)):.0f} runs/s",
+        ratio=ratio([_rate(s) for s in own_samples], [_rate(s) for s in floor_samples]),
         bar=0.65,
         more_is_better=True,
-        note=f"{ms(median(s.cpu / len(s.times) for s in mine))} CPU a run",
+        note=f"{ms(median(s.cpu / len(s.times) for s in own_samples))} CPU a run",
     )
     yield Row(
         name=f"100 runs at once{_by(kind, news)}, p99 / httpx2",
-        floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
-        ours=ms(median(percentile(s.times, 0.99) for s in mine)),
+        floor=ms(median(percentile(s.times, 0.99) for s in floor_samples)),
+        ours=ms(median(percentile(s.times, 0.99) for s in own_samples)),
         ratio=ratio(
-            [percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]
+            [percentile(s.times, 0.99) for s in own_samples],
+            [percentile(s.times, 0.99) for s in floor_samples],
         ),
         bar=2,
     )
@@ -70,14 +71,14 @@ def _lag(effort: Effort) -> Iterable[Row]:
         config = installation.build(Path(folder) / "house", vendor.url, width=width)
         with Worker(
             "tests.bench.installation:lags", config=str(config), width=width, remembered=remembered
-        ) as ours:
-            (rounds,) = in_turns(effort, effort.scaled(4), ours)
-    late = [percentile(each.extra["late"], 0.99) for each in rounds]
+        ) as worker:
+            (rounds,) = in_turns(effort, effort.scaled(4), worker)
+    late = [percentile(number.extra["late"], 0.99) for number in rounds]
     yield Row(
         name="100 runs at once, loop lag p99",
         ours=ms(median(late)),
         value=median(late) * 1000,
-        note=f"ms; the longest {ms(max(max(each.extra['late']) for each in rounds))}",
+        note=f"ms; the longest {ms(max(max(number.extra['late']) for number in rounds))}",
     )
 
 

@@ -46,7 +46,7 @@ def _cancel_all(connection: Connection) -> object:
 @asynccontextmanager
 async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     """Let so many routines be due every 20 s, all in one instant or spread over that time."""
-    from daemon.definitions.routines.folder import Loaded
+    from daemon.definitions.routines.folder import LoadedRoutines
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Run
     from daemon.scheduler.engine import RoutineEngine
@@ -68,7 +68,8 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
         for name in (f"routine-{number:05}" for number in range(count))
     }
     delays = {
-        name: schedule_of(each, zone="UTC", machine="box").delay for name, each in routines.items()
+        name: schedule_of(routine, zone="UTC", machine="box").delay
+        for name, routine in routines.items()
     }
     clock = SystemClock()
     database = await Database.open(Path(state) / "agentd.db")
@@ -86,7 +87,7 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     engine = RoutineEngine(
         journal=journal, submit=submit, cancel=cancel, clock=clock, zone="UTC", machine="box"
     )
-    await engine.start(Loaded(routines=routines))
+    await engine.start(LoadedRoutines(routines=routines))
 
     async def round_(_count: int) -> dict[str, Any]:
         await database.write(_cancel_all)
@@ -108,9 +109,9 @@ def _fire(effort: Effort) -> Iterable[Row]:
                 Path(state).chmod(0o700)
                 with Worker(
                     "tests.bench.fire:firing", count=count, spread=spread, state=state
-                ) as ours:
-                    [mine] = in_turns(Effort(rounds=min(3, effort.rounds), size=1), 1, ours)
-            p50, p99 = (median(sample.extra[key] for sample in mine) for key in ("p50", "p99"))
+                ) as worker:
+                    [samples] = in_turns(Effort(rounds=min(3, effort.rounds), size=1), 1, worker)
+            p50, p99 = (median(sample.extra[key] for sample in samples) for key in ("p50", "p99"))
             how = f"spread over {_EVERY} s" if spread else "in one instant"
             yield Row(name=f"fire {count:,} {how}", ours=f"p50 {ms(p50)}", note=f"p99 {ms(p99)}")
 
@@ -139,13 +140,13 @@ async def asked() -> AsyncIterator[Round]:
 
 def _asked(effort: Effort) -> Iterable[Row]:
     count = effort.scaled(20_000)
-    with Worker("tests.bench.fire:asked") as ours:
-        [mine] = in_turns(effort, count, ours)
-    each = median(sample.wall for sample in mine) / count / 2
+    with Worker("tests.bench.fire:asked") as worker:
+        [samples] = in_turns(effort, count, worker)
+    seconds = median(sample.wall for sample in samples) / count / 2
     yield Row(
         name="crontab: next or prev",
-        ours=f"{each * 1e6:.3g} µs",
-        value=each * 1e6,
+        ours=f"{seconds * 1e6:.3g} µs",
+        value=seconds * 1e6,
         bar=100,
         note="a call",
     )

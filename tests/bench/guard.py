@@ -30,7 +30,7 @@ def _pages() -> list[str]:
 
 
 def _again(things: list[str], count: int) -> Iterable[str]:
-    return islice((each for _ in range(count // len(things) + 1) for each in things), count)
+    return islice((text for _ in range(count // len(things) + 1) for text in things), count)
 
 
 @asynccontextmanager
@@ -96,15 +96,18 @@ def _row(
     effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str
 ) -> Iterable[Row]:
     count = effort.scaled(count)
-    with Worker(f"tests.bench.guard:{floor}") as least, Worker(f"tests.bench.guard:{ours}") as mine:
-        theirs, found = in_turns(effort, count, least, mine)
+    with (
+        Worker(f"tests.bench.guard:{floor}") as floor_worker,
+        Worker(f"tests.bench.guard:{ours}") as worker,
+    ):
+        floor_samples, own_samples = in_turns(effort, count, floor_worker, worker)
     factor = 1e6 if unit == "us" else 1e3
-    each = median(sample.cpu for sample in found) / count * factor
-    times = ratio([sample.cpu for sample in found], [sample.cpu for sample in theirs])
+    seconds = median(sample.cpu for sample in own_samples) / count * factor
+    times = ratio([sample.cpu for sample in own_samples], [sample.cpu for sample in floor_samples])
     yield Row(
         name=name,
-        floor=f"{median(sample.cpu for sample in theirs) / count * factor:.2f} {unit}",
-        ours=f"{each:.2f} {unit}",
+        floor=f"{median(sample.cpu for sample in floor_samples) / count * factor:.2f} {unit}",
+        ours=f"{seconds:.2f} {unit}",
         note=f"{times:.1f} times the floor",
     )
 

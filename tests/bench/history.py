@@ -64,7 +64,7 @@ async def fill(
                 type=SegmentType.RESPONSE,
                 timestamp=at,
                 text=report,
-                who="agent",
+                speaker="agent",
             )
         ]
         done = memory.archive(

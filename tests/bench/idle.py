@@ -111,19 +111,19 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
             _, model, path, _, _ = installation.WAYS["responses" if kind == "openai" else kind]
             with config.open("a") as file:
                 file.write(_SDKS.format(kind=kind, model=model, url=vendor.url + path))
-            own = routine.replace("[run]\n", f'[run]\nprovider = "sdk-{kind}"\n')
-            (config.parent / "routines" / f"by-{kind}.toml").write_text(own)
+            routine_text = routine.replace("[run]\n", f'[run]\nprovider = "sdk-{kind}"\n')
+            (config.parent / "routines" / f"by-{kind}.toml").write_text(routine_text)
         with installation.Daemon(config) as daemon:
             daemon.command(installation.agentctl("run", "by-openai"))
-            one = _resident(daemon.pid)
+            with_openai = _resident(daemon.pid)
             daemon.command(installation.agentctl("run", "by-claude"))
             both = _resident(daemon.pid)
             daemon.command(installation.agentctl("runs"))
             all_loaded = _resident(daemon.pid)
     yield Row(
         name="resident after a run by one SDK",
-        ours=f"{one:.1f} MiB",
-        value=one,
+        ours=f"{with_openai:.1f} MiB",
+        value=with_openai,
         bar=100,
         note="MiB; openai",
     )

@@ -108,7 +108,7 @@ def _task(number: int) -> str:
     """
     if not number:
         return "Look into notes.md and write three sentences on the state of this machine."
-    words = [f"v{(number * 7 + place) % 400}" for place in range(6)]
+    words = [f"v{(number * 7 + position) % 400}" for position in range(6)]
     return f"Read notes.md, then report on {' '.join(words)}."
 
 
@@ -147,7 +147,7 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     from daemon.telemetry.redaction import Secrets
 
     state = Path(config).parent / "state"
-    place = Installation(
+    installation = Installation(
         config=load_config(Path(config)),
         state=state,
         socket=socket_in(state, uid=os.getuid()),
@@ -156,8 +156,8 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
         env={},
         secrets=Secrets(),
     )
-    async with open_app(place, clock=clock) as app:
-        await app.scheduling.engine.start(load_folder(place.config.routines_path))
+    async with open_app(installation, clock=clock) as app:
+        await app.scheduling.engine.start(load_folder(installation.config.routines_path))
         yield app
         await app.scheduling.engine.stop()
 
@@ -166,11 +166,11 @@ def _items(count: int) -> Iterator[tuple[str, str]]:
     """Yield things to remember: a dozen words each, and in one of 400 a word of the routine's
     prompt.
     """
-    asked = ["notes", "write", "sentences", "state", "machine"]
+    item_keys = ["notes", "write", "sentences", "state", "machine"]
     chance = random.Random(1)
     for number in range(count):
         words = [f"w{int(chance.paretovariate(0.6)) % 30_000}" for _ in range(12)]
-        words += asked[number % 400 : number % 400 + 1]
+        words += item_keys[number % 400 : number % 400 + 1]
         yield f"item:{number}", f"About {' '.join(words)}."
 
 
@@ -190,8 +190,8 @@ async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]
                 calendar.turn()
                 begin = time.perf_counter()
                 run = await app.scheduling.engine.trigger(f"bench-{number}")
-                if lived := app.runs.queue.running.get(run.id):
-                    await asyncio.wait([lived])
+                if task := app.runs.queue.running.get(run.id):
+                    await asyncio.wait([task])
                 times.append(time.perf_counter() - begin)
 
         async def round_(count: int) -> dict[str, Any]:

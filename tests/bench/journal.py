@@ -30,7 +30,7 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     now = datetime.now(UTC)
     same = {"definition": "{}", "trigger": "manual", "slot": now, "goal": "g"}
     claims = [Claim(routine=f"r{n}", event=new_id(), **same) for n in range(width)]
-    lived = [
+    claimed_runs = [
         await journal.runs.claim(run.id, owner="bench")
         for run in await journal.slots.open(claims)
         if run
@@ -43,7 +43,7 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
             )
 
     async def round_(count: int) -> None:
-        await asyncio.gather(*(one(run, count // width) for run in lived if run))
+        await asyncio.gather(*(one(run, count // width) for run in claimed_runs if run))
 
     yield round_
     await database.close()
@@ -60,14 +60,14 @@ def _row(
             Worker("tests.bench.floors:raw_sqlite", path=str(where / "raw.db"), **same) as floor,
             Worker(
                 "tests.bench.journal:steps", path=str(where / "agentd.db"), width=width, **same
-            ) as ours,
+            ) as worker,
         ):
-            theirs, mine = in_turns(effort, count, floor, ours)
+            floor_samples, own_samples = in_turns(effort, count, floor, worker)
     yield Row(
         name=name,
-        floor=f"{count / median(s.wall for s in theirs):,.0f} commits/s",
-        ours=f"{count / median(s.wall for s in mine):,.0f} commits/s",
-        ratio=ratio([count / s.wall for s in mine], [count / s.wall for s in theirs]),
+        floor=f"{count / median(s.wall for s in floor_samples):,.0f} commits/s",
+        ours=f"{count / median(s.wall for s in own_samples):,.0f} commits/s",
+        ratio=ratio([count / s.wall for s in own_samples], [count / s.wall for s in floor_samples]),
     )
 
 

@@ -111,8 +111,8 @@ class Worker:
             last = self._errors.read()[-2000:]
             msg = f"the process under measurement ended with {code}:\n{last}"
             raise RuntimeError(msg)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def __enter__(self) -> Self:
         return self
@@ -130,14 +130,16 @@ def in_turns(effort: Effort, count: int, *workers: Worker) -> list[list[Sample]]
     """Let the workers take turns; return the rounds of each that count."""
     samples: list[list[Sample]] = [[] for _ in workers]
     for _ in range(effort.rounds + effort.warmed):
-        for worker, kept in zip(workers, samples, strict=True):
-            kept.append(worker.round(count))
-    return [kept[effort.warmed :] for kept in samples]
+        for worker, sample in zip(workers, samples, strict=True):
+            sample.append(worker.round(count))
+    return [sample[effort.warmed :] for sample in samples]
 
 
 def ratio(ours: Sequence[float], floor: Sequence[float]) -> float:
     """Return the median of the ratios of the rounds."""
-    return statistics.median(mine / theirs for mine, theirs in zip(ours, floor, strict=True))
+    return statistics.median(
+        own_value / floor_value for own_value, floor_value in zip(ours, floor, strict=True)
+    )
 
 
 def median(values: Iterable[float]) -> float:

@@ -34,7 +34,7 @@ class _Text(NamedTuple):
     id: str
     text: str
     at: datetime
-    who: str
+    speaker: str
 
 
 class Candidate:
@@ -70,20 +70,20 @@ class Candidate:
     async def _archive(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for session, texts in waiting.items():
-            for place, text in enumerate(texts):
-                self._ids[session, place] = text.id
+            for index, text in enumerate(texts):
+                self._ids[session, index] = text.id
             segments = [
                 Segment(
-                    iteration=place,
+                    iteration=index,
                     segment=0,
                     type=SegmentType.USER_MESSAGE,
-                    timestamp=text.at + timedelta(seconds=place),
+                    timestamp=text.at + timedelta(seconds=index),
                     text=text.text,
-                    who=text.who,
+                    speaker=text.speaker,
                 )
-                for place, text in enumerate(texts)
+                for index, text in enumerate(texts)
             ]
-            done = self._memory.archive(
+            archived = self._memory.archive(
                 run=session,
                 routine="",
                 goal="",
@@ -92,7 +92,7 @@ class Candidate:
                 started=texts[0].at,
                 ended=texts[-1].at,
             )
-        await done if waiting else None
+        await archived if waiting else None
 
     def search(self, query: str, limit: int) -> list[str]:
         """Return the ids of what fits best; a long text that was kept in parts counts once."""
@@ -100,7 +100,9 @@ class Candidate:
             self.flush()
         chunks = self._runner.run(self._memory.retrieve(query, limit))
         return list(
-            dict.fromkeys(self._ids[each.anchor.run_id, each.anchor.iteration] for each in chunks)
+            dict.fromkeys(
+                self._ids[chunk.anchor.run_id, chunk.anchor.iteration] for chunk in chunks
+            )
         )
 
     def stats(self) -> dict[str, float]:
@@ -118,21 +120,21 @@ class Candidate:
 def moment(text: str) -> datetime:
     """Read a moment as people write it; one that cannot be read becomes a fixed day."""
     for pattern in _DATES:
-        if found := pattern.search(text):
-            parts = found.groupdict()
+        if match := pattern.search(text):
+            parts = match.groupdict()
             month = (
                 int(parts["month"])
                 if "month" in parts
                 else 1 + _MONTHS.index(parts["name"].lower())
             )
             day = datetime(int(parts["year"]), month, int(parts["day"]), tzinfo=UTC)
-            return day + _time(text[: found.start()] + text[found.end() :])
+            return day + _time(text[: match.start()] + text[match.end() :])
     return _UNDATED
 
 
 def _time(text: str) -> timedelta:
-    found = _TIME.search(text)
-    if not found:
+    match = _TIME.search(text)
+    if not match:
         return timedelta()
-    hour, minute, half = int(found[1]), int(found[2]), (found[3] or "").lower()
+    hour, minute, half = int(match[1]), int(match[2]), (match[3] or "").lower()
     return timedelta(hours=hour % 12 + 12 * (half == "pm") if half else hour, minutes=minute)

@@ -62,7 +62,7 @@ def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
                 type=SegmentType.RESPONSE,
                 timestamp=at,
                 text=" ".join(next(speech)),
-                who="agent",
+                speaker="agent",
             )
             for n in range(_PER_RUN)
         ]
@@ -77,7 +77,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
     """
     from daemon.memory import rows
     from daemon.memory.memory import Memory
-    from daemon.memory.segments import segment_rows
+    from daemon.memory.segments import make_segment_parts
     from daemon.store.database import Database
 
     # the tables come from the migrations; nothing of the store is left when we write
@@ -95,7 +95,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
         for first in range(0, count, 256):
             connection.execute("BEGIN IMMEDIATE")
             for run, segments, at in batch[first : first + 256]:
-                cut = list(segment_rows("chat", segments))
+                cut = list(make_segment_parts("chat", segments))
                 moment = int(at.timestamp() * 1e6)
                 rows.put_run(
                     connection,
@@ -105,7 +105,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
                     status="succeeded",
                     started=moment,
                     ended=moment,
-                    pieces=cut,
+                    parts=cut,
                 )
             connection.execute("COMMIT")
         return {"extra": {"took": time.perf_counter() - begin}}
@@ -178,8 +178,8 @@ async def asked(path: str) -> AsyncIterator[Round]:
     answered = time.perf_counter() - begin
 
     async def round_(count: int) -> dict[str, Any]:
-        wanted = [next(questions) for _ in range(count)]
-        sample = await _watched(lambda question: memory.retrieve(question, 10), wanted)
+        batch = [next(questions) for _ in range(count)]
+        sample = await _watched(lambda question: memory.retrieve(question, 10), batch)
         sample["extra"] |= {"opened": opened, "answered": answered, "resident": _resident()}
         return sample
 
@@ -278,10 +278,13 @@ def _inserts(effort: Effort) -> Iterable[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Worker("tests.bench.recall:raw", path=f"{folder}/raw.db") as floor,
-        Worker("tests.bench.recall:archived", path=f"{folder}/agentd.db", texts=0) as ours,
+        Worker("tests.bench.recall:archived", path=f"{folder}/agentd.db", texts=0) as worker,
     ):
-        theirs, mine = in_turns(effort, count, floor, ours)
-    rate = [[count * _PER_RUN / s.extra["took"] for s in samples] for samples in (theirs, mine)]
+        floor_samples, own_samples = in_turns(effort, count, floor, worker)
+    rate = [
+        [count * _PER_RUN / s.extra["took"] for s in samples]
+        for samples in (floor_samples, own_samples)
+    ]
     yield Row(
         name="memory, texts archived / sqlite3",
         floor=f"{median(rate[0]):,.0f} texts/s",
@@ -304,12 +307,12 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
             pass
         with (
             Worker("tests.bench.recall:asked_raw", path=path) as floor,
-            Worker("tests.bench.recall:asked", path=path) as ours,
+            Worker("tests.bench.recall:asked", path=path) as worker,
         ):
-            theirs, mine = in_turns(effort, count, floor, ours)
+            floor_samples, own_samples = in_turns(effort, count, floor, worker)
     note = f"{texts:,} texts"
-    raw_times = [took for sample in theirs for took in sample.times]
-    times = [took for sample in mine for took in sample.times]
+    raw_times = [took for sample in floor_samples for took in sample.times]
+    times = [took for sample in own_samples for took in sample.times]
     for share in (0.5, 0.95):
         p, raw_p = percentile(times, share), percentile(raw_times, share)
         bar = bars.get(f"p{share * 100:.0f}")
@@ -317,17 +320,17 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
         yield Row(
             name=label, floor=ms(raw_p), ours=ms(p), value=p * 1000, bar=bar, note=f"ms; {note}"
         )
-    told = mine[-1].extra
-    for what, key in (("opened", "opened"), ("opened, first answer", "answered")):
-        value = told[key]
+    extra = own_samples[-1].extra
+    for measure, key in (("opened", "opened"), ("opened, first answer", "answered")):
+        value = extra[key]
         yield Row(
-            name=f"memory {name}, {what}",
+            name=f"memory {name}, {measure}",
             ours=ms(value),
             value=value * 1000,
             bar=bars.get(key),
             note=f"ms; {note}",
         )
-    resident = told["resident"]
+    resident = extra["resident"]
     yield Row(
         name=f"memory {name}, resident",
         ours=f"{resident:.0f} MiB",
@@ -336,7 +339,10 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
     )
     # of each round the longest, and of those the median: a processor that the machine itself lends
     # away cannot be told
-    gap, raw_gap = (median(sample.extra["gap"] for sample in samples) for samples in (mine, theirs))
+    gap, raw_gap = (
+        median(sample.extra["gap"] for sample in samples)
+        for samples in (own_samples, floor_samples)
+    )
     label = f"memory {name}, loop not coming round"
     yield Row(name=label, floor=ms(raw_gap), ours=ms(gap), value=gap * 1000, note="ms, while asked")
 

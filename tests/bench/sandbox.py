@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from daemon.sandbox.bounds import Bounds
-from daemon.sandbox.detection import BWRAP, choose
-from daemon.sandbox.running import Running, run
+from daemon.sandbox.detection import BWRAP, choose_sandbox
+from daemon.sandbox.running import PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
-from daemon.sandbox.user import settle, tenant
+from daemon.sandbox.user import find_program_user, hand_over_workspace
 from tests.bench.measure import Bench, Effort, Row
 
 TRUE = "/usr/bin/true"
@@ -25,17 +25,17 @@ def sandbox(effort: Effort) -> Iterable[Row]:
     """Start `true` bare, under the supervisor alone, and in each sandbox that this machine has, by
     turns.
     """
-    with tempfile.TemporaryDirectory(prefix="agentd-bench-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="agentd-bench-") as temporary:
+        folder = Path(temporary)
         folder.chmod(0o711)
         (folder / "workspace").mkdir()
-        if user := tenant(folder / "workspace"):
-            settle(folder / "workspace", user)
+        if user := find_program_user(folder / "workspace"):
+            hand_over_workspace(folder / "workspace", user)
         cells = {"supervisor": Sandbox(level="off", user=user)}
         for rung, bwrap in {"bubblewrap": BWRAP, "landlock": ()}.items():
-            found = asyncio.run(choose("prefer", folder, user, bwrap=bwrap))
-            if found.level == rung:
-                cells[rung] = found
+            chosen = asyncio.run(choose_sandbox("prefer", folder, user, bwrap=bwrap))
+            if chosen.level == rung:
+                cells[rung] = chosen
         yield from _rows(cells, folder / "workspace", effort)
 
 
@@ -47,12 +47,12 @@ def _rows(cells: dict[str, Sandbox], workspace: Path, effort: Effort) -> Iterabl
             times[name].append(asyncio.run(_within(cell, workspace)))
     floor = statistics.median(times.pop("bare"))
     for name, taken in times.items():
-        ours = statistics.median(taken)
+        seconds = statistics.median(taken)
         yield Row(
             name=f"start a program: {name}",
-            ours=f"{ours * 1000:.1f} ms",
+            ours=f"{seconds * 1000:.1f} ms",
             floor=f"{floor * 1000:.1f} ms bare execve",
-            ratio=ours / floor,
+            ratio=seconds / floor,
         )
 
 
@@ -64,15 +64,15 @@ def _bare() -> float:
 
 async def _within(cell: Sandbox, workspace: Path) -> float:
     bounds = Bounds(workspace=str(workspace), folder=str(workspace))
-    program = Running(path=TRUE, argv=[TRUE], cell=cell.cell(bounds))
+    program = PreparedProgram(path=TRUE, argv=[TRUE], cell=cell.cell(bounds))
     begin = time.perf_counter()
-    ended = await run(
+    process = await run(
         [(";", [program])], folder=workspace, environment={}, seconds=20, output_bytes=1000
     )
-    taken = time.perf_counter() - begin
-    if ended.code:
-        raise RuntimeError(ended.output.text() or f"it ended with exit code {ended.code}")
-    return taken
+    seconds = time.perf_counter() - begin
+    if process.code:
+        raise RuntimeError(process.output.text() or f"it ended with exit code {process.code}")
+    return seconds
 
 
 ROWS: dict[str, Bench] = {"sandbox": sandbox}

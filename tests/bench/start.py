@@ -58,12 +58,12 @@ def _compared(
     if effort.warmed:
         floor(), ours()  # the first of each reads the disk
     times = [(floor(), ours()) for _ in range(effort.rounds)]
-    theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
+    floor_times, own_times = [pair[0] for pair in times], [pair[1] for pair in times]
     return Row(
         name=name,
-        floor=ms(median(theirs)),
-        ours=ms(median(mine)),
-        ratio=ratio(mine, theirs),
+        floor=ms(median(floor_times)),
+        ours=ms(median(own_times)),
+        ratio=ratio(own_times, floor_times),
         bar=bar,
     )
 

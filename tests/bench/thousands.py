@@ -59,9 +59,9 @@ async def loaded(folder: str) -> AsyncIterator[Round]:
         for _ in range(count):
             task = asyncio.create_task(asyncio.to_thread(load_folder, Path(folder)))
             worst = max(worst, await _longest_gap(task))
-            found = await task
-            if found.faults:
-                raise RuntimeError(str(next(iter(found.faults.values()))))
+            result = await task
+            if result.faults:
+                raise RuntimeError(str(next(iter(result.faults.values()))))
         return {"extra": {"stall": worst}}
 
     yield round_
@@ -134,15 +134,15 @@ def _load(effort: Effort) -> Iterable[Row]:
         write_routines(routines, count)
         with (
             Worker("tests.bench.floors:toml_folder", folder=str(routines)) as floor,
-            Worker("tests.bench.thousands:loaded", folder=str(routines)) as ours,
+            Worker("tests.bench.thousands:loaded", folder=str(routines)) as worker,
         ):
-            theirs, mine = in_turns(effort, 1, floor, ours)
+            floor_samples, own_samples = in_turns(effort, 1, floor, worker)
     yield Row(
         name=f"load {count:,} routines / tomllib",
-        floor=ms(median(s.wall for s in theirs)),
-        ours=ms(median(s.wall for s in mine)),
-        ratio=ratio([s.wall for s in mine], [s.wall for s in theirs]),
-        note=f"the loop waited {ms(max(s.extra['stall'] for s in mine))} at most",
+        floor=ms(median(s.wall for s in floor_samples)),
+        ours=ms(median(s.wall for s in own_samples)),
+        ratio=ratio([s.wall for s in own_samples], [s.wall for s in floor_samples]),
+        note=f"the loop waited {ms(max(s.extra['stall'] for s in own_samples))} at most",
     )
 
 
@@ -153,9 +153,12 @@ def _due(effort: Effort) -> Iterable[Row]:
         state.mkdir(mode=0o700)
         with Worker(
             "tests.bench.thousands:all_due", folder=str(routines), state=str(state)
-        ) as ours:
-            [mine] = in_turns(effort, 1, ours)
-    stall, last = median(s.extra["stall"] for s in mine), median(s.extra["last"] for s in mine)
+        ) as worker:
+            [samples] = in_turns(effort, 1, worker)
+    stall, last = (
+        median(s.extra["stall"] for s in samples),
+        median(s.extra["last"] for s in samples),
+    )
     yield Row(
         name=f"{MANY:,} due at once: stall",
         ours=ms(stall),

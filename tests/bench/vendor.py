@@ -57,7 +57,7 @@ def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
         "encrypted_content": "x" * 400,
     }
     text = {"type": "output_text", "text": report, "annotations": []}
-    said = {
+    message = {
         "id": f"msg_{number}",
         "type": "message",
         "role": "assistant",
@@ -76,7 +76,7 @@ def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
         "created_at": 1_780_000_000,
         "status": "completed",
         "model": "bench",
-        "output": [thought, said if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
+        "output": [thought, message if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
         "usage": {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60},
     }
 
@@ -139,10 +139,10 @@ class Connection(asyncio.Protocol):
         if not self._buffer:
             self._begun = time.monotonic()
         self._buffer += data
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
         needed = int(length[1]) if length else 0
-        if not found or len(rest) < needed:
+        if not separator or len(body) < needed:
             return
         self._buffer = b""
         if head.startswith(b"GET"):
@@ -153,10 +153,10 @@ class Connection(asyncio.Protocol):
         book.marks.append(self._begun)
         path = head.split(b" ", 2)[1]
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
-        has_result = mark in rest
-        book.bodies["second" if has_result else "first"] = rest
+        has_result = mark in body
+        book.bodies["second" if has_result else "first"] = body
         answer = json.dumps(
-            answer_of(book.count, len(rest) // _LETTERS, book.report, done=has_result)
+            answer_of(book.count, len(body) // _LETTERS, book.report, done=has_result)
         ).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
@@ -228,8 +228,8 @@ class Vendor:
     @property
     def bodies(self) -> str:
         """The two requests of a run as they were sent last, as a JSON list."""
-        found = self._get("/marks")["bodies"]
-        return f"[{found['first']},{found['second']}]"
+        bodies = self._get("/marks")["bodies"]
+        return f"[{bodies['first']},{bodies['second']}]"
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path) as answer:

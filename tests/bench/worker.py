@@ -31,9 +31,9 @@ async def main(target: str, arguments: str) -> None:
         for line in sys.stdin:
             gc.collect()
             cpu, wall = time.process_time(), time.perf_counter()
-            found = await do_round(int(line))
+            answer = await do_round(int(line))
             sample = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-            say(sample | (found or {}))
+            say(sample | (answer or {}))
 
 
 if __name__ == "__main__":

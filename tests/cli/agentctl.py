@@ -65,23 +65,23 @@ async def on_terminal(
     socket: Path, *words: str, columns: int = 100, env: Mapping[str, str] | None = None
 ) -> CommandResult:
     """Run agentctl with all its streams on a real terminal."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     whole = environment(socket.parent, AGENTD_SOCKET=str(socket)) | dict(env or {})
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, *words, stdin=theirs, stdout=theirs, stderr=theirs, env=whole
+        *COMMAND, *words, stdin=terminal, stdout=terminal, stderr=terminal, env=whole
     )
-    os.close(theirs)
-    seen = await asyncio.to_thread(_everything, ours)
-    return CommandResult(await process.wait(), seen.decode().replace("\r\n", "\n"), "")
+    os.close(terminal)
+    output = await asyncio.to_thread(_everything, controller)
+    return CommandResult(await process.wait(), output.decode().replace("\r\n", "\n"), "")
 
 
 def _everything(terminal: int) -> bytes:
-    seen = b""
+    output = b""
     try:
         while data := os.read(terminal, 65536):
-            seen += data
+            output += data
     except OSError:  # EIO: nobody holds the other side any more
         pass
     os.close(terminal)
-    return seen
+    return output

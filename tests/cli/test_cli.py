@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
+from daemon.cli.progress import RunProgress
+from daemon.cli.render import OutputStream, parse_instant
 from daemon.cli.verbs import VERBS
 from daemon.models import Outcome, Reason, Run, Status
 from tests.api.harness import NOW, STEPS, ApiHarness, broken
@@ -50,7 +53,7 @@ async def complete_requested_run(
 # --- asking and printing
 
 
-async def test_list_is_green_only_where_run_and_delivery_are(harness: ApiHarness) -> None:
+async def test_list_is_green_only_if_run_and_delivery_succeeded(harness: ApiHarness) -> None:
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await harness.journal.outbox.find()
     await harness.journal.outbox.mark_delivered(delivery.id, "/w/x.md")
@@ -66,20 +69,20 @@ async def test_list_is_green_only_where_run_and_delivery_are(harness: ApiHarness
     assert "succeeded, delivery failed" in failed
 
 
-async def test_list_tells_of_broken_and_paused_routines(harness: ApiHarness) -> None:
+async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> None:
     harness.engine.faults["broken"] = broken("broken")
     harness.engine.now = datetime.now(UTC)
     await harness.engine.pause("heartbeat")
-    said = await agentctl(harness.path, "list")
-    assert said.code == 0
-    assert 'broken.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in said.out
-    one, two, three = said.out.splitlines()[1:4]
-    assert one.startswith("✗  broken")
-    assert re.search(r" CES?T \(in ", two)  # its next start, absolute and relative
-    assert "  paused  " in three
+    result = await agentctl(harness.path, "list")
+    assert result.code == 0
+    assert 'broken.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in result.out
+    first, second, third = result.out.splitlines()[1:4]
+    assert first.startswith("✗  broken")
+    assert re.search(r" CES?T \(in ", second)  # its next start, absolute and relative
+    assert "  paused  " in third
 
 
-async def test_an_empty_house_says_what_to_do(harness: ApiHarness) -> None:
+async def test_empty_lists_name_the_next_step(harness: ApiHarness) -> None:
     harness.engine.routines.clear()
     assert "One TOML file each" in (await agentctl(harness.path, "list")).out
     assert (await agentctl(harness.path, "runs")).out.startswith(
@@ -92,15 +95,15 @@ async def test_an_empty_house_says_what_to_do(harness: ApiHarness) -> None:
     assert (await agentctl(harness.path, "deliveries")).out == "Nothing has been delivered yet.\n"
 
 
-async def test_status_tells_where_everything_is(harness: ApiHarness) -> None:
+async def test_status_shows_paths_and_active_runs(harness: ApiHarness) -> None:
     await harness.take()
-    said = await agentctl(harness.path, "status")
-    assert said.code == 0
-    assert f"process {os.getpid()}" in said.out
-    assert str(harness.path) in said.out
-    assert "1 running" in said.out
-    assert "Under way" in said.out
-    assert "heartbeat" in said.out
+    result = await agentctl(harness.path, "status")
+    assert result.code == 0
+    assert f"process {os.getpid()}" in result.out
+    assert str(harness.path) in result.out
+    assert "1 running" in result.out
+    assert "Under way" in result.out
+    assert "heartbeat" in result.out
 
 
 async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: ApiHarness) -> None:
@@ -128,7 +131,7 @@ async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
     harness: ApiHarness,
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    said = await agentctl(harness.path, "inspect", run.id[-8:])
+    result = await agentctl(harness.path, "inspect", run.id[-8:])
     for part in (
         f"run {run.id}",
         "identity          15 characters",
@@ -143,8 +146,8 @@ async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
         "# All is well",
         "file: on its way",
     ):
-        assert part in said.out
-    assert "You are agentd." not in said.out
+        assert part in result.out
+    assert "You are agentd." not in result.out
     full = await agentctl(harness.path, "inspect", "--full", run.id)
     assert "You are agentd." in full.out
     assert "at all" in full.out
@@ -160,14 +163,14 @@ async def test_inspect_of_a_routine_shows_its_last_run(harness: ApiHarness) -> N
     assert (await agentctl(harness.path, "inspect", "daily-reprot")).code == 4
 
 
-async def test_inspect_of_a_run_under_way_shows_the_call_it_is_in(harness: ApiHarness) -> None:
+async def test_inspect_of_a_running_run_shows_its_unfinished_call(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.write_steps(run, *STEPS[:-1])
-    said = await agentctl(harness.path, "inspect", run.id)
-    assert "shell rm -rf /  no result yet" in said.out
+    result = await agentctl(harness.path, "inspect", run.id)
+    assert "shell rm -rf /  no result yet" in result.out
 
 
-async def test_json_is_what_the_api_said(harness: ApiHarness) -> None:
+async def test_json_output_equals_the_api_answer(harness: ApiHarness) -> None:
     run = await harness.complete_run()
     for verb in ("status", "list", "runs", "next", "slots", "deliveries"):
         json.loads((await agentctl(harness.path, verb, "--json")).out)
@@ -189,7 +192,7 @@ async def test_json_is_what_the_api_said(harness: ApiHarness) -> None:
     )
 
 
-async def test_pause_resume_reload_and_cancel_say_what_they_did(harness: ApiHarness) -> None:
+async def test_pause_resume_reload_and_cancel_report_their_effect(harness: ApiHarness) -> None:
     assert (await agentctl(harness.path, "pause", "heartbeat")).out.startswith(
         "heartbeat is paused until `agentctl"
     )
@@ -198,17 +201,17 @@ async def test_pause_resume_reload_and_cancel_say_what_they_did(harness: ApiHarn
     )
     assert (await agentctl(harness.path, "reload")).out == "added new\n"
     run = await harness.claim()
-    said = await agentctl(harness.path, "cancel", run.id)
-    assert said.out == f"run {run.id[-8:]} of daily-report is cancelled\n"
+    result = await agentctl(harness.path, "cancel", run.id)
+    assert result.out == f"run {run.id[-8:]} of daily-report is cancelled\n"
     assert (await agentctl(harness.path, "cancel", run.id)).code == 5
 
 
 async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None:
     run = await harness.take()
-    asked = asyncio.create_task(agentctl(harness.path, "cancel", run.id))
+    cancelling = asyncio.create_task(agentctl(harness.path, "cancel", run.id))
     await harness.run_queue.interrupted.get()
     await harness.end(run, Status.CANCELLED, report=None)
-    assert (await asked).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
+    assert (await cancelling).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,7 @@ async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None
     [["--socket", "X", "V"], ["--socket=X", "V"], ["V", "--socket", "X"], ["V", "--socket=X"]],
 )
 @pytest.mark.parametrize("verb", ["status", "doctor"])
-async def test_the_socket_may_be_named_anywhere(
+async def test_the_socket_option_may_stand_anywhere(
     harness: ApiHarness, words: list[str], verb: str
 ) -> None:
     named = [word.replace("X", str(harness.path)).replace("V", verb) for word in words]
@@ -224,9 +227,9 @@ async def test_the_socket_may_be_named_anywhere(
 
 
 async def test_doctor_asks_the_daemon(harness: ApiHarness) -> None:
-    said = await agentctl(harness.path, "doctor")
-    assert said.code == 0
-    assert "✓  Python  3.11" in said.out
+    result = await agentctl(harness.path, "doctor")
+    assert result.code == 0
+    assert "✓  Python  3.11" in result.out
 
 
 # --- run
@@ -235,12 +238,12 @@ async def test_doctor_asks_the_daemon(harness: ApiHarness) -> None:
 async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
     harness: ApiHarness,
 ) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     await complete_requested_run(harness, delivered="delivered")
-    said = await asked
-    assert said.code == 0
-    assert said.out == "# All is well\n\nNothing to do.\n"
-    progress = said.err.splitlines()
+    result = await command
+    assert result.code == 0
+    assert result.out == "# All is well\n\nNothing to do.\n"
+    progress = result.err.splitlines()
     assert progress[0].startswith("daily-report  run ")
     assert progress[1:] == [
         '  ✓ host: sysinfo parts=["load"]  12 ms',
@@ -254,8 +257,72 @@ async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
     ]
 
 
+def test_progress_says_that_and_why_a_run_was_put_off() -> None:
+    screen = io.StringIO()
+    event = {
+        "type": "run_retry_scheduled",
+        "until": "2026-11-20T10:00:07.000Z",
+        "detail": "nobody listens",
+    }
+    RunProgress(OutputStream(screen, {})).show(event)
+    until = parse_instant(event["until"])
+    assert f"put off until {until:%H:%M:%S}: nobody listens" in screen.getvalue()
+
+
+async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) -> None:
+    run = await harness.take()
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    while not harness.events.is_followed(run.id):
+        await asyncio.sleep(0)
+    await harness.end(run)
+    result = await asked
+    assert (result.code, result.out) == (0, "# All is well\n\nNothing to do.\n")
+    assert result.err.splitlines()[0] == (
+        "a run of daily-report is under way already; it is followed"
+    )
+
+
+async def test_run_again_starts_another_run_after_the_one_under_way(harness: ApiHarness) -> None:
+    run = await harness.take()
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    while not harness.events.is_followed(run.id):
+        await asyncio.sleep(0)
+    assert harness.engine.triggered.get_nowait().id == run.id
+    assert harness.engine.triggered.empty()
+    await harness.end(run, report="The first one.")
+    await complete_requested_run(harness, report="The second one.")
+    result = await asked
+    assert (result.code, result.out) == (0, "The second one.\n")
+    assert result.err.splitlines()[0] == (
+        "a run of daily-report is under way; another one starts when it has ended"
+    )
+    assert len(await harness.journal.runs.find("daily-report")) == 2
+
+
+async def test_run_again_without_a_run_under_way_is_a_run(harness: ApiHarness) -> None:
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    await complete_requested_run(harness)
+    assert (await asked).code == 0
+    assert len(await harness.journal.runs.find("daily-report")) == 1
+
+
+async def test_run_again_is_refused_while_a_run_waits_for_an_approval(harness: ApiHarness) -> None:
+    run = await harness.take()
+    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    while not harness.events.is_followed(run.id):
+        await asyncio.sleep(0)
+    await harness.journal._db.write(lambda db: db.execute("UPDATE run SET status = 'waiting'"))
+    harness.events.publish(run.id, {"type": "run_waiting"})
+    later = await agentctl(harness.path, "run", "daily-report", "--again")
+    for result in (await asked, later):
+        assert (result.code, result.out) == (5, "")
+        assert "answer it: agentctl approvals" in result.err or "wait for it" in result.err
+    assert "answer it: agentctl approvals" in later.err
+    assert len(await harness.journal.runs.find("daily-report")) == 1
+
+
 @pytest.mark.parametrize(
-    ("status", "delivered", "code", "told"),
+    ("status", "delivered", "code", "expected_text"),
     [
         (Status.SUCCEEDED, "failed", 6, "given up after 1 attempt: the folder is gone"),
         (Status.FAILED, None, 1, "failed: because"),
@@ -265,54 +332,54 @@ async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
     ],
 )
 async def test_the_exit_code_says_how_the_run_and_its_delivery_ended(
-    harness: ApiHarness, status: Status, delivered: str | None, code: int, told: str
+    harness: ApiHarness, status: Status, delivered: str | None, code: int, expected_text: str
 ) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     await complete_requested_run(
         harness, status, delivered=delivered, detail=None if delivered else "because"
     )
-    said = await asked
-    assert (said.code, told in said.err) == (code, True)
+    result = await command
+    assert (result.code, expected_text in result.err) == (code, True)
 
 
-async def test_a_run_that_waits_for_a_person_is_not_waited_for(harness: ApiHarness) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+async def test_run_returns_when_the_run_waits_for_an_approval(harness: ApiHarness) -> None:
+    command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     run = await take_requested_run(harness)
     await harness.journal._db.write(
         lambda db: db.execute("UPDATE run SET status = 'waiting', detail = 'shell: rm'")
     )
     harness.events.publish(run.id, {"type": "run_waiting"})
-    said = await asked
-    assert said.code == 8
-    assert "waiting: shell: rm" in said.err
+    result = await command
+    assert result.code == 8
+    assert "waiting: shell: rm" in result.err
 
 
-async def test_a_silent_run_says_so_and_prints_nothing(harness: ApiHarness) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+async def test_a_silent_run_prints_no_report(harness: ApiHarness) -> None:
+    command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     await complete_requested_run(harness, report="", silent=True)
-    said = await asked
-    assert (said.code, said.out) == (0, "")
-    assert "✓ nothing to report" in said.err
+    result = await command
+    assert (result.code, result.out) == (0, "")
+    assert "✓ nothing to report" in result.err
 
 
 async def test_run_with_json_prints_the_ended_run_and_nothing_else(harness: ApiHarness) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--json"))
+    command = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--json"))
     await complete_requested_run(harness)
-    said = await asked
-    assert json.loads(said.out)["status"] == "succeeded"
-    assert said.err == ""
+    result = await command
+    assert json.loads(result.out)["status"] == "succeeded"
+    assert result.err == ""
 
 
 async def test_detach_prints_the_id_and_follow_goes_on_with_it(harness: ApiHarness) -> None:
     run_id = (await agentctl(harness.path, "run", "daily-report", "--detach")).out.strip()
-    asked = asyncio.create_task(agentctl(harness.path, "inspect", "-f", run_id))
+    command = asyncio.create_task(agentctl(harness.path, "inspect", "-f", run_id))
     await complete_requested_run(harness)
-    said = await asked
-    assert said.out == "# All is well\n\nNothing to do.\n"
-    assert "✓ host: sysinfo" in said.err
+    result = await command
+    assert result.out == "# All is well\n\nNothing to do.\n"
+    assert "✓ host: sysinfo" in result.err
 
 
-async def test_ctrl_c_detaches_and_says_how_to_go_on(harness: ApiHarness) -> None:
+async def test_ctrl_c_detaches_and_names_the_command_to_follow(harness: ApiHarness) -> None:
     process = await start(harness.path, "run", "daily-report")
     assert process.stderr is not None
     await process.stderr.readline()
@@ -329,7 +396,7 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(harness: ApiHarness) -> Non
     assert not (await harness.journal.runs.get(run.id)).cancel
 
 
-async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_later(
+async def test_run_reports_a_daemon_that_stops_during_the_run(
     harness: ApiHarness,
 ) -> None:
     process = await start(harness.path, "run", "daily-report")
@@ -345,7 +412,7 @@ async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_lat
     assert "Start it with: agentd" in err.decode()
 
 
-async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(
+async def test_run_prints_the_report_of_a_daemon_that_stops_after_the_run(
     harness: ApiHarness,
 ) -> None:
     process = await start(harness.path, "run", "daily-report")
@@ -353,9 +420,8 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(
     await process.stderr.readline()
     run = await take_requested_run(harness)
     await harness.write_steps(run, *STEPS[:2])
-    await (
-        process.stderr.readline()
-    )  # it follows the run: before that, nobody could tell it of the end
+    # it follows the run: before that, nobody could tell it of the end
+    await process.stderr.readline()
     await harness.write_steps(run, *STEPS[2:])
     await harness.end(run)
     harness.server.stop()
@@ -365,13 +431,13 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(
     assert "✓ succeeded" in err.decode()
 
 
-async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
+async def test_a_lost_answer_is_requested_again_without_a_second_run(
     harness: ApiHarness, tmp_path: Path
 ) -> None:
-    path, seen = tmp_path / "flaky.sock", 0
+    path, requests = tmp_path / "flaky.sock", 0
 
     async def flaky(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal seen
+        nonlocal requests
         head = await reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
         request = head + await reader.readexactly(size)
@@ -380,34 +446,34 @@ async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(
         answer = await behind.read()
         onwards.close()
         if head.startswith(b"POST"):
-            seen += 1
-        if not head.startswith(b"POST") or seen > 1:  # the first answer gets lost
+            requests += 1
+        if not head.startswith(b"POST") or requests > 1:  # the first answer gets lost
             writer.write(answer)
         writer.close()
 
     server = await asyncio.start_unix_server(flaky, os.fspath(path))
-    said = await agentctl(path, "run", "daily-report", "--detach")
+    result = await agentctl(path, "run", "daily-report", "--detach")
     server.close()
-    assert (said.code, seen) == (0, 2)
-    assert [run.id for run in await harness.journal.runs.find()] == [said.out.strip()]
+    assert (result.code, requests) == (0, 2)
+    assert [run.id for run in await harness.journal.runs.find()] == [result.out.strip()]
 
 
-async def test_a_refusal_names_the_run_in_the_way(harness: ApiHarness) -> None:
+async def test_a_refused_run_names_the_active_run(harness: ApiHarness) -> None:
     run = await harness.claim()
-    said = await agentctl(harness.path, "run", "daily-report")
-    assert said.code == 5
-    assert run.id in said.err
+    result = await agentctl(harness.path, "run", "daily-report", "--detach")
+    assert result.code == 5
+    assert run.id in result.err
 
 
 # --- what goes wrong
 
 
-async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_start_one(
+async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_command(
     tmp_path: Path,
 ) -> None:
-    said = await agentctl(tmp_path / "none.sock", "list")
-    assert (said.code, said.out) == (3, "")
-    assert said.err.splitlines() == [
+    result = await agentctl(tmp_path / "none.sock", "list")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.splitlines() == [
         "agentctl: no daemon answers. Looked at:",
         f"  {tmp_path}/none.sock: no such file",
         "Start it with: agentd",
@@ -415,7 +481,7 @@ async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_s
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected_text"),
     [
         (["lst"], 2, "there is no verb 'lst'; did you mean 'list'?"),
         (["xyzzy"], 2, "`agentctl help` shows what there is"),
@@ -431,29 +497,27 @@ async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_s
         (["help", "lst"], 2, "did you mean 'list'?"),
     ],
 )
-async def test_what_cannot_be_done_is_one_line_and_an_exit_code(
-    harness: ApiHarness, words: list[str], code: int, told: str
+async def test_errors_are_one_line_with_an_exit_code(
+    harness: ApiHarness, words: list[str], code: int, expected_text: str
 ) -> None:
-    said = await agentctl(harness.path, *words)
-    assert said.code == code
-    assert told in said.err
-    assert "Traceback" not in said.err
+    result = await agentctl(harness.path, *words)
+    assert result.code == code
+    assert expected_text in result.err
+    assert "Traceback" not in result.err
 
 
-async def test_a_reload_with_faults_prints_each_of_them(
-    harness: ApiHarness, tmp_path: Path
-) -> None:
+async def test_a_reload_with_faults_prints_each_fault(harness: ApiHarness, tmp_path: Path) -> None:
     async def reload() -> None:
         raise broken("heartbeat")
 
-    harness.api.administration.reload = reload  # type: ignore[method-assign]
-    said = await agentctl(harness.path, "reload")
-    assert said.code == 5
-    assert "nothing was changed" in said.err
-    assert 'heartbeat.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in said.err
+    harness.api.administration.reload_by_request = reload  # type: ignore[method-assign]
+    result = await agentctl(harness.path, "reload")
+    assert result.code == 5
+    assert "nothing was changed" in result.err
+    assert 'heartbeat.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in result.err
 
 
-async def test_a_reader_that_has_seen_enough_causes_no_complaint(harness: ApiHarness) -> None:
+async def test_a_closed_pipe_prints_no_error(harness: ApiHarness) -> None:
     for _ in range(30):
         await harness.complete_run()
     command = " ".join(f"'{word}'" for word in [*COMMAND, "runs", "-n", "30"]) + " | head -n 1"
@@ -472,18 +536,18 @@ async def test_a_reader_that_has_seen_enough_causes_no_complaint(harness: ApiHar
 
 
 async def test_help_lists_every_verb_and_exit_code(tmp_path: Path) -> None:
-    said = await agentctl(tmp_path / "none.sock")
-    assert said.code == 0
-    assert all(f"  {name} " in said.out for name in VERBS)
-    assert all(f"  {code}  {about}" in said.out for code, about in EXIT_CODES)
+    result = await agentctl(tmp_path / "none.sock")
+    assert result.code == 0
+    assert all(f"  {name} " in result.out for name in VERBS)
+    assert all(f"  {code}  {about}" in result.out for code, about in EXIT_CODES)
     assert "--detach" in (await agentctl(tmp_path / "none.sock", "help", "run")).out
     assert "--since" in (await agentctl(tmp_path / "none.sock", "logs", "--help")).out
 
 
 async def test_version_works_without_a_daemon(tmp_path: Path) -> None:
-    said = await agentctl(tmp_path / "none.sock", "version")
-    assert said.code == 0
-    assert "agentd is not running" in said.out
+    result = await agentctl(tmp_path / "none.sock", "version")
+    assert result.code == 0
+    assert "agentd is not running" in result.out
 
 
 async def test_logs_are_read_without_a_daemon(tmp_path: Path) -> None:
@@ -493,10 +557,10 @@ async def test_logs_are_read_without_a_daemon(tmp_path: Path) -> None:
         '{"at": "2026-11-20T08:30:00.000Z", "level": "info", "event": "run.finished", "run": "R1"}'
     )
     (state / "logs" / "agentd.jsonl").write_text(line + "\n")
-    said = await agentctl(
+    result = await agentctl(
         tmp_path / "none.sock", "logs", "--json", env={"STATE_DIRECTORY": str(state)}
     )
-    assert (said.code, said.out) == (0, line + "\n")
+    assert (result.code, result.out) == (0, line + "\n")
     assert (
         "run.finished"
         in (await agentctl(tmp_path / "none.sock", "logs", "--state", str(state))).out
@@ -515,7 +579,7 @@ def configured(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(
+async def test_doctor_and_validate_work_without_a_daemon(
     configured: Path,
 ) -> None:
     nobody = configured / "none.sock"
@@ -533,19 +597,20 @@ async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(
     assert (validated.code, "descrption" in validated.out) == (1, True)
 
 
-async def test_validate_looks_at_what_the_daemon_reads(harness: ApiHarness, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(
-        'providr = "offline"'
-    )  # where this daemon says its config is
-    said = await agentctl(harness.path, "validate", "--json")
-    assert said.code == 1
-    assert "providr" in said.out
+async def test_validate_checks_the_config_of_the_running_daemon(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    # where this daemon says its config is
+    (tmp_path / "config.toml").write_text('providr = "offline"')
+    result = await agentctl(harness.path, "validate", "--json")
+    assert result.code == 1
+    assert "providr" in result.out
 
 
 # --- on a terminal
 
 
-async def test_colour_is_for_terminals_and_for_those_who_want_it(harness: ApiHarness) -> None:
+async def test_output_is_coloured_only_on_terminals_that_allow_it(harness: ApiHarness) -> None:
     await harness.complete_run()
     assert "\x1b[32m✓\x1b[0m" in (await on_terminal(harness.path, "list")).out
     assert "\x1b" not in (await on_terminal(harness.path, "list", env={"NO_COLOR": "1"})).out
@@ -568,44 +633,44 @@ async def test_tables_fit_the_terminal(harness: ApiHarness, columns: int) -> Non
         assert any("…" in line for line in lines)
 
 
-async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(
+async def test_progress_of_a_run_is_shown_and_removed_at_its_end(
     harness: ApiHarness,
 ) -> None:
-    asked = asyncio.create_task(on_terminal(harness.path, "run", "daily-report"))
+    command = asyncio.create_task(on_terminal(harness.path, "run", "daily-report"))
     await complete_requested_run(harness)
-    said = await asked
-    assert said.code == 0
-    assert "\x1b[2mat work" in said.out
-    screen = [line.rpartition("\r\x1b[K")[2] for line in said.out.rstrip("\n").split("\n")]
+    output = await command
+    assert output.code == 0
+    assert "\x1b[2mat work" in output.out
+    screen = [line.rpartition("\r\x1b[K")[2] for line in output.out.rstrip("\n").split("\n")]
     assert not any("at work" in line for line in screen)
     assert screen[-1] == "Nothing to do."
 
 
-async def test_a_report_cannot_take_over_the_terminal(harness: ApiHarness) -> None:
-    asked = asyncio.create_task(
+async def test_a_report_cannot_send_terminal_sequences(harness: ApiHarness) -> None:
+    command = asyncio.create_task(
         on_terminal(harness.path, "run", "daily-report", env={"NO_COLOR": "1"})
     )
     await complete_requested_run(harness, report="before \x1b]0;owned\x07 after")
-    said = await asked
-    assert "\x1b]" not in said.out
-    assert "after" in said.out
+    output = await command
+    assert "\x1b]" not in output.out
+    assert "after" in output.out
 
 
 async def test_a_terminal_without_utf_8_gets_plain_signs(harness: ApiHarness) -> None:
     await harness.complete_run()
-    said = await on_terminal(harness.path, "list", env={"PYTHONIOENCODING": "ascii"})
-    assert "+" in said.out
-    assert "?" not in said.out
+    output = await on_terminal(harness.path, "list", env={"PYTHONIOENCODING": "ascii"})
+    assert "+" in output.out
+    assert "?" not in output.out
 
 
-async def test_text_that_a_terminal_has_no_letters_for_is_no_reason_to_fail(
+async def test_unencodable_text_does_not_fail_on_a_terminal(
     harness: ApiHarness,
 ) -> None:
     run = await harness.take()
     await harness.end(run, report="日报：一切正常 …")
-    said = await on_terminal(harness.path, "inspect", run.id, env={"PYTHONIOENCODING": "latin-1"})
-    assert said.code == 0
-    assert "Report" in said.out
+    output = await on_terminal(harness.path, "inspect", run.id, env={"PYTHONIOENCODING": "latin-1"})
+    assert output.code == 0
+    assert "Report" in output.out
 
 
 # --- what it costs
@@ -625,7 +690,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize("verb", ["list", "status", "runs"])
-async def test_the_plain_path_imports_next_to_nothing(harness: ApiHarness, verb: str) -> None:
+async def test_simple_verbs_import_few_modules(harness: ApiHarness, verb: str) -> None:
     await harness.complete_run()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -654,8 +719,8 @@ async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiH
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     delivery, *_ = await harness.journal.outbox.find()
     await harness.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
-    told = (await agentctl(harness.path, "deliveries", "--status", "failed")).out
-    assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
+    output = (await agentctl(harness.path, "deliveries", "--status", "failed")).out
+    assert "no such mailbox" in output and f"agentctl deliveries retry {delivery.id}" in output
     again = await agentctl(harness.path, "deliveries", "retry", str(delivery.id))
     assert (
         again.out
@@ -666,3 +731,38 @@ async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiH
     assert (await agentctl(harness.path, "deliveries", "drop", str(delivery.id))).code == REFUSED
     assert (await agentctl(harness.path, "deliveries", "retry", "4711")).code == NOT_FOUND
     assert (await agentctl(harness.path, "deliveries", "retry")).code == USAGE
+
+
+async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarness) -> None:
+    nothing = await agentctl(harness.path, "report")
+    assert (nothing.code, nothing.out) == (4, "") and "nothing was reported yet" in nothing.err
+    await harness.complete_run(report="# First\n\nOne.\n")
+    await harness.complete_run(report="# Second\n\nTwo \x1b[31m.\n")
+    await harness.end(await harness.take(), report="All is well.", silent=True)
+    await harness.end(await harness.take("heartbeat"), report="Pulse.")
+    await harness.end(await harness.take(), Status.FAILED, report=None, detail="no")
+    assert (await agentctl(harness.path, "report")).out == "Pulse.\n"
+    last = await agentctl(harness.path, "report", "daily-report")
+    assert (last.code, last.out, last.err) == (0, "# Second\n\nTwo \ufffd[31m.\n", "")
+    record = json.loads((await agentctl(harness.path, "report", "daily-report", "--json")).out)
+    assert record["routine"] == "daily-report" and record["report"].startswith("# Second")
+    shown = await on_terminal(harness.path, "report", "daily-report")
+    assert shown.out.startswith("\x1b[1;4mSecond\x1b[0m\n\nTwo")
+    unknown = await agentctl(harness.path, "report", "dialy-report")
+    assert unknown.code == 4 and "daily-report" in unknown.err
+
+
+async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHarness) -> None:
+    assert (await agentctl(harness.path, "pause")).code == 2
+    assert (await agentctl(harness.path, "pause", "heartbeat", "--all")).code == 2
+    await harness.engine.pause("heartbeat")
+    paused = await agentctl(harness.path, "pause", "--all", "--until", "2h")
+    assert paused.code == 0 and "daily-report" in paused.out and "heartbeat" not in paused.out
+    assert "or `agentctl resume --all`; by hand they still run" in paused.out
+    assert all(harness.engine.states[name].paused for name in harness.engine.routines)
+    assert harness.engine.states["heartbeat"].paused_until is None, "it was paused before"
+    again = await agentctl(harness.path, "pause", "--all")
+    assert (again.code, again.out) == (0, "nothing is left to pause\n")
+    assert json.loads((await agentctl(harness.path, "pause", "--all", "--json")).out) == {
+        "paused": []
+    }

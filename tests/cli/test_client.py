@@ -63,14 +63,14 @@ def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
     ],
 )
-def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(
+def test_an_interrupted_or_invalid_answer_is_a_lost_connection(
     tmp_path: Path, answer: bytes
 ) -> None:
     with answering(tmp_path, answer) as path, pytest.raises(ConnectionLost):
         Client(path).request("GET", "/")
 
 
-def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
+def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
     body = b'{"status": 404, "code": "not_found", "detail": "no such run"}'
     head = (
         b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n"  # noqa: E501
@@ -88,7 +88,7 @@ def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
         Client(path).request("GET", "/")
 
 
-def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> None:
+def test_an_event_stream_is_parsed_at_any_byte_boundary(tmp_path: Path) -> None:
     frame = b'id: 1\nevent: x\ndata: {"n": 1}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
     with answering(
@@ -103,7 +103,7 @@ def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> No
             next(events)
 
 
-def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_each_socket_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(os.fspath(tmp_path / "dead"))
@@ -120,7 +120,7 @@ def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) ->
     ]
 
 
-def test_the_first_place_with_a_daemon_wins(tmp_path: Path) -> None:
+def test_the_first_socket_with_a_daemon_is_used(tmp_path: Path) -> None:
     answer = HEAD + b"Content-Length: 2\r\n\r\n{}"
     with answering(tmp_path, answer, answer) as path:
         client = open_first([str(tmp_path / "none"), path])
@@ -148,10 +148,7 @@ except Unreachable as error:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can become two other users: sudo pytest -m root"
-)
-def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
+def test_a_daemon_of_another_user_is_not_trusted() -> None:
     import shutil
     import tempfile
 
@@ -163,13 +160,13 @@ def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
         assert child.stdout.readline() == b"up\n"
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
         command = [sys.executable, "-c", ASK, f"{folder}/s.theirs"]
-        said = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+        process = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
         shutil.rmtree(folder)
-    assert said.stdout == "the daemon there belongs to another user (uid 65534)\n"
+    assert process.stdout == "the daemon there belongs to another user (uid 65534)\n"
 
 
 @pytest.mark.parametrize(
@@ -183,9 +180,11 @@ def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
         (None, {}),
     ],
 )
-def test_the_likely_place_is_the_first_of_the_list(named: str | None, env: dict[str, str]) -> None:
+def test_socket_candidates_of_the_client_equal_those_of_the_daemon(
+    named: str | None, env: dict[str, str]
+) -> None:
     listed = socket_paths(named, env, Path.home(), uid=os.getuid())
-    assert list(socket_candidates(named, env)) == [os.fspath(place) for place in listed]
+    assert list(socket_candidates(named, env)) == [os.fspath(row) for row in listed]
 
 
 def test_names_are_quoted_for_a_url() -> None:

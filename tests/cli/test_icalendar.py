@@ -1,4 +1,4 @@
-"""The iCalendar of what is to come, as RFC 5545 has it."""
+"""The iCalendar of coming starts, by RFC 5545."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def read(text: str) -> list[tuple[str, str]]:
 
 def unescaped(value: str) -> str:
     assert not re.search(r"(?<!\\)(?:\\\\)*[;,]", value), "unescaped"
-    return re.sub(r"\\(.)", lambda found: "\n" if found[1] in "nN" else found[1], value)
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] in "nN" else match[1], value)
 
 
 def calendar(*fires: tuple[str, datetime], **more: object) -> str:
     return format_calendar(fires, descriptions=ABOUT, now=NOW, host="box", version="1.0", **more)  # type: ignore[arg-type]
 
 
-def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
+def test_the_calendar_has_one_event_per_start() -> None:
     text = calendar(("daily", NOW + timedelta(hours=1)), ("daily", NOW + timedelta(days=1)))
     pairs = read(text)
     assert pairs[0] == ("BEGIN", "VCALENDAR")
@@ -49,11 +49,11 @@ def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
     uids = [value for name, value in pairs if name == "UID"]
     assert uids == ["daily-20261120T100000Z@box.agentd", "daily-20261121T090000Z@box.agentd"]
     assert [name for name, _ in pairs].count("DTSTAMP") == 2
-    (told, _) = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
-    assert told == "Mail, news; and\\more\nat 08:30 on weekdays, Europe/Berlin"
+    (description, _) = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    assert description == "Mail, news; and\\more\nat 08:30 on weekdays, Europe/Berlin"
 
 
-def test_asked_again_the_same_start_is_the_same_event() -> None:
+def test_an_event_keeps_its_uid() -> None:
     later = format_calendar(
         [("daily", NOW + timedelta(hours=1))],
         descriptions={},
@@ -65,24 +65,24 @@ def test_asked_again_the_same_start_is_the_same_event() -> None:
     assert uid.search(later)[0] == uid.search(calendar(("daily", NOW + timedelta(hours=1))))[0]  # type: ignore[index]
 
 
-def test_an_empty_one_is_a_calendar_too() -> None:
+def test_an_empty_calendar_is_valid() -> None:
     assert read(calendar())[-1] == ("END", "VCALENDAR")
 
 
 @scaled_settings(100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
-def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: str) -> None:
+def test_any_description_round_trips_without_split_characters(text: str) -> None:
     pairs = read(
         format_calendar(
             [("a", NOW)], descriptions={"a": (text, "")}, now=NOW, host="h", version="1"
         )
     )
-    told = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    descriptions = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
     lines = [
         "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f"))
         for line in text.splitlines()
     ]
-    assert (told[0] if told else "") == "\n".join(lines) or not "".join(lines)
+    assert (descriptions[0] if descriptions else "") == "\n".join(lines) or not "".join(lines)
 
 
 @scaled_settings(50)
@@ -90,7 +90,7 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
     st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
     st.text("aä中;,:\\\"'-._ ", min_size=1, max_size=60),
 )
-def test_a_calendar_takes_it_and_finds_in_it_what_was_meant(text: str, name: str) -> None:
+def test_the_calendar_is_parsed_by_the_icalendar_package(text: str, name: str) -> None:
     fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
     taken = icalendar.Calendar.from_ical(
         format_calendar(fires, descriptions={name: (text, "daily")}, now=NOW, host="h", version="1")

@@ -83,11 +83,11 @@ def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> Non
         (TODAY + timedelta(days=70), "29 Jan 2027 09:00 CET"),
     ],
 )
-def test_a_moment_names_its_zone_and_the_day_where_it_is_not_today(at: datetime, text: str) -> None:
+def test_a_local_time_has_its_zone_and_unless_today_its_day(at: datetime, text: str) -> None:
     assert format_local_time(at, TODAY) == text
 
 
-def test_a_moment_is_told_absolutely_and_relatively() -> None:
+def test_a_time_is_formatted_absolutely_and_relatively() -> None:
     assert format_relative_time(TODAY, TODAY) == "now"
     assert format_relative_time(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
     assert format_relative_time(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
@@ -151,7 +151,7 @@ def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
         ([[40, 12], [20, 20], [30, 30]], 62, [12, 20, 30]),
     ],
 )
-def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes(sizes, room, left):
+def test_the_column_with_the_fewest_long_cells_shrinks_first_and_none_vanishes(sizes, room, left):
     widths = [max(column) for column in sizes]
     shrink_columns(widths, room, cell_widths=sizes, elastic=2)
     assert widths == left
@@ -178,7 +178,7 @@ def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -
     assert {display_width(line.partition("end")[0]) for line in lines[1:]} == {76}
 
 
-def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(
+def test_control_characters_are_removed_for_terminals_and_files(
     terminal: Terminal,
 ) -> None:
     evil = "a\x1b[2Jb\n\tc\x9b"
@@ -186,7 +186,7 @@ def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on
     assert OutputStream(io.StringIO(), {}).sanitize(evil) == "a\ufffd[2Jb\n\tc\ufffd"
 
 
-def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
+def test_text_in_any_script_is_kept_by_sanitizing() -> None:
     for text in (
         "\u3000标题\u3000",
         "10\xa0000\u202fF",
@@ -229,11 +229,11 @@ def test_a_definition_is_shown_as_dotted_keys() -> None:
         ("(alone)", "(alone)"),
     ],
 )
-def test_asides_are_left_out_where_the_room_is_short(text, brief):
+def test_parentheses_are_left_out_in_narrow_tables(text, brief):
     assert remove_parentheses(text) == brief
 
 
-def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
+def test_a_narrow_table_drops_parentheses_before_cutting_words():
     out = OutputStream(Terminal(), {"NO_COLOR": "1"})  # 80 columns
     row = (
         "daily-report",
@@ -276,7 +276,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
         assert [line for line in stream.getvalue().split("\n") if display_width(line) > width] == []
 
 
-def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
+def test_in_very_narrow_tables_cells_stand_below_each_other(
     terminal: Terminal,
 ) -> None:
     class Narrow(OutputStream):
@@ -297,7 +297,7 @@ def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(
     ]
 
 
-def test_marks_and_joiners_take_no_column() -> None:
+def test_combining_marks_and_joiners_have_no_width() -> None:
     assert (
         display_width("e\u0301"),
         display_width("❤\ufe0f"),

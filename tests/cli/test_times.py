@@ -1,4 +1,4 @@
-"""Moments as people type them."""
+"""Times as people type them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_common_forms_are_understood(text: str, back: str, ahead: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("2h", "12:30"), ("45m", "11:15"), ("90s", "10:31:30")]
 )
-def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> None:
-    found = parse_time(text, FRIDAY, future=True)
-    assert found == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
+def test_a_future_duration_counts_from_now(text: str, expected: str) -> None:
+    moment = parse_time(text, FRIDAY, future=True)
+    assert moment == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
     with pytest.raises(ValueError, match="no moment"):
         parse_time(text, FRIDAY)
 
@@ -53,7 +53,7 @@ def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> Non
     "text",
     ["", "soon", "25:00", "09:00 yesterday", "mon mon", "2026-13-01", "9", "h", "99999999999w"],
 )
-def test_anything_else_is_no_moment(text: str) -> None:
+def test_other_text_is_no_time(text: str) -> None:
     with pytest.raises(
         ValueError, match=r"no moment; write it like|no time of the day|longer than any calendar"
     ):
@@ -65,8 +65,8 @@ def test_anything_else_is_no_moment(text: str) -> None:
     st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(BERLIN)),
     st.integers(0, 23),
 )
-def test_a_time_ahead_is_the_next_one(now: datetime, hour: int) -> None:
-    found = parse_time(f"{hour}:00", now, future=True)
-    wall = found.replace(tzinfo=None) - now.replace(tzinfo=None)
-    assert found.hour == hour
+def test_a_future_time_of_day_is_the_next_one(now: datetime, hour: int) -> None:
+    moment = parse_time(f"{hour}:00", now, future=True)
+    wall = moment.replace(tzinfo=None) - now.replace(tzinfo=None)
+    assert moment.hour == hour
     assert 0 < wall.total_seconds() <= 86_400

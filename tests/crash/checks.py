@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from daemon.agent.texts import say
 from daemon.models import Run, Status
-from daemon.store.rows import STEP, decode, seal_of
-from daemon.store.texts import decode_references, references, whole
+from daemon.store.rows import STEP_COLUMNS, decode, row_checksum
+from daemon.store.texts import decode_references, inflate_text, references
 from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario
 
 QUESTION = "coalesce(kind, '') = 'approval.asked'"
@@ -121,8 +121,8 @@ def _check_calls(
             assert least <= started[number] <= 1 + deaths
         elif step["tool"] in REFUSED:
             assert started[number] == 0
-    known = {step["arguments"].get("n") for step in begun.values()}
-    assert set(scenario.started) <= known, "a call started that nobody wrote down"
+    numbers = {step["arguments"].get("n") for step in begun.values()}
+    assert set(scenario.started) <= numbers, "a call started that nobody wrote down"
 
 
 def _check_journal(scenario: CrashScenario) -> None:
@@ -133,12 +133,12 @@ def _check_journal(scenario: CrashScenario) -> None:
     named = {
         digest for (body,) in scenario.look("SELECT body FROM step") for digest in references(body)
     }
-    assert named <= {digest for digest, body in texts.items() if whole(digest, body)}
+    assert named <= {digest for digest, body in texts.items() if inflate_text(digest, body)}
     for id_, steps, seal, status in scenario.look("SELECT id, steps, seal, status FROM run"):
         assert Status(status).has_ended
-        rows = scenario.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
+        rows = scenario.look(f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY seq", id_)
         assert [row[4] for row in rows] == list(range(steps))
-        assert seal == sum(map(seal_of, rows))
+        assert seal == sum(map(row_checksum, rows))
         answers = [row[1] for row in rows if row[0] == "llm"]
         assert answers == list(range(1, len(answers) + 1))
         calls, results = ([row[3] for row in rows if row[0] == kind] for kind in ("call", "result"))
@@ -164,19 +164,19 @@ def _check_words(scenario: CrashScenario, run: Run) -> None:
         decode(body)
         for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
     ]
-    heard = Counter(body["text"] for body in bodies if body.get("source") == "told")
-    acknowledged = [what for what in scenario.acknowledged if what.startswith("tell")]
+    message_counts = Counter(body["text"] for body in bodies if body.get("source") == "told")
+    acknowledged = [wish for wish in scenario.acknowledged if wish.startswith("tell")]
     if run.status is not Status.CANCELLED:
-        assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
+        assert message_counts == Counter(f"Be quick. ({wish})" for wish in acknowledged)
         pieces = 1 + sum(
             _pieces(kind, decode_references(body)) for kind, body in _steps(scenario, run)
         )
         ended = run.status is not Status.SKIPPED
-        kept = (
+        query = (
             "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run "
             "WHERE run_id = ?)"
         )
-        assert scenario.look(kept, run.id) == [(pieces * ended,)]
+        assert scenario.look(query, run.id) == [(pieces * ended,)]
 
 
 def _steps(scenario: CrashScenario, run: Run) -> list[tuple[str, bytes]]:
@@ -210,11 +210,13 @@ def _check_questions(scenario: CrashScenario, deaths: int) -> None:
     """People were told of each question, once in each place, and nothing tells of it as open any
     more.
     """
-    told: Counter[tuple[str, str]] = Counter()
+    question_counts: Counter[tuple[str, str]] = Counter()
     for target, options in scenario.look(f"SELECT target, options FROM outbox WHERE {QUESTION}"):
-        told.update((id_, target) for id_ in json.loads(options)["approvals"])
-    asked = [id_ for (id_,) in scenario.look("SELECT id FROM approval")]
-    assert told == Counter((id_, target) for id_ in asked for target in ("alpha", "beta"))
+        question_counts.update((id_, target) for id_ in json.loads(options)["approvals"])
+    approval_ids = [id_ for (id_,) in scenario.look("SELECT id FROM approval")]
+    assert question_counts == Counter(
+        (id_, target) for id_ in approval_ids for target in ("alpha", "beta")
+    )
     assert max(Counter(scenario.questions).values(), default=0) <= 1 + deaths
     assert scenario.look(
         "SELECT count(*) FROM incident WHERE closed IS NULL AND subject LIKE 'approval %'"

@@ -42,7 +42,7 @@ class Moment:
     """The calls that were under way at deaths before it."""
 
     def begin(self, folder: Path) -> CrashScenario:
-        """Return the world of whoever comes next."""
+        """Return the scenario of the process that comes next."""
         folder.mkdir()
         for name, body in self.files.items():
             (folder / name).write_bytes(body)
@@ -54,10 +54,10 @@ class Moment:
         """Return the moment in the middle of a commit: so much of what it writes has been written;
         None: nothing is.
         """
-        whole, known = after.files[FILES[1]], len(self.files.get(FILES[1], b""))
-        if len(whole) <= known or self.files[FILES[0]] != after.files[FILES[0]]:
+        whole, written_bytes = after.files[FILES[1]], len(self.files.get(FILES[1], b""))
+        if len(whole) <= written_bytes or self.files[FILES[0]] != after.files[FILES[0]]:
             return None
-        cut = known + int(at * (len(whole) - known))
+        cut = written_bytes + int(at * (len(whole) - written_bytes))
         return Moment(
             f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.scenario
         )
@@ -69,7 +69,7 @@ class Witness:
 
     inner: Database
     scenario: CrashScenario
-    wanted: Callable[[int], bool] = lambda number: True
+    is_watched: Callable[[int], bool] = lambda number: True
     """Which commits are looked at, by their number."""
     rides: bool = True
     """Whether what nobody waits for waits for company, as it does in truth, or each work has a
@@ -144,8 +144,8 @@ class Witness:
         while self._line:
             batch = self._line.popleft()
             number, self.writes = self.writes, self.writes + 1
-            is_wanted = self.wanted(number)
-            if is_wanted:
+            is_watched = self.is_watched(number)
+            if is_watched:
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
                 self._look("before", number)
@@ -154,15 +154,15 @@ class Witness:
                 await self.may_go_on.wait()
             done = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
             await asyncio.wait(done)
-            if is_wanted:
+            if is_watched:
                 self._look("after", number)
-            for each, (_, _, answer) in zip(done, batch, strict=True):
+            for write, (_, _, answer) in zip(done, batch, strict=True):
                 if answer.done():
-                    each.exception()
-                elif fault := each.exception():
+                    write.exception()
+                elif fault := write.exception():
                     answer.set_exception(fault)
                 else:
-                    answer.set_result(each.result())
+                    answer.set_result(write.result())
 
     def _look(self, where: str, number: int) -> None:
         """Copy what is there; between two commits nobody writes to the files."""
@@ -190,15 +190,15 @@ async def life(
     scenario: CrashScenario,
     settings: Settings,
     *,
-    wanted: Callable[[int], bool] | None = None,
+    is_watched: Callable[[int], bool] | None = None,
     rides: bool = True,
     slot: datetime = SLOT,
 ) -> tuple[Run, Sequence[Moment]]:
-    """Live in a world until all is done; return what became of the run, and the moments that are
-    `wanted`.
+    """Live a scenario until all is done; return what became of the run, and the moments that are
+    watched.
     """
     database = await Database.open(scenario.file)
-    witness = Witness(database, scenario, wanted, rides) if wanted else None
+    witness = Witness(database, scenario, is_watched, rides) if is_watched else None
     process = Process(scenario, settings, witness or database, slot=slot)
     last_look = asyncio.get_running_loop().call_later(LONGEST - 5, _print_what_is_waited_for)
     try:
@@ -217,19 +217,19 @@ def _print_what_is_waited_for() -> None:
 
 async def _put_away(*databases: Any) -> None:
     """Let nothing of a process be left but what it has submitted."""
-    at_work = {each.at_work for each in databases if isinstance(each, Witness)}
-    rest = asyncio.all_tasks() - {asyncio.current_task(), *at_work}
-    for task in rest:
+    at_work = {database.at_work for database in databases if isinstance(database, Witness)}
+    tasks = asyncio.all_tasks() - {asyncio.current_task(), *at_work}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-    for each in databases:
-        await each.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for database in databases:
+        await database.close()
 
 
 async def overtaken(
     scenario: CrashScenario, settings: Settings, *, stops_at: int, wakes_at: int
 ) -> Run | None:
-    """Live in a world with a process that stands still before one of its commits, and is taken for
+    """Live a scenario with a process that stands still before one of its commits, and is taken for
     dead by another.
 
     It goes on when that one has come to its own commit `wakes_at`, which waits for what becomes of
@@ -243,20 +243,22 @@ async def overtaken(
             await Database.open(scenario.file), scenario, _never, shared=True, stops_at=wakes_at
         )
         try:
-            one = Process(scenario, settings, paused)
-            life = asyncio.ensure_future(one.work())
+            process = Process(scenario, settings, paused)
+            life = asyncio.ensure_future(process.work())
             if not await _either(life, paused.stopped):
                 return None
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            other = asyncio.ensure_future(Process(scenario, settings, takeover, seat=1).work())
-            await _either(other, takeover.stopped)
+            takeover_life = asyncio.ensure_future(
+                Process(scenario, settings, takeover, seat=1).work()
+            )
+            await _either(takeover_life, takeover.stopped)
             paused.may_go_on.set()
             await paused.drain()
-            await one.executor.wait_until_idle()
+            await process.executor.wait_until_idle()
             takeover.may_go_on.set()
             await life
-            return await other
+            return await takeover_life
         finally:
             paused.may_go_on.set()
             takeover.may_go_on.set()
@@ -275,16 +277,16 @@ def _never(_number: int) -> bool:
     return False
 
 
-class Place:
-    """Where worlds are made: on a disk that is quick, where there is one."""
+class ScenarioFolders:
+    """Makes the folders of scenarios: on a disk that is quick, where there is one."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder, self.settings, self._worlds = folder, settings, 0
+        self.folder, self.settings, self._count = folder, settings, 0
 
     def new(self) -> Path:
-        """Return the folder of a world that is to be made."""
-        self._worlds += 1
-        return self.folder / str(self._worlds)
+        """Return the path of a folder for a new scenario, which is not made yet."""
+        self._count += 1
+        return self.folder / str(self._count)
 
     def after(self, moment: Moment) -> CrashScenario:
         return moment.begin(self.new())

@@ -1,4 +1,4 @@
-"""A process that lives the runs of a world: what `app/wiring.py` builds, and what a daemon does
+"""A process that lives the runs of a scenario: what `app/wiring.py` builds, and what a daemon does
 from its start on.
 """
 
@@ -28,7 +28,7 @@ from daemon.policy.policy import Policy
 from daemon.providers.budget import BudgetLedger
 from daemon.runs import settings as live
 from daemon.runs.approvals.approvals import Approvals
-from daemon.runs.approvals.remembered import Remembered
+from daemon.runs.approvals.remembered import RememberedCalls
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.context import RunContexts
 from daemon.runs.events import EventBus
@@ -152,7 +152,7 @@ async def settle(folder: Path) -> Settings:
 
 
 def scenario_in(folder: Path, settings: Settings, script: Script | Sequence[Turn]) -> CrashScenario:
-    """Return a world with an empty journal in it."""
+    """Return a scenario with an empty journal in it."""
     folder.mkdir()
     scenario = CrashScenario(folder, script if isinstance(script, Script) else Script(script))
     shutil.copy(settings.template, scenario.file)
@@ -218,7 +218,7 @@ class Process:
         self.approvals = Approvals(
             self.journal,
             CallDescriber(self.settings),
-            Remembered(scenario.folder / "approvals.toml"),
+            RememberedCalls(scenario.folder / "approvals.toml"),
             queue=self.executor,
             clock=self.clock,
         )
@@ -274,17 +274,17 @@ class Process:
         it should be.
         """
         await self.memory.open()
-        await self.talk.open()
+        await self.talk.load_messages()
         left = [
             run for run in await self.journal.runs.recover(self.owner) if run.trigger != SUBAGENT
         ]
         run = await self.opened()
         await self.people.ask_again()
         self.executor.hold_parked(
-            each for each in await self.journal.runs.find_active() if each.status is Status.WAITING
+            run for run in await self.journal.runs.find_active() if run.status is Status.WAITING
         )
         await self.executor.submit_all(left)
-        if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
+        if run.status is Status.QUEUED and run.id not in {run.id for run in left}:
             await self.executor.submit(run)
         run = await self.until_ended(run)
         await self.outbox.flush()
@@ -294,15 +294,15 @@ class Process:
         """Answer what is asked until the run has ended."""
         journal = self.journal
         while not (run := await journal.runs.get(run.id)).status.has_ended:
-            if lived := self.executor.running.get(run.id):
-                await asyncio.wait([lived])
+            if task := self.executor.running.get(run.id):
+                await asyncio.wait([task])
             elif run.status is Status.WAITING:
-                for asked in await journal.approvals.find(run=run.id):
-                    if asked.status == "pending":
+                for approval in await journal.approvals.find(run=run.id):
+                    if approval.status == "pending":
                         # whoever is told that the disk is full asks again; somebody else may have
                         # answered already
                         with suppress(StoreFull, Refused):
-                            await self._decide(asked.id)
+                            await self._decide(approval.id)
             elif (
                 self.alone
                 and run.status is Status.RUNNING
@@ -319,15 +319,15 @@ class Process:
         else:
             await self.approvals.approve(question, by="me")
 
-    async def do(self, what: str) -> None:
+    async def do(self, wish: str) -> None:
         """Do what a person wants of the run."""
         run = await self._there()
-        if what == "cancel":
+        if wish == "cancel":
             with suppress(Refused, NotFound):
                 await self.journal.runs.request_cancel(run.id)
                 self.executor.interrupt(run.id)
         else:
-            await self.talk.tell(run, f"Be quick. ({what})", event=what)
+            await self.talk.tell(run, f"Be quick. ({wish})", event=wish)
 
     async def opened(self) -> Run:
         """Return the run of the slot, which one of the processes has opened."""

@@ -57,7 +57,7 @@ class Script:
     """From which turn on the first vendor takes no key any more."""
     spare: bool = False
     """Whether there is a second vendor to fail over to."""
-    told: Sequence[int] = ()
+    message_turns: Sequence[int] = ()
     """Turns in which a person tells the run something while the model thinks."""
     cancelled: int | None = None
     """The turn in which a person cancels the run."""
@@ -96,13 +96,13 @@ class CrashScenario:
     questions: list[tuple[int, str]] = field(default_factory=list)
     """The delivery and the target of each message that asked people to approve a call."""
     faulted: Counter[int] = field(default_factory=Counter)
-    wanted: list[str] = field(default_factory=list)
-    """What people have wanted of the run."""
+    wishes: list[str] = field(default_factory=list)
+    """What people want of the run: `cancel`, or `tell` and a turn."""
     acknowledged: set[str] = field(default_factory=set)
     """What of that they were told that it is done; what they were not, they want again."""
     is_down: bool = False
     broken: list[str] = field(default_factory=list)
-    """Promises that were broken in front of the world."""
+    """Promises that were broken where everybody sees it."""
     _eye: sqlite3.Connection | None = None
     _is_closed: bool = False
 
@@ -115,24 +115,23 @@ class CrashScenario:
         held = {name: copy(value) for name, value in vars(self).items() if name != "_eye"}
         return CrashScenario(**held)
 
-    def same_as(self, other: CrashScenario) -> bool:
+    def same_as(self, later: CrashScenario) -> bool:
         """Tell whether nothing was noted between two moments."""
-        ours, theirs = vars(self).copy(), vars(other).copy()
-        for each in (ours, theirs):
-            each.pop("_eye")
-            each.pop("folder")
-        return ours == theirs
+        own_state, later_state = vars(self).copy(), vars(later).copy()
+        for state in (own_state, later_state):
+            state.pop("_eye")
+            state.pop("folder")
+        return own_state == later_state
 
     def look(self, query: str, *values: Any) -> list[Any]:
         """Ask the file itself, past the process: what is there now is there for whoever comes
         next.
         """
-        with (
-            _LOOKING
-        ):  # a thread of a tool may look as well, also one that lives on when all is over
+        # a thread of a tool may look as well, also one that lives on when all is over
+        with _LOOKING:
             if self._eye is None:
                 if self._is_closed:
-                    raise RuntimeError("this world has ended")
+                    raise RuntimeError("this scenario has ended")
                 self._eye = sqlite3.connect(
                     f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False
                 )
@@ -166,7 +165,7 @@ class Oracle(LLMProvider):
     model_name = "oracle"
 
     def __init__(self, scenario: CrashScenario, people: People, name: str = "oracle") -> None:
-        self._world, self._people = scenario, people
+        self._scenario, self._people = scenario, people
         self.name = name
 
     def supports_function_calling(self) -> bool:
@@ -179,19 +178,19 @@ class Oracle(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        scenario, script = self._world, self._world.script
+        scenario, script = self._scenario, self._scenario.script
         turn = sum(message.role == "assistant" for message in messages)
         goal = next(message.content for message in messages if message.role == "user")
-        who = "parent" if GOAL in goal else goal.splitlines()[0]
-        parent = who == "parent"
+        agent = "parent" if GOAL in goal else goal.splitlines()[0]
+        parent = agent == "parent"
         self._check(
-            who,
+            agent,
             turn,
             {
                 line
-                for each in messages
-                if each.role == "tool"
-                for line in each.content.splitlines()
+                for message in messages
+                if message.role == "tool"
+                for line in message.content.splitlines()
             },
         )
         if parent and script.down is not None and turn >= script.down:
@@ -201,57 +200,62 @@ class Oracle(LLMProvider):
         if parent and scenario.faulted[turn] < dict(script.busy).get(turn, 0):
             scenario.faulted[turn] += 1
             raise Overloaded("too many requests")
-        if parent and turn in script.told:
+        if parent and turn in script.message_turns:
             await self._people.want(f"tell {turn}")
         if parent and turn == script.cancelled:  # by somebody whom the end of this run does not end
             await asyncio.shield(asyncio.ensure_future(self._people.want("cancel")))
-        return self._answer(who, turn, messages)
+        return self._answer(agent, turn, messages)
 
-    def _check(self, who: str, turn: int, said: set[str]) -> None:
+    def _check(self, agent: str, turn: int, tool_results: set[str]) -> None:
         """Look whether a good daemon would have asked this."""
-        whose = ("work", GOAL) if who == "parent" else (SUBAGENT, who)
-        (recorded,) = self._world.look(_RECORDED, *whose, "llm", 1, 1000)[0]
+        whose = ("work", GOAL) if agent == "parent" else (SUBAGENT, agent)
+        (recorded,) = self._scenario.look(_RECORDED, *whose, "llm", 1, 1000)[0]
         if recorded > turn:
-            self._world.broken.append(f"answer {turn} of {who} was asked for again")
+            self._scenario.broken.append(f"answer {turn} of {agent} was asked for again")
         if recorded < turn:
-            self._world.broken.append(
-                f"answer {turn} of {who} was asked for before the one before it was kept"
+            self._scenario.broken.append(
+                f"answer {turn} of {agent} was asked for before the one before it was kept"
             )
-        for (body,) in self._world.look(_UNDER_WAY, *whose):
+        for (body,) in self._scenario.look(_UNDER_WAY, *whose):
             # that it is unknown what a call did need not be kept: it would be found unknown again
             if (
                 not (call := decode(body))["repeatable"]
-                and f"done {call['arguments']['n']}" in said
+                and f"done {call['arguments']['n']}" in tool_results
             ):
-                self._world.broken.append(f"{who} went on before it was kept what {call} had done")
-        if self.name == "oracle" and self._world.look(_RECORDED, *whose, "failover", 0, 1000) != [
-            (0,)
-        ]:
-            self._world.broken.append(f"{who} went back to the vendor that it had given up")
+                self._scenario.broken.append(
+                    f"{agent} went on before the result of {call} was written"
+                )
+        if self.name == "oracle" and self._scenario.look(
+            _RECORDED, *whose, "failover", 0, 1000
+        ) != [(0,)]:
+            self._scenario.broken.append(f"{agent} went back to the vendor that it had given up")
 
-    def _answer(self, who: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
-        scenario = self._world
-        text = f"{who} reports: {_said(messages)}"
-        if who != "parent":
-            calls = [("act", 1000 * int(who.split()[-1]))] if turn == 0 else []
+    def _answer(self, agent: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
+        scenario = self._scenario
+        text = f"{agent} reports: {_said(messages)}"
+        if agent != "parent":
+            calls = [("act", 1000 * int(agent.split()[-1]))] if turn == 0 else []
         elif turn < len(scenario.script.turns):
             calls, text = scenario.script.numbered[turn], ""
         else:
             calls = []
-        asked = [
+        function_calls = [
             FunctionCall(name=name, id=f"{turn}-{n}", arguments=_arguments(name, n))
             for name, n in calls
         ]
         if (
-            who == "parent"
+            agent == "parent"
             and turn >= len(scenario.script.turns)
             and (ending := _ending(scenario.script.end, text))
         ):
-            asked, text = [FunctionCall(name="finish", id=f"{turn}-0", arguments=ending)], ""
+            function_calls, text = (
+                [FunctionCall(name="finish", id=f"{turn}-0", arguments=ending)],
+                "",
+            )
         return LLMResponse(
-            content="" if asked else text,
-            function_calls=tuple(asked),
-            finish_reason="tool_calls" if asked else "stop",
+            content="" if function_calls else text,
+            function_calls=tuple(function_calls),
+            finish_reason="tool_calls" if function_calls else "stop",
             usage=Usage(input=10, output=5),
             model=self.name,
         )
@@ -276,12 +280,14 @@ def _said(messages: Sequence[LLMMessage]) -> str:
     """Return what became of the calls of a conversation, in their order; what may have happened
     counts as done.
     """
-    asked = [call for message in messages for call in message.tool_calls]
-    heard = [message for message in messages if message.role == "tool"]
-    assert [call.id for call in asked] == [each.tool_call_id for each in heard], (
+    calls = [call for message in messages for call in message.tool_calls]
+    tool_messages = [message for message in messages if message.role == "tool"]
+    assert [call.id for call in calls] == [message.tool_call_id for message in tool_messages], (
         "a call without its one result"
     )
-    return ", ".join(_outcome(call, each.content) for call, each in zip(asked, heard, strict=True))
+    return ", ".join(
+        _outcome(call, message.content) for call, message in zip(calls, tool_messages, strict=True)
+    )
 
 
 def _outcome(call: FunctionCall, text: str) -> str:
@@ -301,38 +307,38 @@ class People:
     """
 
     def __init__(self, scenario: CrashScenario, doing: Callable[[str], Awaitable[object]]) -> None:
-        self._world, self._doing = scenario, doing
+        self._scenario, self._doing = scenario, doing
 
-    async def want(self, what: str) -> None:
-        if what in self._world.acknowledged:
+    async def want(self, wish: str) -> None:
+        if wish in self._scenario.acknowledged:
             return
-        if what not in self._world.wanted:
-            self._world.wanted.append(what)
-        await self._doing(what)
-        self._world.acknowledged.add(what)
+        if wish not in self._scenario.wishes:
+            self._scenario.wishes.append(wish)
+        await self._doing(wish)
+        self._scenario.acknowledged.add(wish)
 
     async def ask_again(self) -> None:
-        for what in list(self._world.wanted):
-            await self.want(what)
+        for wish in list(self._scenario.wishes):
+            await self.want(wish)
 
 
 class Channel:
     """A target that takes everything."""
 
     def __init__(self, scenario: CrashScenario, target: str) -> None:
-        self._world, self._target = scenario, target
+        self._scenario, self._target = scenario, target
 
     async def send(self, delivery: Any) -> Receipt:
         if delivery.kind == "question":
-            self._world.questions.append((delivery.id, self._target))
+            self._scenario.questions.append((delivery.id, self._target))
         else:
-            self._world.sent.append((delivery.id, self._target, delivery.report.text))
+            self._scenario.sent.append((delivery.id, self._target, delivery.report.text))
         return Receipt(detail=f"{self._target} has it")
 
 
 def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegistry:
-    """Return tools that leave a mark on the world, and look first whether the journal knows of
-    them.
+    """Return tools that leave a mark in the folder of the scenario, and look first whether the
+    journal knows of them.
     """
     registry = FunctionRegistry()
     finish.register(registry)
@@ -340,12 +346,12 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
 
     def mark(context: ToolContext, n: int) -> str:
         there = scenario()
-        known = there.look(
+        steps = there.look(
             "SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call
         )
-        if ("call",) not in known:
+        if ("call",) not in steps:
             there.broken.append(f"call {n} started before its step was committed")
-        if ("result",) in known:
+        if ("result",) in steps:
             there.broken.append(f"call {n} started again after its result was committed")
         there.started[n] += 1
         return f"done {n}"

@@ -24,7 +24,7 @@ def numbers(field: str, low: int, high: int, names: tuple[str, ...] = ()) -> set
     def value(text: str) -> int:
         return names.index(text.lower()) + low if text.lower() in names else int(text)
 
-    found: set[int] = set()
+    values: set[int] = set()
     for element in field.split(","):
         span, _, step = element.partition("/")
         if span == "*":
@@ -33,8 +33,8 @@ def numbers(field: str, low: int, high: int, names: tuple[str, ...] = ()) -> set
             first, last = (value(end) for end in span.split("-"))
         else:
             first = last = value(span)
-        found |= set(range(first, last + 1, int(step or 1)))
-    return found
+        values |= set(range(first, last + 1, int(step or 1)))
+    return values
 
 
 class Line:
@@ -77,14 +77,14 @@ def fired(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> Iterator[
     immediately.
     """
     cron = Line(line)
-    seen = _wall(start, zone) - MINUTE
+    minute = _wall(start, zone) - MINUTE
     for moment in (start + number * MINUTE for number in range(minutes)):
         wall = _wall(moment, zone)
-        if not cron.at_fixed_times or abs(wall - seen) > timedelta(hours=3):
-            due, seen = [wall], wall
+        if not cron.at_fixed_times or abs(wall - minute) > timedelta(hours=3):
+            due, minute = [wall], wall
         else:
-            due = [seen + number * MINUTE for number in range(1, (wall - seen) // MINUTE + 1)]
-            seen = max(seen, wall)
+            due = [minute + number * MINUTE for number in range(1, (wall - minute) // MINUTE + 1)]
+            minute = max(minute, wall)
         if any(map(cron.matches, due)):
             yield moment
 

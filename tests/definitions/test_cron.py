@@ -1,4 +1,4 @@
-"""Crontab lines: how they are read, what is said about a wrong one, and when they fire."""
+"""Crontab lines: parsing, faults and slots."""
 
 from __future__ import annotations
 
@@ -37,17 +37,16 @@ def local(text: str, zone: str) -> datetime:
 
 def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
     """Return the next fires as wall times."""
-    moment, found = local(after, zone), []
+    moment, moments = local(after, zone), []
     for _ in range(count):
         following = next_fire(expr, zone, moment)
         assert following is not None
         moment = following.astimezone(ZoneInfo(zone))
-        found.append(f"{moment:%a %Y-%m-%d %H:%M %z}")
-    return found
+        moments.append(f"{moment:%a %Y-%m-%d %H:%M %z}")
+    return moments
 
 
 # --- reading
-# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_invalid_line_is_reported_by_field_with_its_correction(
         ),
     ],
 )
-def test_what_no_crontab_takes_is_refused(expr: str) -> None:
+def test_lines_invalid_in_any_crontab_are_refused(expr: str) -> None:
     with pytest.raises(CronError):
         parse(expr)
 
@@ -145,10 +144,10 @@ def test_what_no_crontab_takes_is_refused(expr: str) -> None:
         *NICKNAMES.items(),
     ],
 )
-def test_lines_that_mean_the_same_fire_together(expr: str, same: str) -> None:
+def test_equivalent_lines_have_the_same_slots(expr: str, same: str) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    one, other = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, same))
-    assert one == other
+    first, second = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, same))
+    assert first == second
 
 
 def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
@@ -159,7 +158,6 @@ def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
 
 
 # --- firing
-# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,7 +189,7 @@ def test_days_are_chosen_as_cron_does(expr: str, after: str, expected: list[str]
 
 
 @pytest.mark.parametrize(
-    ("what", "expr", "zone", "after", "expected"),
+    ("case", "expr", "zone", "after", "expected"),
     [
         (
             "a daily job in the gap runs right after the jump, and the day after as ever",
@@ -243,8 +241,8 @@ def test_days_are_chosen_as_cron_does(expr: str, after: str, expected: list[str]
         ),
     ],
 )  # fmt: skip
-def test_clock_changes(what: str, expr: str, zone: str, after: str, expected: list[str]) -> None:
-    assert fires(expr, zone, after, len(expected)) == expected, what
+def test_clock_changes(case: str, expr: str, zone: str, after: str, expected: list[str]) -> None:
+    assert fires(expr, zone, after, len(expected)) == expected, case
 
 
 def test_impossible_date_has_no_next_slot() -> None:
@@ -252,7 +250,7 @@ def test_impossible_date_has_no_next_slot() -> None:
     assert parse("0 0 */31 * 1#5").prev(datetime(2026, 1, 1, tzinfo=UTC), UTC) is None
 
 
-def test_the_end_of_the_calendar_is_no_error() -> None:
+def test_a_schedule_ends_at_the_end_of_the_calendar() -> None:
     assert parse("0 0 29 2 *").next(datetime(9990, 1, 1, tzinfo=UTC), UTC) == datetime(
         9992, 2, 29, tzinfo=UTC
     )
@@ -260,7 +258,6 @@ def test_the_end_of_the_calendar_is_no_error() -> None:
 
 
 # --- laws
-# ------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -317,15 +314,14 @@ def test_count_equals_the_number_of_slots(
 
 @once
 @given(lines, moments)
-def test_without_clock_changes_it_agrees_with_cronsim(line: str, moment: datetime) -> None:
-    assume(
-        not re.search(r"\b(\d+)-\1/", line)
-    )  # it reads 1-1/1 as 1/1, from there on; cron takes the one day
+def test_slots_without_clock_changes_equal_those_of_cronsim(line: str, moment: datetime) -> None:
+    # it reads 1-1/1 as 1/1, from there on; cron takes the one day
+    assume(not re.search(r"\b(\d+)-\1/", line))
     try:
-        other = next(CronSim(line, moment), None)
+        reference = next(CronSim(line, moment), None)
     except ValueError:  # it gives up on days that cannot be
-        other = None
-    assert parse(line).next(moment, UTC) == other
+        reference = None
+    assert parse(line).next(moment, UTC) == reference
 
 
 def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[datetime]:
@@ -338,15 +334,15 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
         return wall.minute in cron.minutes and wall.hour in cron.hours
 
     fired = set()
-    seen = start.astimezone(zone).replace(tzinfo=None) - minute
+    last_wall = start.astimezone(zone).replace(tzinfo=None) - minute
     for now in (start + n * minute for n in range(minutes)):
         wall = now.astimezone(zone).replace(tzinfo=None)
-        if cron.follows_wall or abs(wall - seen) > timedelta(hours=3):
-            due, seen = [wall], wall
+        if cron.follows_wall or abs(wall - last_wall) > timedelta(hours=3):
+            due, last_wall = [wall], wall
         else:  # what was skipped is due as well; while the clock repeats itself, nothing is
-            due, seen = (
-                [seen + n * minute for n in range(1, (wall - seen) // minute + 1)],
-                max(seen, wall),
+            due, last_wall = (
+                [last_wall + n * minute for n in range(1, (wall - last_wall) // minute + 1)],
+                max(last_wall, wall),
             )
         if any(map(matches, due)):
             fired.add(now)
@@ -372,13 +368,13 @@ CHANGES = [
     ),
     st.sampled_from(CHANGES),
 )
-def test_around_a_clock_change_it_agrees_with_a_daemon_that_looks_every_minute(
+def test_slots_around_a_clock_change_equal_those_of_a_minutely_daemon(
     line: str, change: tuple[str, str]
 ) -> None:
     zone, start = ZoneInfo(change[0]), datetime.fromisoformat(change[1]).replace(tzinfo=UTC)
     expected, moment = walk(line, zone, start, 24 * 60), start - timedelta(minutes=1)
-    found = set()
+    moments = set()
     while (following := parse(line).next(moment, zone)) and following < start + timedelta(days=1):
-        found.add(following)
+        moments.add(following)
         moment = following
-    assert found == expected
+    assert moments == expected

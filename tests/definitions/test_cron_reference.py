@@ -1,6 +1,4 @@
-"""The crontab engine against others: a reference that walks minute by minute, and cronsim where
-that one is right.
-"""
+"""The cron engine compared with a minute-by-minute reference and with cronsim."""
 
 from __future__ import annotations
 
@@ -81,7 +79,7 @@ def _possible(line: str) -> bool:
 @given(
     lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20)
 )
-def test_next_and_prev_are_those_of_a_daemon_that_looks_every_minute(
+def test_next_and_previous_slots_equal_those_of_a_minutely_daemon(
     line: str, change: tuple[str, str], asked: list[int]
 ) -> None:
     zone, start = ZoneInfo(change[0]), datetime.fromisoformat(change[1]).replace(tzinfo=UTC)
@@ -128,14 +126,14 @@ def test_reference_agrees_with_cronsim_where_cronsim_is_right(
     if any((start + timedelta(hours=hours)).utcoffset() != start.utcoffset() for hours in (-3, 3)):
         start += timedelta(days=1)
     try:
-        theirs = [each.astimezone(UTC) for each in islice(CronSim(line, start), 5)]
+        reference_slots = [slot.astimezone(UTC) for slot in islice(CronSim(line, start), 5)]
     except ValueError:  # it gives up on days that cannot be
         return
-    ours, moment = [], start.astimezone(UTC)
-    while len(ours) < len(theirs) and (following := parse(line).next(moment, zone)):
-        ours.append(following)
+    own_slots, moment = [], start.astimezone(UTC)
+    while len(own_slots) < len(reference_slots) and (following := parse(line).next(moment, zone)):
+        own_slots.append(following)
         moment = following
-    assert ours == theirs
+    assert own_slots == reference_slots
 
 
 @pytest.mark.parametrize(
@@ -151,9 +149,9 @@ def test_reference_agrees_with_cronsim_where_cronsim_is_right(
         ("0 12 * * 7", "UTC", "2026-11-14T12:00", ["2026-11-15T12:00"]),
     ],
 )
-def test_the_reference_says_what_the_manual_says(
+def test_the_cron_reference_follows_the_manual(
     line: str, zone: str, start: str, expected: list[str]
 ) -> None:
     begin = datetime.fromisoformat(start).replace(tzinfo=UTC)
-    found = list(fired(line, ZoneInfo(zone), begin, 30 * 60))
-    assert [f"{each:%Y-%m-%dT%H:%M}" for each in found] == expected
+    moments = list(fired(line, ZoneInfo(zone), begin, 30 * 60))
+    assert [f"{moment:%Y-%m-%dT%H:%M}" for moment in moments] == expected

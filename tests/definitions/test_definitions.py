@@ -1,4 +1,4 @@
-"""What a person reads who made a slip in a TOML file."""
+"""Faults of a TOML file as people read them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pydantic import Field, SecretStr, TypeAdapter
 from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
 from daemon.definitions.values import (
     Duration,
+    InvalidValue,
     Items,
     JsonTable,
     Table,
-    Wrong,
     format_duration,
     parse_duration,
 )
@@ -92,7 +92,7 @@ def lines_of(read: Any, text: str | bytes) -> list[str]:
     return [str(fault).partition("house.toml: ")[2] for fault in faults_of(read, text)]
 
 
-def test_a_sound_file_becomes_a_value(read: Any) -> None:
+def test_a_valid_file_becomes_a_value(read: Any) -> None:
     house = read('name = "a"\nwait = "1h30m"\n[[words]]\ntext = "x"\n[rooms.hall]\nwidth = 3\n')
     assert house == House(
         name="a", wait=timedelta(minutes=90), words=(Word(text="x"),), rooms={"hall": Door(width=3)}
@@ -222,12 +222,12 @@ def test_rules_across_fields_speak_beside_broken_keys_they_do_not_read(read: Any
 @pytest.mark.parametrize(
     "text", ["name = 3\n[rooms.x]", 'name = "hall"\nrooms.hall = 3', "[rooms.x]"]
 )
-def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
+def test_a_cross_field_check_ignores_broken_keys(read: Any, text: str) -> None:
     assert len(faults_of(read, text)) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "hint"),
+    ("text", "key", "hint"),
     [
         (
             'name = "a"\nlanguage = en\n',
@@ -252,10 +252,10 @@ def test_a_rule_does_not_judge_by_a_broken_key(read: Any, text: str) -> None:
     ],
 )
 def test_invalid_toml_is_reported_with_its_line_and_a_hint(
-    read: Any, text: str, place: str, hint: str
+    read: Any, text: str, key: str, hint: str
 ) -> None:
     (fault,) = faults_of(read, text)
-    assert fault.key == place
+    assert fault.key == key
     assert fault.problem.startswith("is not TOML: ")
     assert hint in fault.hint
 
@@ -266,7 +266,7 @@ def test_a_file_that_is_not_utf_8_is_one_fault_with_its_line(read: Any) -> None:
     ]
 
 
-def test_a_missing_file_a_folder_and_a_bottomless_nest_are_one_fault_each(tmp_path: Path) -> None:
+def test_a_missing_file_a_folder_and_endless_nesting_are_one_fault_each(tmp_path: Path) -> None:
     (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
     for name, problem in (
         ("none.toml", "no such file"),
@@ -347,13 +347,13 @@ def test_a_duration_reads_as_it_is_written(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "value", ["", "10", "10 minutes", "-5m", "30m1h", "1w", "1h30", 10, 1.5, True, None, "٣s" * 9]
 )
-def test_what_is_no_duration_is_refused(value: Any) -> None:
-    with pytest.raises(Wrong):
+def test_invalid_durations_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidValue):
         parse_duration(value)
 
 
-def test_a_duration_of_more_than_ten_years_is_a_slip() -> None:
-    with pytest.raises(Wrong, match="ten years"):
+def test_a_duration_over_ten_years_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="ten years"):
         parse_duration("999999999999999999999999d")
 
 

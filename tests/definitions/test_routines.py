@@ -1,4 +1,4 @@
-"""What a routine file may say, what must hold between its keys, and what an edit brings."""
+"""The keys of a routine file, its cross-field checks, and the effect of edits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.routines.folder import (
-    Loaded,
+    LoadedRoutines,
     compare_with_old,
     diff,
     load_folder,
@@ -409,9 +409,9 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
 def test_routine_fault_is_reported_with_its_correction(
     load: Any, text: str, line: str | None
 ) -> None:
-    found = lines_of(load, text)
-    assert len(found) == 1
-    assert found[0] == line if line else ": unknown key (found " in found[0]
+    lines = lines_of(load, text)
+    assert len(lines) == 1
+    assert lines[0] == line if line else ": unknown key (found " in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_unwritable_path_is_a_fault_at_load(load: Any, path: str, problem: str) 
     assert line.startswith(f"deliver[0].path: {problem}")
 
 
-def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any) -> None:
+def test_all_faults_of_a_routine_are_reported_including_cross_field_checks(load: Any) -> None:
     keys = [
         line.partition(":")[0]
         for line in lines_of(
@@ -459,7 +459,7 @@ def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any)
         ("ask", 'the name "ask" is taken by agentd'),
     ],
 )
-def test_a_name_that_could_not_be_typed_later_is_refused_with_a_better_one(
+def test_an_invalid_routine_name_is_refused_with_a_suggestion(
     load: Any, name: str, problem: str
 ) -> None:
     (line,) = lines_of(load, MORNING, name)
@@ -475,7 +475,7 @@ def test_default_delivery_covers_every_end_but_cancel_and_every_question() -> No
     assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"} | {"waiting"}
 
 
-def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:
+def test_routines_may_name_exactly_the_delivery_channels() -> None:
     assert set(CHANNELS) < set(TARGETS)
     assert Config().target_names == set(CHANNELS)
 
@@ -528,7 +528,7 @@ def test_fault_of_a_file_with_an_unprintable_name_is_reported(tmp_path: Path) ->
     assert str(error).splitlines()[0].encode()
 
 
-def test_a_folder_that_is_a_file_is_one_clear_fault(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_routines_folder_is_one_fault(tmp_path: Path) -> None:
     (tmp_path / "routines").write_text("")
     with pytest.raises(ConfigError, match="the folder of routines cannot be read"):
         load_folder(tmp_path / "routines")
@@ -595,16 +595,16 @@ tool = "sysinf"
 def test_folder_loads_in_a_thread_outside_the_event_loop(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"r{number}.toml").write_text(MORNING)
-    found: list[int] = []
+    thread_ids: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(len(load_folder(tmp_path).routines)))
+        threading.Thread(target=lambda: thread_ids.append(len(load_folder(tmp_path).routines)))
         for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [50] * 4
+    assert thread_ids == [50] * 4
 
 
 # --- chains
@@ -687,7 +687,7 @@ def test_unchanged_routine_keeps_its_object_after_reload(load):
         "gone": load(MORNING, "gone"),
     }
     fault = ConfigError(Fault(file="broken.toml", key="", found="", problem="cannot be read"))
-    loaded = Loaded(
+    loaded = LoadedRoutines(
         routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")},
         faults={"broken": fault},
     )

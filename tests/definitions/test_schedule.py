@@ -31,7 +31,6 @@ BY_HAND = schedule()
 
 
 # --- slots
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,9 @@ def test_previous_and_next_slot_enclose_now(
     st.datetimes(datetime(2026, 11, 20), datetime(2026, 12, 10), timezones=st.just(UTC)),
     st.integers(0, 40),
 )
-def test_count_is_how_often_next_answers(which: Schedule, start: datetime, number: int) -> None:
+def test_count_equals_the_number_of_next_slots(
+    which: Schedule, start: datetime, number: int
+) -> None:
     slots = [start]
     while len(slots) <= number and (following := which.next(slots[-1])):
         slots.append(following)
@@ -93,7 +94,6 @@ def test_a_spread_delays_the_start_and_never_moves_the_slot() -> None:
 
 
 # --- what is late
-# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,6 @@ def test_missed_one_time_slot_is_caught_up_after_any_delay() -> None:
 
 
 # --- hours and days
-# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_missed_one_time_slot_is_caught_up_after_any_delay() -> None:
         (None, None, "2026-07-01T03:00", True),
     ],
 )
-def test_hours_are_those_of_the_zone(
+def test_active_hours_use_the_zone_of_the_schedule(
     hours: str | None, days: str | None, wall: str, active: bool
 ) -> None:
     berlin_summer = at(wall) - timedelta(hours=2)
@@ -153,7 +152,7 @@ def test_hours_are_those_of_the_zone(
     assert which.active(berlin_summer) is active
 
 
-def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
+def test_the_next_fire_lies_in_active_hours() -> None:
     awake = schedule(
         timezone=BERLIN,
         every=timedelta(minutes=30),
@@ -168,10 +167,9 @@ def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
 
 
 # --- spread
-# ----------------------------------------------------------------------------------------
 
 
-def test_a_share_of_the_spread_is_always_the_same_and_differs_by_name_and_machine() -> None:
+def test_a_spread_offset_is_fixed_per_name_and_machine() -> None:
     window = timedelta(minutes=5)
     shares = [spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")]
     assert shares == [
@@ -190,7 +188,6 @@ def test_a_thousand_names_spread_over_five_minutes() -> None:
 
 
 # --- words
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Schedules in plain words: the common ones are understood, everything else is refused and never
-guessed.
-"""
+"""Schedules in plain words: common phrases are parsed, all others refused."""
 
 from __future__ import annotations
 
@@ -12,18 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.reading import parse
-from daemon.definitions.routines.routine import Trigger
+from daemon.definitions.routines.routine import Trigger as TriggerTable
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.schedule_text import (
     DAYS,
     EXAMPLES,
     MONTHS,
+    PARTS_OF_DAY,
+    Trigger,
     UnclearSchedule,
     parse_schedule_text,
 )
 from tests.properties import scaled_settings
 
 BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 11, 24, 16, 20, tzinfo=BERLIN)  # a Tuesday
+
+
+def read(text: str) -> Trigger:
+    return parse_schedule_text(text, BERLIN, now=NOW)
 
 
 def cron(text: str) -> dict[str, object]:
@@ -89,10 +94,44 @@ def cron(text: str) -> dict[str, object]:
         ("when the daemon starts", {"on_start": True}),
         ("30 8 * * 1-5", cron("30 8 * * 1-5")),
         ("@daily", cron("0 0 * * *")),
+        ("every morning", cron("0 8 * * *")),
+        ("mornings", cron("0 8 * * *")),
+        ("each evening", cron("0 18 * * *")),
+        ("every night", cron("0 22 * * *")),
+        ("every morning at 7", cron("0 7 * * *")),
+        ("every evening at 7", cron("0 19 * * *")),
+        ("every evening at 7:30pm", cron("30 19 * * *")),
+        ("at 7 in the evening", cron("0 19 * * *")),
+        ("every weekday morning", cron("0 8 * * 1-5")),
+        ("monday mornings at 6:45", cron("45 6 * * 1")),
+        ("every day in the afternoon", cron("0 14 * * *")),
+        ("at 7", cron("0 7 * * *")),
+        ("at 9am", cron("0 9 * * *")),
+        ("9am", cron("0 9 * * *")),
+        ("every weekday at 7:30", cron("30 7 * * 1-5")),
+        ("on the first of each month", cron("0 0 1 * *")),
+        ("on the first of each month at 9", cron("0 9 1 * *")),
+        ("at 9 on the third of every month", cron("0 9 3 * *")),
+        ("on the last of the month at 17:00", cron("0 17 L * *")),
+        ("every 10 minutes", {"every": "10m"}),
+        ("every hour and 30 minutes", {"every": "1h30m"}),
+        ("every 1 hour 30 minutes on weekdays", {"every": "1h30m", "active_days": "1-5"}),
+        ("every 10 minutes within 08:00-22:00", {"every": "10m", "active_hours": "08:00-22:00"}),
+        ("tomorrow at 9", {"at": datetime(2026, 11, 25, 9, tzinfo=BERLIN)}),
+        ("tomorrow 9am", {"at": datetime(2026, 11, 25, 9, tzinfo=BERLIN)}),
+        ("once at 9:15 tomorrow", {"at": datetime(2026, 11, 25, 9, 15, tzinfo=BERLIN)}),
+        ("tomorrow morning", {"at": datetime(2026, 11, 25, 8, tzinfo=BERLIN)}),
+        ("tomorrow evening at 9", {"at": datetime(2026, 11, 25, 21, tzinfo=BERLIN)}),
+        ("today at 17:30", {"at": datetime(2026, 11, 24, 17, 30, tzinfo=BERLIN)}),
+        ("when a file lands in inbox", {"watch": ["inbox/*"]}),
+        ("When a new file arrives in Inbox/Invoices/.", {"watch": ["Inbox/Invoices/*"]}),
+        ("when files land in 'my inbox'", {"watch": ["my inbox/*"]}),
+        ("whenever something is dropped into inbox/*.csv", {"watch": ["inbox/*.csv"]}),
+        ("when a file lands in the folder inbox/**/*.csv", {"watch": ["inbox/**/*.csv"]}),
     ],
 )
-def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> None:
-    assert parse_schedule_text(text, BERLIN) == trigger
+def test_common_schedule_phrases_are_parsed(text: str, trigger: dict[str, object]) -> None:
+    assert read(text) == trigger
 
 
 @pytest.mark.parametrize(
@@ -106,22 +145,35 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
                 "now and then",
                 "every other day",
                 "fortnightly",
-                "tomorrow at 9",
+                "the day after tomorrow at 9",
+                "tomorrow at 9 and 10",
+                "in the morning",
+                "at night",
+                "every",
+                "when a file lands",
             )
         ],
         *[
             (text, "")
             for text in (
                 "weekdays at 9am if it rains",
-                "every morning",
                 "mondays at nine",
                 "every 2 weeks",
             )
         ],
         *[
             (text, "on which day")
-            for text in ("weekly", "every month", "weekly at 9", "at 9am", "9am")
+            for text in ("weekly", "every month", "weekly at 9", "monthly in the morning")
         ],
+        ("tomorrow", "at what time?"),
+        ("today at 16:20", "it is 16:20 already"),
+        ("every evening at 7am", "'7am' is no time of the evening"),
+        ("every evening at 07:00", "'07:00' is no time of the evening"),
+        ("every morning at 14:00", "'14:00' is no time of the morning"),
+        ("every 10 minutes in the morning", "goes with no such distance"),
+        ("when a file lands in /tmp", "/tmp leaves the workspace: files are watched beneath it"),
+        ("when a file lands in ~/inbox", "leaves the workspace"),
+        ("when a file lands in ../inbox", "leaves the workspace"),
         ("daily at 25", "'25' is no time of the day"),
         ("daily at 9:75", "'9:75' is no time of the day"),
         ("daily at 13pm", "'13pm' is no time"),
@@ -137,30 +189,106 @@ def test_common_forms_are_understood(text: str, trigger: dict[str, object]) -> N
 )
 def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
     with pytest.raises(UnclearSchedule) as caught:
-        parse_schedule_text(text, BERLIN)
-    told = str(caught.value)
-    assert why in told
-    assert "'weekdays at 9am', " in told
-    assert "\n" not in told
+        read(text)
+    message = str(caught.value)
+    assert why in message
+    assert all(repr(example) in message for example in EXAMPLES)
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_the_examples_are_understood(text: str) -> None:
-    assert parse_schedule_text(text, BERLIN)
+def test_the_example_phrases_are_parsed(text: str) -> None:
+    assert read(text)
+
+
+def schedule_of(trigger: TriggerTable) -> Schedule:
+    """Return what a routine file with this trigger would mean."""
+    return Schedule.of(
+        timezone="Europe/Berlin",
+        cron=trigger.cron,
+        every=trigger.every,
+        at=trigger.at,
+        on_start=trigger.on_start,
+        active_hours=trigger.active_hours,
+        active_days=trigger.active_days,
+    )
 
 
 def schedule(text: str) -> Schedule:
-    """Return what a routine file with this trigger would mean."""
-    said = parse(dict(parse_schedule_text(text, BERLIN)), Trigger, file="x.toml")
-    return Schedule.of(
-        timezone="Europe/Berlin",
-        cron=said.cron,
-        every=said.every,
-        at=said.at,
-        on_start=said.on_start,
-        active_hours=said.active_hours,
-        active_days=said.active_days,
-    )
+    return schedule_of(parse(dict(read(text)), TriggerTable, file="x.toml"))
+
+
+def words_and_slots(text: str) -> tuple[str, list[datetime]]:
+    """Return how a schedule in words is said back, and when it would start next."""
+    trigger = parse(dict(read(text)), TriggerTable, file="x.toml")
+    parsed = schedule_of(trigger)
+    slots, moment = list[datetime](), NOW.astimezone(UTC)
+    while len(slots) < 5 and (slot := parsed.next_active(moment)):
+        slots.append(slot)
+        moment = slot
+    return parsed.words(trigger.event_words).removesuffix(", Europe/Berlin"), slots
+
+
+CLOCKS = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda t: f"{t[0]}:{t[1]:02}")
+WEEKDAYS = st.one_of(
+    st.sampled_from(["weekdays", "weekends", "daily", *(f"{day}s" for day in DAYS)]),
+    st.lists(st.sampled_from(DAYS), min_size=2, max_size=6, unique=True).map(" and ".join),
+    st.tuples(st.sampled_from(DAYS), st.sampled_from(DAYS)).map(" to ".join),
+)
+DATES = st.one_of(
+    st.sampled_from(
+        [
+            "on the last day of the month",
+            "on the last workday of the month",
+            "on the first of each month",
+            "on the 1st, 2nd and 31st",
+        ]
+    ),
+    st.tuples(st.sampled_from(["first", "2nd", "third", "fourth", "last"]), st.sampled_from(DAYS))
+    .map(" ".join)
+    .map("on the {} of the month".format),
+    st.tuples(st.integers(1, 28), st.sampled_from(MONTHS)).map(lambda t: f"on {t[0]} {t[1]}"),
+)
+INTERVALS = st.tuples(st.integers(2, 400), st.sampled_from(["seconds", "minutes", "hours", "days"]))
+LETTERS = st.characters(codec="ascii", categories=["L", "N"])
+FOLDERS = st.text(LETTERS, min_size=1).map("when a file lands in {}".format)
+# One strategy for each form that is read.
+FORMS = {
+    "days at a time": st.tuples(WEEKDAYS, CLOCKS).map(" at ".join),
+    "days at times": st.tuples(WEEKDAYS, st.integers(0, 11), st.integers(12, 23)).map(
+        lambda t: f"{t[0]} at {t[1]}:00 and {t[2]}:00"
+    ),
+    "a time": CLOCKS.map("at {}".format),
+    "parts of the day": st.tuples(
+        st.sampled_from(["every", "weekday", "every monday", "on the first of the month in the"]),
+        st.sampled_from(sorted(PARTS_OF_DAY)),
+    ).map(" ".join),
+    "dates": DATES,
+    "dates at a time": st.tuples(DATES, CLOCKS).map(" at ".join),
+    "intervals": INTERVALS.map(lambda t: f"every {t[0]} {t[1]}"),
+    "intervals within hours": st.tuples(INTERVALS, st.integers(0, 11), st.integers(12, 23)).map(
+        lambda t: f"every {t[0][0]} {t[0][1]} between {t[1]}:00 and {t[2]}:30 on weekdays"
+    ),
+    "a minute of the hour": st.integers(0, 59).map("every hour at minute {}".format),
+    "tomorrow": CLOCKS.map("tomorrow at {}".format),
+    "a date": st.tuples(
+        st.dates(NOW.date() + timedelta(1), NOW.date() + timedelta(9999)), CLOCKS
+    ).map(lambda t: f"on {t[0]} at {t[1]}"),
+    "files": FOLDERS,
+    "the start": st.just("when the daemon starts"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_said_back_of_a_schedule_means_the_same_schedule(form: str) -> None:
+    @scaled_settings(40)
+    @given(FORMS[form])
+    def check(text: str) -> None:
+        words, slots = words_and_slots(text)
+        assert "crontab" not in words
+        assert words_and_slots(words) == (words, slots)
+
+    check()
 
 
 @scaled_settings(100)
@@ -190,21 +318,21 @@ def test_phrase_of_a_time_on_days_becomes_that_cron_line(
         if half
         else f"{hour}:{minute:02}"
     )
-    wanted = {
+    days_by_words = {
         "daily": set(range(7)),
         "weekdays": set(range(1, 6)),
         "weekends": {6, 0},
         "{day} to sunday": {0, *range(day, 7)} if day else {0},
         "{short} and sunday": {day, 0},
     }.get(days, {day})
-    made, moment = schedule(f"{words} at {clock}"), datetime(2026, 6, 1, tzinfo=UTC)
-    found = []
-    while (following := made.next(moment)) and following < datetime(2026, 6, 15, tzinfo=UTC):
+    parsed, moment = schedule(f"{words} at {clock}"), datetime(2026, 6, 1, tzinfo=UTC)
+    weekdays = []
+    while (following := parsed.next(moment)) and following < datetime(2026, 6, 15, tzinfo=UTC):
         moment = following
         local = moment.astimezone(BERLIN)
         assert (local.hour, local.minute) == (hour, minute)
-        found.append(local.isoweekday() % 7)
-    assert set(found) == wanted
+        weekdays.append(local.isoweekday() % 7)
+    assert set(weekdays) == days_by_words
 
 
 VOCABULARY = (
@@ -233,19 +361,19 @@ VOCABULARY = (
 @scaled_settings(100)
 @given(st.integers(1, 500), st.sampled_from(["second", "minute", "hour", "day"]))
 def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
-    made = schedule(
+    parsed = schedule(
         f"every {count} {unit}{'s' * (count > 1)}"
         if count > 1 or unit == "day"
         else f"every {unit}"
     )
-    assert made.every == timedelta(**{f"{unit}s": count})
+    assert parsed.every == timedelta(**{f"{unit}s": count})
 
 
 @scaled_settings(100)
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=8))
 def test_any_phrase_is_refused_or_becomes_a_valid_trigger(words: list[str]) -> None:
     try:
-        trigger = parse_schedule_text(" ".join(words), BERLIN)
+        trigger = read(" ".join(words))
     except UnclearSchedule:
         return
-    assert parse(dict(trigger), Trigger, file="x.toml").model_fields_set == set(trigger)
+    assert parse(dict(trigger), TriggerTable, file="x.toml").model_fields_set == set(trigger)

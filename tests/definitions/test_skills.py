@@ -1,6 +1,4 @@
-"""Skills: read strictly, chosen by the model where it may, their files read by the tool and nothing
-else with it.
-"""
+"""Skills: strict parsing, selection by a model, and reading by the tool."""
 
 import pytest
 
@@ -20,11 +18,11 @@ def write(folder, name, text=None, **files):
         (folder / name / f"{file}.md").write_text(content)
 
 
-def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
+def test_a_folder_of_skills_is_loaded_as_a_catalog(tmp_path):
     write(tmp_path, "disk-care", details="more")
     write(tmp_path, "backup")
     catalog = load_skills(tmp_path)
-    assert catalog.catalogue() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
+    assert catalog.list_skills() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
     assert catalog.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
     assert catalog.read("disk-care").endswith("Files of this skill: details.md")
     assert catalog.read("disk-care", "details.md") == "more"
@@ -33,7 +31,7 @@ def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected_text"),
     [
         ("# no front matter", "has no front matter"),
         ("---\nname: [broken\n---\nx", "is no YAML"),
@@ -44,18 +42,20 @@ def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
         (f"---\nname: broken\ndescription: {'x' * 1025}\n---\nx", "at most 1024 characters"),
     ],
 )
-def test_broken_skill_is_reported_with_its_place_and_other_skills_load(tmp_path, text, told):
+def test_broken_skill_is_reported_with_its_place_and_other_skills_load(
+    tmp_path, text, expected_text
+):
     write(tmp_path, "fine")
     write(tmp_path, "broken", text)
     catalog = load_skills(tmp_path)
     assert list(catalog.skills) == ["fine"]
-    assert told in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(
+    assert expected_text in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(
         catalog.faults["broken"]
     )
 
 
 @pytest.mark.parametrize("file", ["../secret.txt", "/etc/passwd", "link", "nothing.md", "..", "."])
-def test_nothing_but_its_own_files_is_read_with_a_skill(tmp_path, file):
+def test_a_skill_reads_only_its_own_files(tmp_path, file):
     (tmp_path / "secret.txt").write_text("secret")
     write(tmp_path / "skills", "fine", details="x")
     (tmp_path / "skills/fine/link").symlink_to(tmp_path / "secret.txt")
@@ -138,7 +138,7 @@ async def test_skills_named_by_the_routine_are_loaded_without_a_model_call(home)
         assert "Do it poems-wise." in vendor.requests[0].body["messages"][0]["content"]
 
 
-async def test_a_task_that_is_not_clear_fails_with_its_question(home):
+async def test_an_unclear_task_fails_with_the_question_of_the_router(home):
     async with Vendor(["CLARIFY: Which of the disks?"]) as vendor:
         home_with(home, vendor, '"auto"')
         await home.start()
@@ -151,10 +151,10 @@ async def test_question_of_the_router_is_put_to_the_person_in_a_conversation(hom
     async with Vendor(["CLARIFY: Which of the disks?", "DIRECT", "It is fine."]) as vendor:
         home_with(home, vendor, "[]")
         await home.start()
-        asked = await home.agentctl("ask", "is it well?")
-        assert (asked.code, asked.out.strip()) == (0, "Which of the disks?")
-        asked = await home.agentctl("ask", "the second one")
-        assert asked.out.strip() == "It is fine."
+        result = await home.agentctl("ask", "is it well?")
+        assert (result.code, result.out.strip()) == (0, "Which of the disks?")
+        result = await home.agentctl("ask", "the second one")
+        assert result.out.strip() == "It is fine."
         assert [m["content"] for m in vendor.requests[1].body["messages"][1:]][:2] == [
             "is it well?",
             "Which of the disks?",

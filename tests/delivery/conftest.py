@@ -1,4 +1,4 @@
-"""A journal, a clock that stands until it is moved, and runs that end."""
+"""A journal, a fake clock, and runs that end with deliveries."""
 
 from datetime import UTC, datetime
 

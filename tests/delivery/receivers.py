@@ -63,8 +63,8 @@ class Receiver:
         finally:
             writer.close()
 
-    async def _answer(self, told, reader, writer):
-        match told:
+    async def _answer(self, answer, reader, writer):
+        match answer:
             case None:
                 await reader.read()  # until the other side gives up
             case "drip":
@@ -76,9 +76,9 @@ class Receiver:
             case "cut":
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
             case int():
-                writer.write(f"HTTP/1.1 {told} Told\r\ncontent-length: 0\r\n\r\n".encode())
+                writer.write(f"HTTP/1.1 {answer} Told\r\ncontent-length: 0\r\n\r\n".encode())
             case bytes():
-                writer.write(told)
+                writer.write(answer)
         await writer.drain()
 
 
@@ -104,8 +104,8 @@ class Mailbox:
         """
 
         def is_known(server, session, envelope, mechanism, data):
-            known = (data.login, data.password) == (user.encode(), password.encode())
-            return AuthResult(success=known, handled=False)
+            is_valid = (data.login, data.password) == (user.encode(), password.encode())
+            return AuthResult(success=is_valid, handled=False)
 
         def session():
             context = tls if mode == "starttls" else None
@@ -114,9 +114,8 @@ class Mailbox:
                 "auth_required": True,
                 "auth_require_tls": mode == "starttls",
             }
-            with warnings.catch_warnings(
-                action="ignore"
-            ):  # it does not see the TLS that it is spoken to by
+            # it does not see the TLS that it is spoken to by
+            with warnings.catch_warnings(action="ignore"):
                 return SMTP(
                     self, enable_SMTPUTF8=True, tls_context=context, **(more if user else {})
                 )

@@ -1,4 +1,4 @@
-"""Which ends are told where."""
+"""Which endings are delivered to which target."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daemon.definitions.routines.routine import Deliver
-from daemon.delivery.channels.base import deliveries_for
+from daemon.delivery.outbox import deliveries_for
 from daemon.models import Run, Status
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -27,7 +27,7 @@ def run(status):
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "is_delivered"),
     [
         (Status.SUCCEEDED, True),
         (Status.FAILED, True),
@@ -37,8 +37,8 @@ def run(status):
         (Status.SKIPPED, False),
     ],
 )
-def test_default_delivery_sends_reports_and_failures(status, told):
-    assert bool(deliveries_for(run(status), [Deliver(to="log")])) is told
+def test_default_delivery_sends_reports_and_failures(status, is_delivered):
+    assert bool(deliveries_for(run(status), [Deliver(to="log")])) is is_delivered
 
 
 def test_each_target_receives_the_endings_named_for_it():
@@ -50,7 +50,7 @@ def test_each_target_receives_the_endings_named_for_it():
     assert [target for target, _ in deliveries_for(run(Status.FAILED), places)] == ["log", "file"]
 
 
-def test_the_facts_of_the_run_travel_with_the_delivery():
+def test_a_delivery_carries_trigger_and_times_of_its_run():
     [(_, options)] = deliveries_for(run(Status.SUCCEEDED), [Deliver(to="file", path="x.md")])
     assert options == {
         "path": "x.md",

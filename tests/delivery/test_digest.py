@@ -1,4 +1,4 @@
-"""The ledger in a line, when it is due, once; and the dead man's switch."""
+"""The digest, sent when due and once; and ping targets."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def at(text):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "now", "last", "next_"),
+    ("config", "now", "last", "next_"),
     [
         (DAILY, "2026-11-20 08:00", "2026-11-20 08:00", "2026-11-21 08:00"),
         (DAILY, "2026-11-20 07:59", "2026-11-19 08:00", "2026-11-20 08:00"),
@@ -39,27 +39,27 @@ def at(text):
         (WEEKLY, "2026-11-20 18:00", "2026-11-20 17:30", "2026-11-27 17:30"),
     ],
 )
-def test_digest_is_due_at_the_same_local_hour(wanted, now, last, next_):
-    assert (last_due(wanted, at(now), BERLIN), next_due(wanted, at(now), BERLIN)) == (
+def test_digest_is_due_at_the_same_local_hour(config, now, last, next_):
+    assert (last_due(config, at(now), BERLIN), next_due(config, at(now), BERLIN)) == (
         at(last),
         at(next_),
     )
 
 
 def test_digest_summarizes_the_day_in_one_line():
-    found = DigestTotals(
+    totals = DigestTotals(
         routines=(
             RoutineDigest(routine="heartbeat", runs=46, quiet=46),
-            RoutineDigest(routine="report", runs=1, alerts=1, missed=2),
+            RoutineDigest(routine="report", runs=1, failures=1, missed=2),
         ),
         undelivered=1,
         dollars=0.0251,
     )
     assert (
-        digest_line(found)
+        digest_line(totals)
         == "47 checks, 46 quiet, 1 alert, 2 missed, 1 report not delivered, $0.03"
     )
-    text = digest_body(found, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
+    text = digest_body(totals, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
     assert "- report: 1 run, 1 alert, 2 missed" in text and "- quiet: heartbeat" in text
     assert "2026-11-19 08:00 to 2026-11-20 08:00 CET" in text
 
@@ -70,12 +70,12 @@ def clock():
 
 
 def digest(ledger, clock, *, to=("log",)):  # noqa: F811
-    wanted = DigestConfig(every="day", to=to)
+    config = DigestConfig(every="day", to=to)
     return Digest(
         ledger.journal,
         SimpleNamespace(wake=lambda: None),
         clock=clock,
-        settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=wanted)),
+        settings=SimpleNamespace(zone=BERLIN, config=SimpleNamespace(digest=config)),
     )
 
 
@@ -86,12 +86,12 @@ async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock
     clock.move_to(clock.now() + timedelta(hours=2))  # 09:02 in Berlin
     for _ in range(3):
         await digest(ledger, clock).send_if_due()
-    [told] = await ledger.journal.outbox.find()
-    assert (told.options["notice"], told.options["title"]) == (
+    [delivery] = await ledger.journal.outbox.find()
+    assert (delivery.options["notice"], delivery.options["title"]) == (
         "digest",
         "2 checks, 1 quiet, 1 alert, 0 missed, $0.00",
     )
-    assert (told.run, told.target) == ("", "log")
+    assert (delivery.run, delivery.target) == ("", "log")
     clock.move_to(clock.now() + timedelta(days=3))
     for _ in range(2):
         await digest(ledger, clock).send_if_due()
@@ -122,7 +122,7 @@ async def test_ping_target_receives_start_success_and_failure(home):
     assert start.target.partition("rid=")[2] == end.target.partition("rid=")[2], "the same run"
 
 
-async def test_a_late_ping_is_not_sent_behind_a_newer_one(delivery_of_old):
+async def test_a_late_ping_is_dropped(delivery_of_old):
     with pytest.raises(DeliveryFailed, match="too late") as caught:
         await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
     assert not caught.value.retry

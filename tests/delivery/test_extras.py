@@ -1,6 +1,4 @@
-"""What an extra brings that is not installed is asked for by its name: before something has to go
-there, and then.
-"""
+"""Channels whose extra is missing are reported by name, at validation and at delivery."""
 
 import sys
 from importlib import util
@@ -38,10 +36,10 @@ def targets(workspace, **tables):
 
 
 def test_mail_needs_no_extra(plain_install, workspace):
-    found = targets(
+    configured = targets(
         workspace, mail={"kind": "mail", "url": MAIL}, same={"kind": "apprise", "url": MAIL}
     )
-    assert type(found.channel("mail")) is type(found.channel("same"))
+    assert type(configured.channel("mail")) is type(configured.channel("same"))
 
 
 def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspace):
@@ -56,7 +54,7 @@ def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspa
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS notifies by a program of its own")
-async def test_a_notification_without_its_extra_is_given_up_at_once(
+async def test_a_notification_without_the_desktop_extra_is_a_permanent_failure(
     plain_install, workspace, delivery
 ):
     with pytest.raises(DeliveryFailed, match=r"agentd-routines\[desktop\]") as caught:

@@ -1,4 +1,4 @@
-"""A report tells its reader what it is, for when it was due and when it came."""
+"""The title, header and body of a delivered report."""
 
 from dataclasses import replace
 
@@ -17,15 +17,20 @@ def test_a_report_is_dated_in_its_routines_zone(delivery):
     )
 
 
-def test_a_report_that_brings_a_title_keeps_it(delivery):
+def test_a_leading_heading_becomes_the_title_of_the_message(delivery):
     letter = compose(delivery("# Good morning #\n\nAll is well.\n\n## Disks\n\nfull"))
     assert (letter.title, letter.body) == ("Good morning", "All is well.\n\n## Disks\n\nfull")
+
+
+def test_a_report_of_a_heading_only_is_not_empty(delivery):
+    letter = compose(delivery("# All is well"))
+    assert (letter.title, letter.body) == ("All is well", "All is well")
 
 
 @pytest.mark.parametrize(
     "text", ["## Smaller\n\ntext", "#hashtag first", "text\n\n# Later", "#", "# "]
 )
-def test_what_only_looks_like_a_title_stays_in_the_text(delivery, text):
+def test_a_heading_lookalike_stays_in_the_body_of_the_message(delivery, text):
     letter = compose(delivery(text))
     assert letter.title == "daily-report, 2026-11-20 08:30 CET"
     assert letter.body == text.strip()
@@ -65,7 +70,7 @@ def test_late_report_shows_due_time_and_start_time(delivery, options, about):
     assert compose(delivery(**options)).about == f"Run `{RUN}`, {about}"
 
 
-def test_a_failure_says_so_in_its_title_and_gives_the_reason_and_the_next_step(delivery):
+def test_the_message_of_a_failed_run_has_the_status_the_reason_and_a_next_step(delivery):
     letter = compose(
         delivery("", status=Status.TIMED_OUT, detail="not done within 600 s of active time")
     )
@@ -76,7 +81,7 @@ def test_a_failure_says_so_in_its_title_and_gives_the_reason_and_the_next_step(d
     )
 
 
-def test_a_failure_keeps_what_was_written_by_then(delivery):
+def test_the_message_of_a_failed_run_keeps_its_partial_report(delivery):
     body = compose(
         delivery("Half a report.", status=Status.FAILED, detail="10 iterations used up")
     ).body
@@ -102,17 +107,47 @@ def test_empty_report_is_marked_as_empty(delivery):
     assert compose(delivery("  \n")).body == "(The report is empty.)"
 
 
-def test_in_the_report_of_a_tainted_run_no_address_is_left_and_orders_are_mentioned(delivery):
-    told = delivery("[more](https://evil.example/x) \x1b[31mred")
-    clean = compose(told)
+def test_the_report_of_a_tainted_run_has_no_usable_address_and_mentions_injected_orders(delivery):
+    tainted_delivery = delivery("[more](https://evil.example/x) \x1b[31mred")
+    clean = compose(tainted_delivery)
     assert clean.body == "[more](https://evil.example/x) red"
-    tainted = compose(replace(told, report=replace(told.report, taint=Taint.TAINTED)))
+    tainted = compose(
+        replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.TAINTED))
+    )
     assert tainted.body == "[more] (hxxps://evil[.]example/x) red"
-    high = compose(replace(told, report=replace(told.report, taint=Taint.HIGH)))
+    high = compose(
+        replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.HIGH))
+    )
     assert "looked like an attempt to give it orders" in high.body
 
 
-def test_the_reason_of_a_failure_is_a_strangers_word_too(delivery):
-    told = delivery("", status=Status.FAILED, detail="see https://evil.example/x")
-    tainted = compose(replace(told, report=replace(told.report, taint=Taint.TAINTED)))
+def test_the_failure_reason_of_a_tainted_run_is_sanitized(delivery):
+    tainted_delivery = delivery("", status=Status.FAILED, detail="see https://evil.example/x")
+    tainted = compose(
+        replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.TAINTED))
+    )
     assert "hxxps://evil[.]example/x" in tainted.body
+
+
+def test_the_output_of_a_script_keeps_its_first_line_and_its_columns(delivery):
+    text = "\n  PID USER\n# 1 root\n"
+    message = compose(delivery(text, verbatim=True))
+    assert (message.title, message.body) == (
+        "daily-report, 2026-11-20 08:30 CET",
+        "  PID USER\n# 1 root",
+    )
+    assert message.verbatim
+
+
+def test_the_output_of_a_failed_script_is_quoted_as_code(delivery):
+    message = compose(
+        delivery(
+            "``` not mine\n",
+            status=Status.FAILED,
+            verbatim=True,
+            detail="disk: df ended with exit code 1",
+        )
+    )
+    assert "disk: df ended with exit code 1" in message.body
+    assert "````\n``` not mine\n````" in message.body
+    assert not message.verbatim

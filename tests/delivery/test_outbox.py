@@ -1,4 +1,4 @@
-"""Every report arrives or is given up in the open; no target's trouble is another's."""
+"""Every report is delivered or fails visibly, and targets do not affect each other."""
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 from daemon.definitions.config.config import Config
 from daemon.delivery.outbox import Outbox, wait_after
 from daemon.delivery.targets import Targets
-from daemon.errors import DeliveryFailed, StoreFull
+from daemon.errors import DeliveryFailed, StoreFull, TargetAbsent
 from daemon.models import DeliveryStatus, Receipt, Status
+from daemon.store.incidents import Alerting
 from daemon.store.outbox import OutboxRepository
 from daemon.telemetry.redaction import Secrets
 
@@ -70,8 +71,8 @@ async def until(journal, *statuses, limit=60.0):
     """
     async with asyncio.timeout(limit):
         while True:
-            found = [delivery.status.value for delivery in reversed(await journal.outbox.find())]
-            if found == list(statuses):
+            current = [delivery.status.value for delivery in reversed(await journal.outbox.find())]
+            if current == list(statuses):
                 return
             await asyncio.sleep(0)
 
@@ -95,7 +96,7 @@ async def test_a_report_arrives_and_its_receipt_is_kept(journal, ended, outbox_o
     assert delivery.receipt == str(workspace / "reports/daily-report/2026-11-20.md")
 
 
-async def test_a_sleeping_outbox_is_woken(journal, ended, outbox_of):
+async def test_wake_makes_an_idle_outbox_deliver(journal, ended, outbox_of):
     target = Target()
     outbox = outbox_of(log=target)
     async with living(outbox):
@@ -108,9 +109,7 @@ async def test_a_sleeping_outbox_is_woken(journal, ended, outbox_of):
     assert target.got == ["one", "two"]
 
 
-async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(
-    journal, ended, outbox_of, clock
-):
+async def test_a_failed_delivery_is_retried_exactly_when_due(journal, ended, outbox_of, clock):
     target = Target(DeliveryFailed("the door is shut"))
     outbox = outbox_of(log=target)
     await ended([("log", {})])
@@ -130,17 +129,14 @@ async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(
     assert target.got == ["All is well."]
 
 
-async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(
-    journal, ended, outbox_of, clock
-):
+async def test_the_outbox_wakes_by_itself_for_the_next_retry(journal, ended, outbox_of, clock):
     target = Target(DeliveryFailed("not yet"))
     await ended([("log", {})])
     await outbox_of(log=target).flush()
     clock.advance(seconds=29.95)
     async with living(outbox_of(log=target)):
-        while (
-            not asyncio.get_running_loop()._scheduled
-        ):  # it sets its timer for the twentieth of a second that is left
+        # it sets its timer for the twentieth of a second that is left
+        while not asyncio.get_running_loop()._scheduled:
             await journal.outbox.get_next_due()
         clock.advance(seconds=0.05)
         await until(journal, "delivered")
@@ -158,7 +154,39 @@ async def test_permanent_error_gives_up_at_once(journal, ended, outbox_of):
     ]
 
 
-async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outbox_of, clock):
+async def test_an_absent_target_is_left_out_with_one_note_and_without_an_incident(
+    journal, ended, outbox_of
+):
+    journal.incidents.alerting = Alerting(to=("desktop", "pager"))
+    absent, pager = [TargetAbsent("no desktop")] * 9, Target()
+    outbox = outbox_of(desktop=Target(*absent), pager=pager)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await ended([("desktop", {})])
+            await outbox.flush()
+    assert [(item.status, item.error) for item in await journal.outbox.find()] == [
+        (DeliveryStatus.SUPPRESSED, "left out: no desktop")
+    ] * 3
+    assert [line["event"] for line in logs if line["log_level"] != "debug"] == ["delivery.left_out"]
+    assert await journal.incidents.find() == [] and pager.got == []
+
+
+async def test_an_alert_for_an_absent_target_goes_to_another(journal, outbox_of):
+    journal.incidents.alerting = Alerting(to=("desktop", "pager"))
+    pager = Target()
+    outbox = outbox_of(desktop=Target(*[TargetAbsent("no desktop")] * 9), pager=pager)
+    await journal.incidents.report("disk", "it is full")
+    await outbox.flush()
+    await outbox.flush()
+    assert len(pager.got) == 1
+    statuses = {item.target: item.status for item in await journal.outbox.find()}
+    assert statuses == {
+        "desktop": DeliveryStatus.SUPPRESSED,
+        "pager": DeliveryStatus.DELIVERED,
+    }
+
+
+async def test_a_delivery_fails_for_good_after_a_day_of_retries(journal, ended, outbox_of, clock):
     outbox = outbox_of(log=Target(*[DeliveryFailed("down")] * 100))
     await ended([("log", {})])
     began = clock.now()
@@ -170,7 +198,7 @@ async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outb
     assert timedelta(hours=22) < clock.now() - began <= timedelta(hours=24)
 
 
-async def test_a_machine_that_was_off_for_a_week_still_delivers(journal, ended, outbox_of, clock):
+async def test_a_delivery_is_retried_after_a_week_of_downtime(journal, ended, outbox_of, clock):
     target = Target(DeliveryFailed("down"))
     outbox = outbox_of(log=target)
     await ended([("log", {})])
@@ -180,7 +208,7 @@ async def test_a_machine_that_was_off_for_a_week_still_delivers(journal, ended, 
     assert target.got == ["All is well."]
 
 
-async def test_a_channel_with_a_bug_harms_no_other(journal, ended, outbox_of):
+async def test_a_crashing_channel_does_not_affect_other_deliveries(journal, ended, outbox_of):
     target = Target()
     await ended([("broken", {}), ("log", {})])
     with capture_logs() as logs:
@@ -205,7 +233,7 @@ async def test_hanging_target_delays_no_other_target(journal, ended, outbox_of):
         await until(journal, "delivered", "delivered", "delivered")
 
 
-async def test_reports_reach_one_target_in_their_order(journal, ended, outbox_of):
+async def test_reports_reach_one_target_in_order(journal, ended, outbox_of):
     target = Target()
     for number in range(5):
         await ended([("log", {})], report=str(number))
@@ -213,7 +241,7 @@ async def test_reports_reach_one_target_in_their_order(journal, ended, outbox_of
     assert target.got == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_report_put_in_while_its_target_is_busy_is_not_forgotten(journal, ended, outbox_of):
+async def test_a_report_added_while_its_target_is_busy_is_delivered(journal, ended, outbox_of):
     gate = asyncio.Event()
     target = Target(gate)
     outbox = outbox_of(log=target)
@@ -228,9 +256,7 @@ async def test_a_report_put_in_while_its_target_is_busy_is_not_forgotten(journal
     assert target.got == ["one", "two"]
 
 
-async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(
-    journal, ended, outbox_of
-):
+async def test_a_delivery_to_a_removed_target_stays_pending(journal, ended, outbox_of):
     await ended([("mail", {})])
     await outbox_of().flush()
     [delivery] = await journal.outbox.find()
@@ -238,7 +264,7 @@ async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(
     assert delivery.error == "there is no target 'mail'; known are desktop, file, log"
 
 
-async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of):
+async def test_a_silent_run_has_a_suppressed_delivery(journal, ended, outbox_of):
     target = Target()
     await ended([("log", {})], silent=True)
     await outbox_of(log=target).flush()
@@ -248,7 +274,7 @@ async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of)
     ]
 
 
-async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(
+async def test_a_delivery_interrupted_by_a_shutdown_is_sent_after_the_next_start(
     journal, ended, outbox_of
 ):
     hanging = Target(asyncio.Event())
@@ -260,7 +286,7 @@ async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(
     assert target.got == ["All is well."]
 
 
-async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(
+async def test_a_report_sent_without_a_recorded_receipt_is_still_one_file(
     journal, ended, outbox_of, channel, workspace
 ):
     """As after kill -9 between the file and the receipt."""

@@ -1,10 +1,13 @@
-"""In a report that strangers may have worded nothing acts by itself, and no address is one."""
+"""Sanitized reports contain no usable address and no markup that acts by itself."""
 
 import re
 
 import pytest
-from hypothesis import given
+from bleach.linkifier import TLDS, build_url_re
+from hypothesis import example, given
 from hypothesis import strategies as st
+from linkify_it import LinkifyIt
+from linkify_it.tlds import TLDS as ALL_TLDS
 
 from daemon.delivery.sanitize import neutralize, strip_controls
 from tests.properties import scaled_settings
@@ -34,6 +37,14 @@ ADDRESSES = [
     "\\\\evil.example\\share",
     "ftp://evil.example/x",
     "1.2.3.4/x?d=1",
+    "1.2.3.4/24?d=1",
+    "1.2.3.4/8/secret",
+    "hxxps:\\\\secret.evil.example/x",
+    "secret.evil.sh/x?d=1",
+    "secret.evil.example:8080",
+    "webcal:evil.example/x",
+    "steam:run",
+    "search:query=x",
     "http://[2001:db8::1]/x",
     "javascript:alert(1)",
     "data:text/html,x",
@@ -62,11 +73,11 @@ def test_sanitized_text_contains_no_usable_address(text):
         "备份完成。磁盘 71%。",
     ],
 )
-def test_ordinary_reports_stay_as_they_are(text):
+def test_ordinary_reports_are_not_changed_by_sanitizing(text):
     assert neutralize(text) == text
 
 
-def test_a_terminal_is_told_nothing_and_an_open_sequence_swallows_one_line_at_most():
+def test_terminal_sequences_are_removed_and_an_unfinished_sequence_loses_at_most_one_line():
     assert (
         strip_controls("\x1b[31mred\x1b[0m \x1b]0;title\nthe rest\u202e\u2066") == "red \nthe rest"
     )
@@ -82,3 +93,69 @@ def test_sanitizing_is_idempotent(text):
     once = neutralize(text)
     assert neutralize(once) == once
     assert not re.search(r"(?i)\bhttps?:\\?//|\]\(|<[a-z/!?]", once)
+
+
+# --- what other programs make of it
+
+# The linkifiers of markdown-it (many web mailers and chats) and of bleach. Both link bare names of
+# files whose ending is a top-level domain (`main.rs`), which a report may hold.
+LINKIFY = LinkifyIt({}, {"fuzzy_ip": False}).tlds(list(ALL_TLDS))
+URLS = build_url_re(tlds=[*TLDS, "rs", "sh", "zip", "example"])
+# What previews in chats follow: a name with a known ending, with or without a scheme.
+_TOPS = "|".join(sorted(map(str.lower, ALL_TLDS), key=len, reverse=True))
+CHAT = re.compile(
+    rf"(?i)(?<![\w@.-])(?:[a-z0-9-]+\.)+(?:{_TOPS}|example)(?::\d+)?(?:[/?#]\S*|(?![\w.-]))"
+)
+FILE_NAME = re.compile(
+    r"(?i)(?:src/)?[\w-]+\.(?:md|py|rs|sh|zip|so|cc|target|map)(?::\d+)?[\s.,;:!?)]*"
+)
+SCHEMES = ["https:", "HTTP:", "ftp:", "hxxps:", "mailto:", "webcal:", "steam:", "", "", ""]
+HOSTS = ["evil.com", "KEY.evil.sh", "a.b.co", "evil.рф", "xn--e1afmkfd.xn--p1ai", "203.0.113.9"]
+HOSTS += ["evil.zip", "e.io", ".".join("abcdefghijklmnop") + ".com"]
+TAILS = ["", "/", "/x?d=KEY", "?d=KEY", "#KEY", ":8080", ":8080/x", "/24?x", "/8/x", ".", ",", ")"]
+SLASHES = ["", "//", "\\\\", "/", "/\\"]
+addresses = st.builds(
+    "{}{}{}{}{}".format,
+    st.sampled_from(SCHEMES),
+    st.sampled_from(SLASHES),
+    st.sampled_from(["", "", "user@", "user:word@", "www.", "_dmarc.", "-"]),
+    st.sampled_from(HOSTS),
+    st.sampled_from(TAILS),
+)
+words = st.sampled_from(
+    ["see", "main.rs", "&#x2e;", "，", "\n", *"()[]<>*`_=:|&/\\'\"@#~-.", "src/main.py:12"]
+)
+
+
+def links_in(text):
+    """Return what a program would make links of, but for names of files."""
+    links = [match.raw for match in LINKIFY.match(text) or ()]
+    links += [match[0] for match in URLS.finditer(text)]
+    links += [match[0] for match in CHAT.finditer(text)]
+    return [link for link in links if not FILE_NAME.fullmatch(link)]
+
+
+@scaled_settings(500)
+@given(st.lists(st.tuples(st.one_of(addresses, words), st.sampled_from(["", " "])), max_size=6))
+def test_no_linkifier_finds_an_address_in_a_sanitized_report(pieces):
+    text = neutralize("".join(piece + blank for piece, blank in pieces))
+    assert links_in(text) == []
+
+
+@scaled_settings(300)
+@example("&#" + "1" * 5000 + ";")
+@example("&#x" + "f" * 5000 + ";")
+@example("&#0000000000065; \ud800 &amp;#" + "9" * 4301)
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=20),
+            st.from_regex(r"&#x?[0-9a-f]{1,9};?"),
+            st.sampled_from(["\ud800", "\x00", "&" * 30, "&#" + "7" * 4400]),
+        ),
+        max_size=8,
+    ).map("".join)
+)
+def test_sanitizing_never_fails_and_never_needs_to_be_done_twice(text):
+    once = neutralize(text)
+    assert neutralize(once) == once

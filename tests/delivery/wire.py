@@ -43,24 +43,23 @@ class Wire:
             if mode == "frozen":
                 await reader.read()
                 return
-            there, back = await asyncio.open_connection("127.0.0.1", self.there)
+            server_reader, back = await asyncio.open_connection("127.0.0.1", self.there)
             ends.append(back)
             ways = [
                 self._pump(reader, back, lost=False),
-                self._pump(there, writer, lost=mode == "deaf"),
+                self._pump(server_reader, writer, lost=mode == "deaf"),
             ]
             await asyncio.gather(*ways)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
             self._open.discard(task)
-            for each in ends:
-                each.close()
+            for end in ends:
+                end.close()
 
     async def _pump(self, reader, writer, *, lost):
-        with contextlib.suppress(
-            OSError
-        ):  # whoever has gone already is not connected, which is no ConnectionError
+        # whoever has gone already is not connected, which is no ConnectionError
+        with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if not lost:
                     writer.write(data)

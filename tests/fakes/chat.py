@@ -257,9 +257,8 @@ def _mark(reasoning: object) -> str:
 
 def _check_context(body: Json, model: Model, context: int | None) -> None:
     used = tokens(body.get("messages"))
-    if (
-        context is None or used <= context or model.family == "ollama"
-    ):  # Ollama cuts the prompt and says nothing
+    # Ollama cuts the prompt and says nothing
+    if context is None or used <= context or model.family == "ollama":
         return
     text = (
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
@@ -277,9 +276,8 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
 def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     """Say what the turn says, in this API's form."""
     family = check_model(body).family
-    reasoning = (
-        turn.get("thinking") if family != "openai" else None
-    )  # OpenAI keeps it to itself here
+    # OpenAI keeps it to itself here
+    reasoning = turn.get("thinking") if family != "openai" else None
     message: Json = {"role": "assistant", "content": turn.get("text")}
     if family == "openai":
         message |= {"refusal": turn.get("refusal"), "annotations": []}
@@ -288,11 +286,11 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     mark = _mark(reasoning) if reasoning is not None else "n"
     calls = [
         {
-            "id": call.get("id", f"call_{name}_{mark}_{number}_{place}"),
+            "id": call.get("id", f"call_{name}_{mark}_{number}_{index}"),
             "type": "function",
             "function": {"name": call["name"], "arguments": _text(call.get("arguments", {}))},
         }
-        for place, call in enumerate(turn.get("tool_calls", ()))
+        for index, call in enumerate(turn.get("tool_calls", ()))
     ]
     if calls:
         message["tool_calls"] = calls
@@ -336,9 +334,9 @@ def count_cached(usage: Json, read: int, written: int) -> None:
     usage |= {"prompt_tokens_details": {"cached_tokens": min(read, usage["prompt_tokens"])}}
 
 
-def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
-    """Return the same answer as the events of a stream."""
-    top = {key: said[key] for key in ("id", "created", "model")} | {
+def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream, `size` characters of text in each."""
+    top = {key: answer[key] for key in ("id", "created", "model")} | {
         "object": "chat.completion.chunk"
     }
 
@@ -350,22 +348,22 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
         }
 
     events = []
-    for choice in said["choices"]:
+    for choice in answer["choices"]:
         message = choice["message"]
         events.append(event({"role": "assistant", "content": ""}))
         for key in ("reasoning", "reasoning_content", "content", "refusal"):
-            events += [event({key: part}) for part in parts(message.get(key))]
+            events += [event({key: part}) for part in parts(message.get(key), size)]
         for index, call in enumerate(message.get("tool_calls") or ()):
             function = call["function"]
             begun = {**call, "function": {"name": function["name"], "arguments": ""}}
             events.append(event({"tool_calls": [{"index": index, **begun}]}))
-            for part in parts(function["arguments"]):
+            for part in parts(function["arguments"], size):
                 events.append(
                     event({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
                 )
         events.append(event({}, choice["finish_reason"]))
     if (body.get("stream_options") or {}).get("include_usage"):
-        events.append(("", {**top, "choices": [], "usage": said["usage"]}))
+        events.append(("", {**top, "choices": [], "usage": answer["usage"]}))
     return [*events, ("", "[DONE]")]
 
 

@@ -37,15 +37,15 @@ def vector(text: str) -> list[float]:
     """Return what a text means: one dimension per meaning, a little of everything else from its
     other words.
     """
-    found = [0.0] * DIMENSIONS
+    numbers = [0.0] * DIMENSIONS
     for word in text.lower().replace("?", " ").replace(".", " ").split():
         if word in MEANINGS:
-            found[MEANINGS[word]] += 1.0
+            numbers[MEANINGS[word]] += 1.0
         else:
-            found[
+            numbers[
                 8 + hashlib.blake2b(word.encode(), digest_size=2).digest()[0] % (DIMENSIONS - 8)
             ] += 0.1
-    return found
+    return numbers
 
 
 class FakeEmbeddings:

@@ -16,6 +16,7 @@ import asyncio
 import json
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from itertools import chain, repeat
 from typing import Self
 
@@ -35,6 +36,7 @@ def _whole(body: bytes, *lines: str) -> list[bytes]:
     return [_head(f"content-length: {len(body)}", *lines), body]
 
 
+@cache
 def gzipped(size: int) -> bytes:
     """Return a JSON text of so many bytes, nearly all of them spaces, as gzip packs it: a
     thousandth of that.

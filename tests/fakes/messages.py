@@ -41,8 +41,8 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor of that model refuses."""
     model = check_model(body)
     for key in body:
-        known = key in _FIELDS or (model.family == "minimax" and key == "temperature")
-        require(known, f"{key}: Extra inputs are not permitted")
+        is_known = key in _FIELDS or (model.family == "minimax" and key == "temperature")
+        require(is_known, f"{key}: Extra inputs are not permitted")
     require(
         isinstance(body.get("max_tokens"), int) and body["max_tokens"] > 0,
         "max_tokens: Field required",
@@ -64,9 +64,8 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     assert isinstance(messages, list)
     require(messages[0].get("role") == "user", 'messages: first message must use the "user" role')
     _check_messages(body, messages, name)
-    paused = (
-        _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"
-    )  # sent back as it is, to be gone on with
+    # sent back as it is, to be gone on with
+    paused = _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"
     require(
         messages[-1]["role"] == "user" or model.family != "anthropic" or paused,
         (
@@ -117,7 +116,7 @@ def _check_tools(body: Json) -> None:
         require(name not in names, "tools: Tool names must be unique.")
         names.add(name)
         for key in tool:
-            known = key in (
+            is_known = key in (
                 "name",
                 "description",
                 "input_schema",
@@ -125,7 +124,7 @@ def _check_tools(body: Json) -> None:
                 "type",
                 "strict",
             )
-            require(known, f"tools.{index}.custom.{key}: Extra inputs are not permitted")
+            require(is_known, f"tools.{index}.custom.{key}: Extra inputs are not permitted")
         schema = tool.get("input_schema")
         require(isinstance(schema, dict), f"tools.{index}.custom.input_schema: Field required")
         require(
@@ -151,7 +150,7 @@ def _check_cache(body: Json) -> None:
     places = [body, *system, *(body.get("tools") or ())]
     for message in body.get("messages") or ():
         places += message["content"] if isinstance(message.get("content"), list) else []
-    markers = sum("cache_control" in place for place in places)
+    markers = sum("cache_control" in block for block in places)
     require(
         markers <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {markers}."
     )
@@ -181,8 +180,8 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
                 not waiting,
                 f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks",
             )
-        for place, block in enumerate(blocks):
-            where = f"messages.{index}.content.{place}"
+        for position, block in enumerate(blocks):
+            where = f"messages.{index}.content.{position}"
             _check_block(block, message["role"], where)
             if block["type"] in ("thinking", "redacted_thinking"):
                 _check_signature(block, prefix, where, bound=_bound(body["model"]))
@@ -320,11 +319,11 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     thoughts = [_signature(block) for block in blocks]
     if turn.get("text"):
         blocks.append({"type": "text", "text": turn["text"], "citations": None})
-    for place, call in enumerate(turn.get("tool_calls", ())):
+    for index, call in enumerate(turn.get("tool_calls", ())):
         mark = f"t{digest(thoughts)[:8]}" if thoughts else "n"
         use = {
             "type": "tool_use",
-            "id": call.get("id", f"toolu_{name}_{mark}_{number}_{place}"),
+            "id": call.get("id", f"toolu_{name}_{mark}_{number}_{index}"),
             "name": call["name"],
         }
         blocks.append(use | {"input": call.get("arguments", {})})
@@ -399,10 +398,10 @@ def least_cached(body: Json) -> int | None:
 
 def pieces(body: Json) -> list[object]:
     """Return a request in the order in which it is cached."""
-    found: list[object] = [body.get("tools"), *_blocks(body.get("system"))]
+    parts: list[object] = [body.get("tools"), *_blocks(body.get("system"))]
     for message in body["messages"]:
-        found += [[message["role"], block] for block in _blocks(message["content"])]
-    return found
+        parts += [[message["role"], block] for block in _blocks(message["content"])]
+    return parts
 
 
 def count_cached(usage: Json, read: int, written: int) -> None:
@@ -416,26 +415,28 @@ def count_cached(usage: Json, read: int, written: int) -> None:
     usage["input_tokens"] = 3 if written else usage["input_tokens"]
 
 
-def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
-    """Return the same answer as the events of a stream."""
+def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream, `size` characters of text in each."""
     start = {
-        **said,
+        **answer,
         "content": [],
         "stop_reason": None,
-        "usage": {**said["usage"], "output_tokens": 1},
+        "usage": {**answer["usage"], "output_tokens": 1},
     }
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
-    for index, block in enumerate(said["content"]):
+    for index, block in enumerate(answer["content"]):
         deltas: list[Json] = []
         match block["type"]:
             case "text":
                 begun = {**block, "text": ""}
-                deltas = [{"type": "text_delta", "text": part} for part in parts(block["text"])]
+                deltas = [
+                    {"type": "text_delta", "text": part} for part in parts(block["text"], size)
+                ]
             case "thinking":
                 begun = {"type": "thinking", "thinking": "", "signature": ""}
                 deltas = [
                     {"type": "thinking_delta", "thinking": part}
-                    for part in parts(block["thinking"])
+                    for part in parts(block["thinking"], size)
                 ]
                 deltas.append({"type": "signature_delta", "signature": block["signature"]})
             case "tool_use":
@@ -447,7 +448,7 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
                 )
                 deltas = [
                     {"type": "input_json_delta", "partial_json": part}
-                    for part in ["", *parts(words)]
+                    for part in ["", *parts(words, size)]
                 ]
             case _:
                 begun = block
@@ -456,8 +457,8 @@ def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
             {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
         ]
         events.append({"type": "content_block_stop", "index": index})
-    stop = {key: said[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
-    output = {"output_tokens": said["usage"]["output_tokens"]}
+    stop = {key: answer[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    output = {"output_tokens": answer["usage"]["output_tokens"]}
     events += [{"type": "message_delta", "delta": stop, "usage": output}, {"type": "message_stop"}]
     return [(event["type"], event) for event in events]
 

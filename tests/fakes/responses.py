@@ -153,7 +153,7 @@ def _check_pairs(items: list[Json], name: str) -> None:
                 else None
             )
             require(
-                needed is None or f"rs_{needed}" in [other.get("id") for other in items],
+                needed is None or f"rs_{needed}" in [input_item.get("id") for input_item in items],
                 (
                     f"Item '{item.get('id')}' of type 'function_call' was provided without its "
                     "required 'reasoning' item."
@@ -203,21 +203,24 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
             "status": "completed",
         }
         output.append(message | {"content": [part]})
-    for place, call in enumerate(turn.get("tool_calls", ())):
+    for index, call in enumerate(turn.get("tool_calls", ())):
         arguments = call.get("arguments", {})
         output.append(
             {
-                "id": f"fc_{number}_{place}",
+                "id": f"fc_{number}_{index}",
                 "type": "function_call",
                 "call_id": call.get(
-                    "id", f"call_{name}_{'r' if thinking is not None else 'n'}{number}_{place}"
+                    "id", f"call_{name}_{'r' if thinking is not None else 'n'}{number}_{index}"
                 ),
                 "name": call["name"],
                 "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
                 "status": "completed",
             }
         )
-    used, made = tokens(body["input"]) + tokens(body.get("instructions") or ""), tokens(output)
+    used, output_tokens = (
+        tokens(body["input"]) + tokens(body.get("instructions") or ""),
+        tokens(output),
+    )
     finish = turn.get("finish")
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(str(finish))
     return {
@@ -234,9 +237,9 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         "usage": {
             "input_tokens": used,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": made,
+            "output_tokens": output_tokens,
             "output_tokens_details": {"reasoning_tokens": tokens(thinking or "")},
-            "total_tokens": used + made,
+            "total_tokens": used + output_tokens,
         }
         | turn.get("usage", {}),
     }
@@ -258,34 +261,36 @@ def count_cached(usage: Json, read: int, written: int) -> None:
     usage["input_tokens_details"]["cached_tokens"] = min(read, usage["input_tokens"])
 
 
-def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
-    """Return the same answer as the events of a stream."""
-    begun = {**said, "status": "in_progress", "output": [], "usage": None}
+def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream, `size` characters of text in each."""
+    begun = {**answer, "status": "in_progress", "output": [], "usage": None}
     events: list[Json] = [{"type": "response.created", "response": begun}]
-    for place, item in enumerate(said["output"]):
-        where = {"output_index": place, "item_id": item["id"]}
+    for index, item in enumerate(answer["output"]):
+        where = {"output_index": index, "item_id": item["id"]}
         events.append(
             {
                 "type": "response.output_item.added",
-                "output_index": place,
+                "output_index": index,
                 "item": {**item, "content": []},
             }
         )
         for part in item.get("content") or ():
             kind = "output_text" if part["type"] == "output_text" else "refusal"
             events += [
-                {"type": f"response.{kind}.delta", **where, "delta": each}
-                for each in parts(_words(part))
+                {"type": f"response.{kind}.delta", **where, "delta": piece}
+                for piece in parts(_words(part), size)
             ]
         for part in item.get("summary") or ():
             kind = "response.reasoning_summary_text.delta"
-            events += [{"type": kind, **where, "delta": each} for each in parts(part["text"])]
-        for each in parts(item.get("arguments")):
+            events += [
+                {"type": kind, **where, "delta": piece} for piece in parts(part["text"], size)
+            ]
+        for piece in parts(item.get("arguments"), size):
             events.append(
-                {"type": "response.function_call_arguments.delta", **where, "delta": each}
+                {"type": "response.function_call_arguments.delta", **where, "delta": piece}
             )
-        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
-    events.append({"type": f"response.{said['status']}", "response": said})
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events.append({"type": f"response.{answer['status']}", "response": answer})
     return [
         (event["type"], {**event, "sequence_number": number}) for number, event in enumerate(events)
     ]

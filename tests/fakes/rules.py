@@ -86,7 +86,7 @@ def tokens(value: object) -> int:
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) // 4
 
 
-def parts(text: str | None, size: int = 7) -> list[str]:
+def parts(text: str | None, size: int) -> list[str]:
     """Cut a text as a stream does."""
     return [text[begin : begin + size] for begin in range(0, len(text), size)] if text else []
 
@@ -109,10 +109,10 @@ def _bare(value: object) -> object:
     return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
-def check_unknown(body: Json, known: Iterable[str], where: str = "") -> None:
+def check_unknown(body: Json, known_keys: Iterable[str], where: str = "") -> None:
     """Refuse a field that the vendor does not know, in OpenAI's words."""
     for key in body:
-        require(key in known, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
+        require(key in known_keys, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
 
 
 _PICTURES = {
@@ -149,10 +149,10 @@ def check_image(media_type: object, data: object) -> None:
 
 def check_image_url(url: object) -> None:
     """Refuse a data URL that holds no picture."""
-    found = re.fullmatch(r"data:([a-z/]+);base64,(.*)", str(url))
-    require(found, "Invalid image_url", code="invalid_image_url")
-    assert found
-    check_image(found[1], found[2])
+    match = re.fullmatch(r"data:([a-z/]+);base64,(.*)", str(url))
+    require(match, "Invalid image_url", code="invalid_image_url")
+    assert match
+    check_image(match[1], match[2])
 
 
 def check_function(function: object, where: str, names: set[str]) -> None:

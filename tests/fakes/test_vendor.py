@@ -1,4 +1,4 @@
-"""The fake vendor is strict where the vendors are: each rule, broken once."""
+"""The fake vendor refuses the requests that real vendors refuse."""
 
 from __future__ import annotations
 
@@ -37,8 +37,13 @@ def chat(model: str, *messages: Json, **more: Any) -> tuple[str, Json]:
     return "/v1/chat/completions", {"model": model, "messages": list(messages or [HI]), **more}
 
 
-def items(*given: Json, model: str = "gpt-6-astra", **more: Any) -> tuple[str, Json]:
-    return "/v1/responses", {"model": model, "input": list(given or [HI]), "store": False, **more}
+def items(*input_items: Json, model: str = "gpt-6-astra", **more: Any) -> tuple[str, Json]:
+    return "/v1/responses", {
+        "model": model,
+        "input": list(input_items or [HI]),
+        "store": False,
+        **more,
+    }
 
 
 def blocks(*messages: Json, model: str = "claude-opus-5-5", **more: Any) -> tuple[str, Json]:
@@ -53,13 +58,20 @@ def blocks(*messages: Json, model: str = "claude-opus-5-5", **more: Any) -> tupl
 def uses(*ids: str) -> Json:
     return {
         "role": "assistant",
-        "content": [{"type": "tool_use", "id": each, "name": "f", "input": {}} for each in ids],
+        "content": [
+            {"type": "tool_use", "id": call_id, "name": "f", "input": {}} for call_id in ids
+        ],
     }
 
 
 def results(*ids: str, before: Json | None = None) -> Json:
-    given = [{"type": "tool_result", "tool_use_id": each, "content": "r"} for each in ids]
-    return {"role": "user", "content": [before, *given] if before else given}
+    blocks_of_results = [
+        {"type": "tool_result", "tool_use_id": call_id, "content": "r"} for call_id in ids
+    ]
+    return {
+        "role": "user",
+        "content": [before, *blocks_of_results] if before else blocks_of_results,
+    }
 
 
 FUNCTION_CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
@@ -294,7 +306,7 @@ async def post(
 
 
 @pytest.mark.parametrize("rule", REFUSED)
-async def test_it_refuses_what_the_vendor_refuses(rule: str) -> None:
+async def test_the_fake_vendor_refuses_invalid_requests_like_the_vendor(rule: str) -> None:
     (path, body), words = REFUSED[rule]
     async with FakeVendor(["not said"]) as vendor:
         response = await post(vendor, path, body)
@@ -325,7 +337,7 @@ FINE: dict[str, tuple[str, Json]] = {
 
 
 @pytest.mark.parametrize("fine", FINE)
-async def test_it_takes_what_the_vendor_takes(fine: str) -> None:
+async def test_the_fake_vendor_accepts_valid_requests_like_the_vendor(fine: str) -> None:
     async with FakeVendor(["said"]) as vendor:
         response = await post(vendor, *FINE[fine])
     assert (response.status_code, vendor.refusals) == (200, [])
@@ -367,7 +379,7 @@ THINKS: Json = {"thinking": "hm", "redacted": True, "tool_calls": [{"name": "f",
         ),  # an older model does not mind
     ],
 )
-async def test_thinking_is_bound_to_what_stood_before_it(
+async def test_a_thinking_block_is_valid_only_after_its_original_conversation(
     model: str, change: Json, refused: str | None
 ) -> None:
     async with FakeVendor([THINKS, "said"]) as vendor:
@@ -378,7 +390,7 @@ async def test_thinking_is_bound_to_what_stood_before_it(
 
 
 @pytest.mark.parametrize("kind", ["thinking", "redacted_thinking"])
-async def test_thinking_must_come_back_whole(kind: str) -> None:
+async def test_a_turn_without_its_thinking_blocks_is_refused(kind: str) -> None:
     async with FakeVendor([{**THINKS, "tool_calls": [{"name": "f"}]}] * 2) as vendor:
         body, turn = await thought(vendor)
         turn["content"] = [block for block in turn["content"] if block["type"] != kind]
@@ -392,7 +404,7 @@ async def test_thinking_must_come_back_whole(kind: str) -> None:
     assert "remain as they were" in refusal or "different conversation" in refusal
 
 
-async def test_claude_wants_to_know_which_version_is_spoken() -> None:
+async def test_claude_requires_the_version_header() -> None:
     async with FakeVendor(["said"]) as vendor:
         response = await post(vendor, *blocks(), version="2022-01-01")
     assert (response.status_code, vendor.refusals) == (
@@ -401,40 +413,40 @@ async def test_claude_wants_to_know_which_version_is_spoken() -> None:
     )
 
 
-async def test_a_wrong_key_is_refused_and_a_local_server_wants_none() -> None:
+async def test_a_wrong_api_key_is_refused_and_a_local_server_needs_none() -> None:
     async with FakeVendor(["said"]) as vendor:
         assert (await post(vendor, *chat("gpt-4.1"), key="wrong")).status_code == 401
         assert (await post(vendor, *blocks(), key="wrong")).status_code == 401
         assert (await post(vendor, *chat("ollama/x"), key="")).status_code == 200
 
 
-async def test_turns_are_said_in_order_unless_they_wait_for_a_word() -> None:
+async def test_scripted_turns_are_answered_in_order_or_by_a_word_of_the_request() -> None:
     async with FakeVendor(
         [{"text": "for b", "when": "bbb"}, "first", {"text": "again", "repeat": 2}]
     ) as vendor:
-        said = [
+        answers = [
             (await post(vendor, *chat("x", {"role": "user", "content": text}))).json()
             for text in ("aaa", "bbb", "ccc", "ddd", "eee")
         ]
-    texts = [answer["choices"][0]["message"]["content"] for answer in said[:4]]
+    texts = [answer["choices"][0]["message"]["content"] for answer in answers[:4]]
     assert texts == ["first", "for b", "again", "again"]
-    assert "used up" in said[4]["error"]["message"]
+    assert "used up" in answers[4]["error"]["message"]
 
 
-async def test_a_script_can_follow_any_number_of_conversations() -> None:
+async def test_a_scripted_vendor_can_answer_each_conversation_from_the_start() -> None:
     async with FakeVendor(["one", "two"], by="conversation") as vendor:
         hello, bye = {"role": "assistant", "content": "x"}, {"role": "assistant", "content": "y"}
-        for given, expected in [
+        for messages, expected in [
             ((HI,), "one"),
             ((HI, hello, HI), "two"),
             ((HI,), "one"),
             ((HI, hello, HI, bye, HI), "two"),
         ]:
-            answer = (await post(vendor, *chat("x", *given))).json()
+            answer = (await post(vendor, *chat("x", *messages))).json()
             assert answer["choices"][0]["message"]["content"] == expected
 
 
-def test_a_process_of_its_own_keeps_a_log_and_ends_with_us(tmp_path: Path) -> None:
+def test_a_vendor_process_logs_requests_and_ends_with_its_context(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     with VendorProcess(["said"], log=log) as vendor:
         for _ in range(2):
@@ -449,7 +461,7 @@ def test_a_process_of_its_own_keeps_a_log_and_ends_with_us(tmp_path: Path) -> No
         httpx.get(url)
 
 
-async def test_answers_can_wait_for_each_other() -> None:
+async def test_answers_can_wait_until_all_requests_have_arrived() -> None:
     async with FakeVendor([{"text": "x", "repeat": 5, "together": 5}]) as vendor:
         await asyncio.gather(*(post(vendor, *chat("x")) for _ in range(5)))
     assert vendor.most_at_once == 5

@@ -50,6 +50,7 @@ A turn is a text, or a table whose keys combine:
     stream_error: true      asked for a stream: it ends in the middle, with the vendor's event for
         that
     pause: 0.05             asked for a stream: seconds between its events
+    piece: 1000             asked for a stream: characters of text in each of its events (7)
 
 By default a request takes the first turn that is left (`by="order"`); with `by="conversation"` the
 turn is chosen by how many assistant turns the request holds already, so that any number of
@@ -136,11 +137,13 @@ def _assistant_turns(body: Any) -> int:
         return 0
     if "input" in body:
         items = body["input"] if isinstance(body["input"], list) else []
-        mine = [
+        own_items = [
             item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
             for item in items
         ]
-        return sum(now and not before for before, now in zip([False, *mine], mine, strict=False))
+        return sum(
+            now and not before for before, now in zip([False, *own_items], own_items, strict=False)
+        )
     return sum(message.get("role") == "assistant" for message in body.get("messages", ()))
 
 
@@ -247,13 +250,13 @@ class FakeVendor:
 
     def _act(self, turn: Json, api: ModuleType, body: Json) -> _Answer:
         if "error" in turn:
-            what = Refusal(
+            refusal = Refusal(
                 turn.get("message", "scripted"),
                 status=turn["error"],
                 code=turn.get("code"),
                 type_=turn.get("type"),
             )
-            answer = _Answer.of(api.error(what, body), status=turn["error"])
+            answer = _Answer.of(api.error(refusal, body), status=turn["error"])
             if "retry_after" in turn:
                 answer.headers["retry-after"] = str(turn["retry_after"])
         elif "raw" in turn:
@@ -266,15 +269,15 @@ class FakeVendor:
                 },
             )
         else:
-            said = api.answer(turn, body, self._number, name=self.name)
+            message = api.answer(turn, body, self._number, name=self.name)
             if "usage" not in turn:
-                self._count_cached(api, body, said["usage"])
+                self._count_cached(api, body, message["usage"])
             if turn.get("empty"):
-                said |= {key: [] for key in ("choices", "output", "content") if key in said}
-            answer = _Answer.of(said)
+                message |= {key: [] for key in ("choices", "output", "content") if key in message}
+            answer = _Answer.of(message)
             if body.get("stream"):
                 answer = _Answer.streamed(
-                    _events(turn, api, said, body), pause=turn.get("pause", 0.0)
+                    _events(turn, api, message, body), pause=turn.get("pause", 0.0)
                 )
         answer.latency = turn.get("latency", self.latency)
         answer.fault = next((fault for fault in ("reset", "hang") if turn.get(fault)), None)
@@ -333,9 +336,9 @@ class FakeVendor:
             self.requests.clear()  # a long-lived process keeps them on disk only
 
 
-def _events(turn: Json, api: ModuleType, said: Json, body: Json) -> list[bytes]:
+def _events(turn: Json, api: ModuleType, message: Json, body: Json) -> list[bytes]:
     """Return an answer as a stream, up to where a fault ends it."""
-    events = api.stream(said, body)
+    events = api.stream(message, body, turn.get("piece", 7))
     broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
     if broken:
         events = events[: turn.get("after", len(events) // 2)]
@@ -418,7 +421,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
         if not separator:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -427,16 +430,16 @@ class _Connection(asyncio.Protocol):
             for name, _, value in (line.partition(":") for line in lines)
         }
         length = int(headers.get("content-length", 0))
-        if len(rest) < length:
+        if len(body) < length:
             return
-        self._buffer = rest[length:]
+        self._buffer = body[length:]
         vendor, (method, path, _) = self._vendor, first.split(" ")
         if method == "GET" and path.partition("?")[0].endswith("/models"):
             answer = vendor.listing(headers)
         elif method == "GET" and path == "/api/ps" and vendor.loaded is not None:
             answer = _Answer.of({"models": vendor.loaded})
         else:
-            answer = vendor.answer(path, headers, rest[:length])
+            answer = vendor.answer(path, headers, body[:length])
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
         if answer.together:
@@ -486,9 +489,8 @@ class _Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         raw: socket.socket = self.transport.get_extra_info("socket")
-        raw.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )  # close() sends RST
+        # close() sends RST
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
 

@@ -23,18 +23,20 @@ from tests.postgres import Server, make_template
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
 
 
-def said(*texts: str | tuple[str, str], at: datetime = START, **more: Any) -> list[Segment]:
+def make_segments(
+    *texts: str | tuple[str, str], at: datetime = START, **more: Any
+) -> list[Segment]:
     """Return one segment per text, or per (who, text), a minute apart."""
     segments = []
-    for place, each in enumerate(texts):
-        who, text = each if isinstance(each, tuple) else ("", each)
-        given = {
+    for index, entry in enumerate(texts):
+        speaker, text = entry if isinstance(entry, tuple) else ("", entry)
+        fields = {
             "type": SegmentType.RESPONSE,
-            "timestamp": at + timedelta(minutes=place),
-            "who": who,
+            "timestamp": at + timedelta(minutes=index),
+            "speaker": speaker,
             **more,
         }
-        segments.append(Segment(iteration=place, segment=0, text=text, **given))
+        segments.append(Segment(iteration=index, segment=0, text=text, **fields))
     return segments
 
 
@@ -49,7 +51,7 @@ class Library:
         self, run: str, *texts: str | tuple[str, str], routine: str = "daily", **more: Any
     ) -> None:
         """Archive a run of these texts."""
-        await self.archive(run, said(*texts, at=self.clock.now(), **more), routine=routine)
+        await self.archive(run, make_segments(*texts, at=self.clock.now(), **more), routine=routine)
 
     async def archive(
         self,
@@ -62,12 +64,11 @@ class Library:
         at, about = self.clock.now(), {"routine": routine, "goal": "go", "status": "succeeded"}
         archived = asyncio.ensure_future(
             self.memory.archive(
-                run=run, **about, segments=segments, started=at, ended=at, line=line
+                run=run, **about, segments=segments, started=at, ended=at, run_line=line
             )
         )
-        await asyncio.sleep(
-            0
-        )  # it has begun; what nobody waits for rides with the next write, and here is one
+        # it has begun; what nobody waits for rides with the next write, and here is one
+        await asyncio.sleep(0)
         await self.db.write(lambda connection: None)
         await archived
 

@@ -1,6 +1,4 @@
-"""What a question asks for is looked for in the answer, in both languages, and decides only between
-near equals.
-"""
+"""The expected shape of an answer, by the wording of a question, breaks ties between hits."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "other"),
+    ("question", "answer", "wrong_answer"),
     [
         ("When did the backup fail?", "It failed last Tuesday.", "It failed badly."),
         ("Which month was it?", "In October, I think.", "It was cold."),
@@ -27,17 +25,17 @@ from tests.properties import scaled_settings
         ("日志在哪里?", "在工作区。", "很长。"),
     ],
 )
-def test_the_form_of_a_question_tells_what_its_answer_holds(
-    question: str, answer: str, other: str
+def test_the_wording_of_a_question_predicts_the_shape_of_its_answer(
+    question: str, answer: str, wrong_answer: str
 ) -> None:
     fits = looks_like_answer(question)
     assert fits is not None
     assert fits(answer)
-    assert not fits(other)
+    assert not fits(wrong_answer)
 
 
 @pytest.mark.parametrize("question", ["What did Ada say?", "Why?", "", "为什么失败?"])
-def test_most_questions_ask_for_no_form(question: str) -> None:
+def test_ordinary_questions_have_no_answer_shape(question: str) -> None:
     assert looks_like_answer(question) is None
 
 
@@ -48,7 +46,7 @@ def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> N
     assert fits is None or fits(text) in (True, False)
 
 
-async def test_of_two_that_say_as_much_the_one_with_a_time_answers_when(library: Library) -> None:
+async def test_of_two_equal_hits_the_hit_with_a_time_answers_when(library: Library) -> None:
     await library.run("01A", "The backup of the old server failed, which nobody liked.")
     await library.run("01B", "The backup of the old server failed on Tuesday evening.")
     assert (await library.found("When did the backup of the server fail?", 1))[0].endswith(
@@ -56,7 +54,7 @@ async def test_of_two_that_say_as_much_the_one_with_a_time_answers_when(library:
     )
 
 
-async def test_what_was_said_right_after_the_question_is_found(library: Library) -> None:
+async def test_the_segment_after_a_matching_question_is_recalled(library: Library) -> None:
     await library.run(
         "01A",
         "What is the name of your walrus?",

@@ -1,10 +1,10 @@
-"""What of a run is kept as one line."""
+"""The line about a run that memory keeps."""
 
 from __future__ import annotations
 
 import pytest
 
-from daemon.memory.archive import conversation_item
+from daemon.memory.archive import make_run_line
 from daemon.models import Reply, Status
 from tests.scheduler.test_explain import run
 
@@ -23,15 +23,15 @@ from tests.scheduler.test_explain import run
         ("x" * 400, "x" * 300 + "…"),
     ],
 )
-def test_the_line_about_a_run_is_the_first_that_says_something(report: str, line: str) -> None:
-    told = conversation_item(
+def test_the_line_about_a_run_is_its_first_meaningful_line(report: str, line: str) -> None:
+    run_line = make_run_line(
         run(Status.SUCCEEDED, goal="How is it?"), Reply(content=report, status=Status.SUCCEEDED)
     )
-    assert told == f"daily, 2026-01-01 09:00 UTC: How is it? → {line}"
+    assert run_line == f"daily, 2026-01-01 09:00 UTC: How is it? → {line}"
 
 
 def test_summary_of_a_model_replaces_the_first_line() -> None:
-    told = conversation_item(
+    line = make_run_line(
         run(Status.SUCCEEDED), Reply(content="# x", status=Status.SUCCEEDED), "The disk is full."
     )
-    assert told == "daily, 2026-01-01 09:00 UTC: The disk is full."
+    assert line == "daily, 2026-01-01 09:00 UTC: The disk is full."

@@ -1,4 +1,4 @@
-"""Finding by meaning: a help that may fail at any time, and that nobody waits for."""
+"""Recall by embeddings, which may fail at any time without affecting recall."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def time() -> Time:
 
 
 @pytest.fixture
-async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIterator[Library]:
+async def embedding_library(
+    library: Library, server: FakeEmbeddings, time: Time
+) -> AsyncIterator[Library]:
     """A library with an embedder."""
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     library.memory = Memory(
@@ -84,153 +86,165 @@ async def some(library: Library) -> None:
 
 
 @by_meaning
-async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Library) -> None:
-    await some(meant)
-    assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
-    assert await meant.found("doctor", 1) == ["The physician is called Weber"]
-    assert await meant.found("哪里有 汽车 ?", 1) == ["The automobile is in the garage."]
-    hit, *_ = await meant.memory.search("vehicle", 1)
+async def test_a_text_without_a_shared_word_is_found_by_embedding(
+    embedding_library: Library,
+) -> None:
+    await some(embedding_library)
+    assert await embedding_library.found("whose vehicle?", 1) == [
+        "The automobile is in the garage."
+    ]
+    assert await embedding_library.found("doctor", 1) == ["The physician is called Weber"]
+    assert await embedding_library.found("哪里有 汽车 ?", 1) == ["The automobile is in the garage."]
+    hit, *_ = await embedding_library.memory.search("vehicle", 1)
     assert hit.reasons["meaning"] > 0
 
 
 @by_meaning
-async def test_shared_words_rank_above_shared_meaning(meant: Library) -> None:
-    await meant.run(
+async def test_shared_words_rank_above_shared_meaning(embedding_library: Library) -> None:
+    await embedding_library.run(
         "01A",
         "The walrus ate the vehicle manual.",
         "An automobile.",
         *(f"filler {n}" for n in range(20)),
     )
-    await backfill(meant)
-    assert await meant.found("vehicle manual of the walrus", 1) == [
+    await backfill(embedding_library)
+    assert await embedding_library.found("vehicle manual of the walrus", 1) == [
         "The walrus ate the vehicle manual."
     ]
 
 
 @by_meaning
 async def test_texts_are_embedded_in_the_background_newest_first_and_once(
-    meant: Library, server: FakeEmbeddings
+    embedding_library: Library, server: FakeEmbeddings
 ) -> None:
     for n in range(50):
-        await meant.run(f"01{n}", f"text number {n}", routine=f"r{n}")
+        await embedding_library.run(f"01{n}", f"text number {n}", routine=f"r{n}")
     assert server.requests == 0  # never in the write path
-    await backfill(meant)
+    await backfill(embedding_library)
     assert len(server.asked) == 50
     assert server.asked[0] == "text number 49"
-    await backfill(meant)
+    await backfill(embedding_library)
     assert len(server.asked) == 50
-    await meant.run("02", "one more")
-    await backfill(meant)
+    await embedding_library.run("02", "one more")
+    await backfill(embedding_library)
     assert server.asked[50:] == ["one more"]
     assert server.keys == ["key-of-the-test"] * len(server.keys)
 
 
 @by_meaning
 async def test_vectors_survive_a_restart_and_are_rebuilt_for_another_model(
-    meant: Library, server: FakeEmbeddings
+    embedding_library: Library, server: FakeEmbeddings
 ) -> None:
-    await some(meant)
+    await some(embedding_library)
     before = len(server.asked)
     again = EmbeddingIndex(
         OpenAICompatible(base_url=f"{server.url}/v1", model="m"), query_timeout=BUSY
     )
-    await again.backfill(meant.memory.memory_store)
+    await again.backfill(embedding_library.memory.memory_store)
     assert len(server.asked) == before
-    assert await again.embed_query("car", meant.memory.memory_store) is not None
-    other = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
-    await other.backfill(meant.memory.memory_store)
+    assert await again.embed_query("car", embedding_library.memory.memory_store) is not None
+    other_index = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
+    await other_index.backfill(embedding_library.memory.memory_store)
     assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
-    for each in (again, other):
-        await each.close()
+    for index in (again, other_index):
+        await index.close()
 
 
 @by_meaning
-async def test_what_changes_is_embedded_anew_and_what_goes_leaves_no_vector(meant: Library) -> None:
-    await some(meant)
-    await meant.memory.store("house:physician", "The hound is called Rex")
-    assert await meant.found("dog", 1) != [
-        "The hound is called Rex"
-    ]  # its old meaning is gone at once
-    await backfill(meant)
-    assert "The hound is called Rex" in await meant.found("dog", 2)
-    await meant.memory.forget("house:physician")
-    await meant.run("01A", "nothing left")
-    await backfill(meant)
-    count = await meant.db.read(
-        lambda each: each.execute("SELECT count(*) FROM memory_embedding").fetchone()
+async def test_changed_items_are_embedded_again_and_removed_texts_leave_no_vector(
+    embedding_library: Library,
+) -> None:
+    await some(embedding_library)
+    await embedding_library.memory.store("house:physician", "The hound is called Rex")
+    # its old meaning is gone at once
+    assert await embedding_library.found("dog", 1) != ["The hound is called Rex"]
+    await backfill(embedding_library)
+    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
+    await embedding_library.memory.delete_item("house:physician")
+    await embedding_library.run("01A", "nothing left")
+    await backfill(embedding_library)
+    count = await embedding_library.db.read(
+        lambda connection: connection.execute("SELECT count(*) FROM memory_embedding").fetchone()
     )
     assert count == (1,)
-    assert len(await meant.found("dog")) <= 1
+    assert len(await embedding_library.found("dog")) <= 1
 
 
 @pytest.mark.parametrize("mode", ["error", "nonsense", "reset"])
-async def test_an_embedder_that_fails_is_left_alone_for_a_while(
-    meant: Library, server: FakeEmbeddings, time: Time, mode: str
+async def test_a_failing_embedder_is_paused(
+    embedding_library: Library, server: FakeEmbeddings, time: Time, mode: str
 ) -> None:
-    await some(meant)
+    await some(embedding_library)
     server.mode, before = mode, server.requests
     for _ in range(5):
-        assert await meant.found("the automobile", 1) == [
+        # words alone
+        assert await embedding_library.found("the automobile", 1) == [
             "The automobile is in the garage."
-        ]  # words alone
+        ]
     assert server.requests == before + 1
-    assert meaning(meant).fault
-    assert "key-of-the-test" not in str(meaning(meant).fault)
+    assert meaning(embedding_library).fault
+    assert "key-of-the-test" not in str(meaning(embedding_library).fault)
     time.now += PAUSE + 1
-    assert await meant.found("automobile", 1) != []
+    assert await embedding_library.found("automobile", 1) != []
     assert server.requests == before + 2
     time.now += PAUSE + 1
-    await meant.found("automobile", 1)
+    await embedding_library.found("automobile", 1)
     assert server.requests == before + 2  # twice as long now
     server.mode = "ok"
     time.now += LONGEST_PAUSE
-    assert await meant.found("vehicle", 1) == ["The automobile is in the garage."]
-    assert meaning(meant).fault is None
+    assert await embedding_library.found("vehicle", 1) == ["The automobile is in the garage."]
+    assert meaning(embedding_library).fault is None
 
 
 @by_meaning
-async def test_an_embedder_that_does_not_answer_delays_a_few_questions_a_little_and_then_none(
-    meant: Library, server: FakeEmbeddings
+async def test_a_hanging_embedder_delays_only_a_few_questions(
+    embedding_library: Library, server: FakeEmbeddings
 ) -> None:
-    await some(meant)
+    await some(embedding_library)
     server.mode, before = "hang", server.requests
-    meaning(meant).query_timeout = QUERY_TIMEOUT
+    meaning(embedding_library).query_timeout = QUERY_TIMEOUT
     loop = asyncio.get_running_loop()
     begin = loop.time()
     for _ in range(20):
-        assert await meant.found("automobile", 1) == ["The automobile is in the garage."]
+        assert await embedding_library.found("automobile", 1) == [
+            "The automobile is in the garage."
+        ]
     assert server.requests == before + MAX_TIMEOUTS
     assert loop.time() - begin < 60  # where a server that hangs is waited for, it is for ever
 
 
-async def test_a_server_that_is_gone_is_no_reason_to_fail_and_its_return_is_noticed(
-    meant: Library, server: FakeEmbeddings, time: Time
+async def test_recall_works_without_the_embedding_server_and_uses_it_after_its_return(
+    embedding_library: Library, server: FakeEmbeddings, time: Time
 ) -> None:
-    await some(meant)
+    await some(embedding_library)
     await server.close()
-    await meant.run("02", "The hound barks.")
+    await embedding_library.run("02", "The hound barks.")
     with pytest.raises(EmbedderFailed):
-        await backfill(meant)
-    assert await meant.found("automobile", 1) == ["The automobile is in the garage."]
+        await backfill(embedding_library)
+    assert await embedding_library.found("automobile", 1) == ["The automobile is in the garage."]
     await server.open()
     time.now += PAUSE + 1
-    await backfill(meant)
-    assert "The hound barks." in await meant.found("dog", 2)
+    await backfill(embedding_library)
+    assert "The hound barks." in await embedding_library.found("dog", 2)
 
 
 @by_meaning
-async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbeddings) -> None:
-    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock.now).run())
-    await meant.run("01A", "The automobile is in the garage.")
+async def test_memory_maintenance_embeds_new_texts(
+    embedding_library: Library, server: FakeEmbeddings
+) -> None:
+    keeping = asyncio.create_task(
+        MemoryMaintenance(embedding_library.memory, clock=embedding_library.clock.now).run()
+    )
+    await embedding_library.run("01A", "The automobile is in the garage.")
     await server.until_asked(1)
-    await meant.memory.store("dog", "The hound is called Rex")
+    await embedding_library.memory.store("dog", "The hound is called Rex")
     await server.until_asked(2)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert server.asked == ["The automobile is in the garage.", "dog: The hound is called Rex"]
 
 
-async def test_a_wrong_key_is_said_without_the_key(server: FakeEmbeddings) -> None:
+async def test_a_refused_embedder_key_is_reported_without_the_key(server: FakeEmbeddings) -> None:
     embedder = OpenAICompatible(base_url=f"{server.url}/v1/", model="m", api_key="wrong")
     with pytest.raises(
         EmbedderFailed, match=r"/v1/embeddings answered 401: .*not with \[redacted\]"
@@ -254,7 +268,9 @@ class Odd(Embedder):
 @pytest.mark.parametrize(
     "answer", [[], [[]], [[0.0, 0.0]], [[math.nan, 1.0]], [[math.inf]], [[1.0], [1.0]]]
 )
-async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list[float]]) -> None:
+async def test_an_invalid_embedding_is_a_failure(
+    library: Library, answer: list[list[float]]
+) -> None:
     await library.run("01A", "text")
     odd = EmbeddingIndex(Odd(answer))
     with pytest.raises(EmbedderFailed):
@@ -270,15 +286,15 @@ async def test_vectors_of_another_length_are_not_compared(library: Library) -> N
     assert await library.found("some text", 1) == ["some text"]
 
 
-def test_the_nearest_by_signs_hold_the_nearest_of_all() -> None:
+def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
     chance = random.Random(7)
     texts = {n: vectors.unit([chance.gauss(0, 1) for _ in range(384)]) for n in range(2_000)}
     question = vectors.unit([a + 0.8 * chance.gauss(0, 0.05) for a in texts[1234]])
-    meant = vectors.QueryEmbedding(
+    query_embedding = vectors.QueryEmbedding(
         "m", question, {n: vectors.signs(vector) for n, vector in texts.items()}
     )
     with closing(sqlite3.connect(":memory:")) as connection:
-        near = vectors.nearest(connection, meant)
+        near = vectors.nearest(connection, query_embedding)
     assert len(near) == vectors.MAX_NEAREST
     best = sorted(
         texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True))
@@ -287,10 +303,10 @@ def test_the_nearest_by_signs_hold_the_nearest_of_all() -> None:
     assert len(set(best) & set(near)) >= 8
 
 
-def test_a_vector_keeps_its_direction_in_a_row() -> None:
+def test_a_packed_vector_keeps_its_direction() -> None:
     vector = vectors.unit([3.0, -4.0, 0.001, 12.0])
-    kept = vectors.unpack(vectors.pack(vector))
-    assert sum(a * b for a, b in zip(vector, kept, strict=True)) == pytest.approx(1.0, abs=1e-3)
+    unpacked = vectors.unpack(vectors.pack(vector))
+    assert sum(a * b for a, b in zip(vector, unpacked, strict=True)) == pytest.approx(1.0, abs=1e-3)
 
 
 def vector(chance: random.Random, size: int = 16) -> list[float]:
@@ -316,17 +332,17 @@ async def test_hits_and_order_are_equal_for_every_comparison_backend(
 ) -> None:
     alone = Library(await open_database(tmp_path / "alone.db", ""), library.clock)
     await alone.memory.open()
-    for each in (library, alone):
-        each.memory.embedding_index = EmbeddingIndex(Drawn(size))
+    for side in (library, alone):
+        side.memory.embedding_index = EmbeddingIndex(Drawn(size))
         for n in range(30):
-            await each.run(
+            await side.run(
                 f"01{n:02}",
                 f"the walrus number {n} sleeps",
                 f"a fish called {n * n}",
                 routine=f"r{n}",
             )
-        await each.memory.store("house", "a walrus lives here")
-        await each.memory.embedding_index.backfill(each.memory.memory_store)
+        await side.memory.store("house", "a walrus lives here")
+        await side.memory.embedding_index.backfill(side.memory.memory_store)
     for question in (
         "where is the walrus?",
         "fish",
@@ -334,7 +350,7 @@ async def test_hits_and_order_are_equal_for_every_comparison_backend(
         "nothing of all this",
         "a fish called 49",
     ):
-        here, there = [await each.memory.search(question, 10) for each in (alone, library)]
+        here, there = [await side.memory.search(question, 10) for side in (alone, library)]
         assert [hit.text.text for hit in here] == [hit.text.text for hit in there]
         assert [hit.relevance for hit in here] == pytest.approx(
             [hit.relevance for hit in there], abs=1e-3
@@ -351,13 +367,17 @@ async def test_closest_text_is_found_among_thousands(library: Library) -> None:
     for n in range(60):
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
     await meaning.backfill(library.memory.memory_store)
-    meant = vectors.QueryEmbedding("drawn", vectors.unit(vector(random.Random("w7x7"))), None)
-    asked = await meaning.embed_query("w7x7", library.memory.memory_store)
-    assert asked
-    assert asked.vector == pytest.approx(meant.vector)
-    near = await library.db.read(lambda connection: vectors.nearest(connection, asked))
+    query_embedding = vectors.QueryEmbedding(
+        "drawn", vectors.unit(vector(random.Random("w7x7"))), None
+    )
+    query_vector = await meaning.embed_query("w7x7", library.memory.memory_store)
+    assert query_vector
+    assert query_vector.vector == pytest.approx(query_embedding.vector)
+    near = await library.db.read(lambda connection: vectors.nearest(connection, query_vector))
     assert len(near) == vectors.MAX_NEAREST
-    cosines = await library.db.read(lambda connection: vectors.cosines(connection, asked, near))
+    cosines = await library.db.read(
+        lambda connection: vectors.cosines(connection, query_vector, near)
+    )
     assert max(cosines, key=lambda id_: cosines[id_]) == near[0]
     assert cosines[near[0]] == pytest.approx(1.0, abs=1e-3)
 
@@ -366,43 +386,46 @@ on_a_server = pytest.mark.parametrize("library", ["postgresql", "pgvector"], ind
 
 
 @on_a_server
-async def test_what_one_process_embeds_another_finds_by_its_meaning(
-    meant: Library, server: FakeEmbeddings, tmp_path: Path
+async def test_processes_share_embeddings(
+    embedding_library: Library, server: FakeEmbeddings, tmp_path: Path
 ) -> None:
-    other = Library(
-        await open_database(tmp_path / "other.db", getattr(meant.db, "url", "")), meant.clock
+    other_path = Library(
+        await open_database(tmp_path / "other.db", getattr(embedding_library.db, "url", "")),
+        embedding_library.clock,
     )
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
-    other.memory = Memory(
-        other.db,
-        clock=other.clock.now,
+    other_path.memory = Memory(
+        other_path.db,
+        clock=other_path.clock.now,
         embedding_index=EmbeddingIndex(embedder, query_timeout=BUSY),
     )
-    await other.memory.open()
-    await meaning(other).load(other.memory.memory_store)  # nothing yet
-    assert await other.found("vehicle", 1) == []
-    await some(meant)
-    assert await other.found("whose vehicle?", 1) == ["The automobile is in the garage."]
-    await meant.memory.store("house:physician", "The hound is called Rex")
-    await backfill(meant)
-    assert "The hound is called Rex" in await other.found("dog", 2)
-    await meant.memory.forget("house:physician")
-    assert "The hound is called Rex" not in await other.found("dog", 2)
-    assert (await other.memory.stats())["embedder"]["known"] == 3
-    await other.memory.close()
-    await other.db.close()
+    await other_path.memory.open()
+    await meaning(other_path).load(other_path.memory.memory_store)  # nothing yet
+    assert await other_path.found("vehicle", 1) == []
+    await some(embedding_library)
+    assert await other_path.found("whose vehicle?", 1) == ["The automobile is in the garage."]
+    await embedding_library.memory.store("house:physician", "The hound is called Rex")
+    await backfill(embedding_library)
+    assert "The hound is called Rex" in await other_path.found("dog", 2)
+    await embedding_library.memory.delete_item("house:physician")
+    assert "The hound is called Rex" not in await other_path.found("dog", 2)
+    assert (await other_path.memory.stats())["embedder"]["known"] == 3
+    await other_path.memory.close()
+    await other_path.db.close()
 
 
 @pytest.mark.parametrize("library", ["pgvector"], indirect=True)
-async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes_on_without_when_it_cannot(  # noqa: E501
-    meant: Library,
+async def test_pgvector_uses_earlier_embeddings_and_recall_works_without_pgvector(
+    embedding_library: Library,
 ) -> None:
-    await some(meant)
-    told = (await meant.memory.stats())["embedder"]
-    assert (told["known"], told["compared"]) == (4, "by the server")
+    await some(embedding_library)
+    embedder = (await embedding_library.memory.stats())["embedder"]
+    assert (embedder["known"], embedder["compared"]) == (4, "by the server")
 
     async def do(*statements: str) -> None:
-        await meant.db.write(lambda connection: [connection.control(each) for each in statements])  # type: ignore[attr-defined]
+        await embedding_library.db.write(
+            lambda connection: [connection.control(statement) for statement in statements]
+        )  # type: ignore[attr-defined]
 
     await do(
         "DROP TABLE memory_meaning",
@@ -418,18 +441,22 @@ async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes
             "FUNCTION no()"
         ),
     )
-    assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
-    assert (await meant.memory.stats())["embedder"]["compared"] == "here"
-    await meant.memory.store("house:dog", "The hound is called Rex")
-    await backfill(meant)
-    assert "The hound is called Rex" in await meant.found("dog", 2)
+    assert await embedding_library.found("whose vehicle?", 1) == [
+        "The automobile is in the garage."
+    ]
+    assert (await embedding_library.memory.stats())["embedder"]["compared"] == "here"
+    await embedding_library.memory.store("house:dog", "The hound is called Rex")
+    await backfill(embedding_library)
+    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
 
     await do("DROP EVENT TRIGGER no", "DROP FUNCTION no")
-    await meaning(meant).load(meant.memory.memory_store)
-    assert (await meant.memory.stats())["embedder"]["compared"] == "by the server"
-    assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
-    assert "The hound is called Rex" in await meant.found("dog", 2)
-    rows = await meant.db.read(
-        lambda each: each.execute("SELECT count(*) FROM memory_meaning").fetchone()
+    await meaning(embedding_library).load(embedding_library.memory.memory_store)
+    assert (await embedding_library.memory.stats())["embedder"]["compared"] == "by the server"
+    assert await embedding_library.found("whose vehicle?", 1) == [
+        "The automobile is in the garage."
+    ]
+    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
+    rows = await embedding_library.db.read(
+        lambda connection: connection.execute("SELECT count(*) FROM memory_meaning").fetchone()
     )
     assert rows == (5,)

@@ -1,11 +1,11 @@
-"""Texts kept under a key."""
+"""Memory items stored under a key."""
 
 from __future__ import annotations
 
 import pytest
 
 from daemon.errors import Refused
-from daemon.memory.memory import MAX_ITEM, Memory
+from daemon.memory.memory import MAX_ITEM_CHARACTERS, Memory
 from daemon.models import SegmentType
 from daemon.testing import FakeClock
 from tests.memory.conftest import Library
@@ -17,7 +17,7 @@ async def test_an_item_is_read_by_its_exact_key(memory: Memory) -> None:
     assert await memory.get("routine:daily") is None
 
 
-async def test_storing_again_replaces_the_text_and_nothing_of_the_old_is_found(
+async def test_storing_an_item_again_replaces_its_text_in_the_index(
     library: Library,
 ) -> None:
     await library.memory.store("editor", "The owner prefers emacs")
@@ -30,15 +30,13 @@ async def test_storing_again_replaces_the_text_and_nothing_of_the_old_is_found(
 
 async def test_a_forgotten_item_leaves_no_hit_and_no_word_in_the_index(library: Library) -> None:
     await library.memory.store("pin", "The code of the bicycle lock is 4711")
-    assert await library.memory.forget("pin")
+    assert await library.memory.delete_item("pin")
     assert await library.found("bicycle lock code 4711") == []
     assert await library.vocabulary() == set()
-    assert not await library.memory.forget("pin")
+    assert not await library.memory.delete_item("pin")
 
 
-async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(
-    memory: Memory, clock: FakeClock
-) -> None:
+async def test_an_item_has_its_origin_and_taint(memory: Memory, clock: FakeClock) -> None:
     await memory.store("page", "Penguins cannot fly", run="01RUN", tainted=True)
     (chunk,) = await memory.retrieve("penguins")
     assert (chunk.key, chunk.tainted, chunk.relevance) == ("page", True, 1.0)
@@ -51,7 +49,7 @@ async def test_an_item_says_where_it_comes_from_and_whether_to_trust_it(
     assert (around.focus.content, around.before, around.after) == ("Penguins cannot fly", (), ())
 
 
-async def test_items_are_listed_by_category_those_changed_last_first(
+async def test_items_are_listed_by_category_newest_change_first(
     memory: Memory, clock: FakeClock
 ) -> None:
     for key, category in (("a", "core"), ("b", "daily"), ("c", "core")):
@@ -77,7 +75,11 @@ async def test_items_are_listed_by_category_those_changed_last_first(
         ("two\nlines", "text", "a key is 1 to 200 printable characters"),
         ("k" * 201, "text", "a key is 1 to 200 printable characters"),
         ("key", "  ", "nothing to keep under 'key'"),
-        ("key", "x" * (MAX_ITEM + 1), f"at most {MAX_ITEM} characters, this has {MAX_ITEM + 1}"),
+        (
+            "key",
+            "x" * (MAX_ITEM_CHARACTERS + 1),
+            f"at most {MAX_ITEM_CHARACTERS} characters, this has {MAX_ITEM_CHARACTERS + 1}",
+        ),
     ],
 )
 async def test_invalid_item_is_refused_with_a_reason(

@@ -1,4 +1,4 @@
-"""Items are read only as far as an answer needs them, and that changes nothing in what is found."""
+"""Recall with a limit reads fewer items and returns the same hits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.memory.test_index import in_a_library
 from tests.properties import scaled_settings
 
 
-async def told(
+async def search_hits(
     memory: Memory, question: str, limit: int = 10, **more: Any
 ) -> list[tuple[str | None, str, float]]:
     hits = await memory.search(question, limit, **more)
@@ -44,24 +44,24 @@ TEXTS = st.lists(
     ),
     st.integers(1, 6),
 )
-def test_a_short_answer_begins_as_a_long_one_does(
+def test_recall_with_a_limit_is_a_prefix_of_recall_without(
     texts: list[tuple[str, list[str]]], question: str, limit: int
 ) -> None:
     async def story(library: Library) -> None:
         for number, (kind, words) in enumerate(texts):
             library.clock.advance(hours=number % 3)
-            text = " ".join(
-                (*words, "gull" if number % 2 else "walrus")
-            )  # short: none stands for another
+            # short: none stands for another
+            text = " ".join((*words, "gull" if number % 2 else "walrus"))
             if kind == "run":
                 await library.run(f"r{number}", text, routine=f"r{number}")
             else:
                 await library.memory.store(f"item {number}", text, run="r0" if number % 4 else None)
         await library.memory.store("item 3", "gull walrus")  # its number is old, and it is new
-        for own in (None, "r0"):
-            everything = await told(library.memory, question, 40, exclude_run=own)
+        for excluded_run in (None, "r0"):
+            everything = await search_hits(library.memory, question, 40, exclude_run=excluded_run)
             assert (
-                await told(library.memory, question, limit, exclude_run=own) == everything[:limit]
+                await search_hits(library.memory, question, limit, exclude_run=excluded_run)
+                == everything[:limit]
             )
 
     in_a_library(story)
@@ -74,5 +74,6 @@ async def test_items_of_the_excluded_run_do_not_set_the_relevance_scale(library:
         "other", "a walrus among many other animals, and things to fill the line"
     )
     assert [
-        (key, share) for key, _, share in await told(library.memory, "walrus", 1, exclude_run="01A")
+        (key, share)
+        for key, _, share in await search_hits(library.memory, "walrus", 1, exclude_run="01A")
     ] == [("other", 1.0)]

@@ -44,7 +44,7 @@ def varint(value: int) -> bytes:
 
 
 def value_info(name: str, kind: int, *dimensions: str) -> bytes:
-    shape = b"".join(field(1, field(2, each.encode())) for each in dimensions)
+    shape = b"".join(field(1, field(2, dimension.encode())) for dimension in dimensions)
     return field(1, name.encode()) + field(2, field(1, field(1, kind) + field(2, shape)))
 
 
@@ -93,13 +93,13 @@ def embedder(folder: Path) -> Onnx:
     return Onnx(model_file=folder / "model.onnx", tokenizer_file=folder / "tokenizer.json")
 
 
-async def test_texts_of_any_length_become_the_mean_of_their_tokens(files: Path) -> None:
+async def test_an_onnx_embedding_is_the_mean_of_its_tokens(files: Path) -> None:
     short, long = await embedder(files).embed(["car", "the automobile shines"])
     assert short == pytest.approx([1, 0, 0, 0])
     assert long == pytest.approx([1 / 3, 0.1 / 3, 0, 0.4 / 3])
 
 
-async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Library) -> None:
+async def test_texts_are_found_by_onnx_embeddings(files: Path, library: Library) -> None:
     await library.run("01A", "the automobile shines", "the hound sleeps")
     library.memory = Memory(
         library.db,
@@ -112,7 +112,7 @@ async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Lib
     assert await library.found("dog", 1) == ["the hound sleeps"]
 
 
-async def test_a_file_that_is_no_model_is_said(files: Path) -> None:
+async def test_an_invalid_onnx_file_is_reported(files: Path) -> None:
     (files / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(EmbedderFailed, match=r"model\.onnx cannot be loaded"):
         await embedder(files).warm()
@@ -130,9 +130,11 @@ except Exception as error:
 """
 
 
-def test_a_missing_library_is_said_with_what_to_install() -> None:
+def test_a_missing_onnx_library_names_the_install_command() -> None:
     root = Path(__file__).parents[2]
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", BARE], cwd=root, capture_output=True, text=True, check=True
     ).stdout
-    assert said == "EmbedderFailed embedder onnx needs numpy: pip install 'agentd-routines[onnx]'\n"
+    assert (
+        output == "EmbedderFailed embedder onnx needs numpy: pip install 'agentd-routines[onnx]'\n"
+    )

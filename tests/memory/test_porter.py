@@ -98,8 +98,8 @@ def test_stemmer_equals_the_porter_stemmer_of_fts5() -> None:
         )
         connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab ('t', 'instance')")
         connection.executemany("INSERT INTO t (rowid, a) VALUES (?, ?)", enumerate(words))
-        theirs = dict(connection.execute("SELECT doc, term FROM v"))
+        fts5_stems = dict(connection.execute("SELECT doc, term FROM v"))
     assert len(words) > 2_000
     assert {word: stem(word) for word in words} == {
-        word: theirs[place] for place, word in enumerate(words)
+        word: fts5_stems[index] for index, word in enumerate(words)
     }

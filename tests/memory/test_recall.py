@@ -8,7 +8,7 @@ import pytest
 
 from daemon.memory.fulltext.fts5 import expression
 from daemon.models import SegmentType
-from tests.memory.conftest import Library, in_a_file, said
+from tests.memory.conftest import Library, in_a_file, make_segments
 
 # Enough other text that the words in question are rare, as they are in any real store.
 FILLER = [f"Filler text number {n} speaks of weather, tea and trains." for n in range(30)]
@@ -21,7 +21,7 @@ async def library(library: Library) -> Library:
     return library
 
 
-async def test_a_natural_question_finds_its_answer_although_most_of_its_words_are_not_in_it(
+async def test_recall_finds_an_answer_that_shares_few_words_with_the_question(
     library: Library,
 ) -> None:
     await library.run("01A", "I bought a red bicycle in March.")
@@ -37,7 +37,7 @@ async def test_a_chinese_question_finds_its_answer(library: Library) -> None:
     assert (await library.found("散步", 1)) == ["天气很好,适合散步。"]
 
 
-async def test_a_text_is_found_by_the_day_it_was_said(library: Library) -> None:
+async def test_a_segment_is_found_by_its_date(library: Library) -> None:
     library.clock.move_to(datetime(2025, 12, 24, 10, tzinfo=UTC))
     await library.run("01A", "The heating was repaired.")
     library.clock.move_to(datetime(2025, 7, 1, 10, tzinfo=UTC))
@@ -58,13 +58,13 @@ async def test_hits_of_a_speaker_named_in_the_question_rank_first(library: Libra
     ]
 
 
-async def test_a_question_is_seldom_the_answer(library: Library) -> None:
+async def test_statements_rank_above_questions(library: Library) -> None:
     await library.run("01A", "Is the walrus a mammal?")
     await library.run("01B", "The walrus is a mammal.")
     assert (await library.found("walrus mammal", 1)) == ["The walrus is a mammal."]
 
 
-async def test_what_somebody_said_comes_before_what_a_tool_put_out(library: Library) -> None:
+async def test_responses_rank_above_tool_results(library: Library) -> None:
     await library.run("01A", "walrus count: 12", type=SegmentType.TOOL_RESULT)
     await library.run("01B", "walrus count: 13", type=SegmentType.RESPONSE)
     assert await library.found("walrus count") == ["walrus count: 13", "walrus count: 12"]
@@ -78,7 +78,7 @@ async def test_relevance_is_a_share_of_the_best_hit(library: Library) -> None:
     relevances = [chunk.relevance for chunk in await library.memory.retrieve("walrus")]
     assert relevances[0] == 1.0
     assert relevances == sorted(relevances, reverse=True)
-    assert all(0 <= each <= 1 for each in relevances)
+    assert all(0 <= relevance <= 1 for relevance in relevances)
 
 
 async def test_equal_hits_come_newest_first(library: Library) -> None:
@@ -100,45 +100,43 @@ async def test_recall_excludes_the_asking_run(library: Library) -> None:
     "question",
     ["", "   ", "?!", "nothingofthatkind", '"', "'", "NOT zzz", "NEAR(q", "(", "who:", "*"],
 )
-async def test_a_question_without_answer_finds_nothing_and_breaks_nothing(
-    library: Library, question: str
-) -> None:
+async def test_a_question_without_answer_recalls_nothing(library: Library, question: str) -> None:
     assert await library.found(question) == []
 
 
-async def test_as_many_as_asked_for_are_found(library: Library) -> None:
+async def test_recall_returns_up_to_the_limit(library: Library) -> None:
     assert len(await library.found("weather", 7)) == 7
     assert len(await library.found("weather", 500)) == 30
     assert await library.found("weather", 0) == []
 
 
 @in_a_file
-async def test_in_a_big_store_rare_words_choose_and_all_words_weigh(library: Library) -> None:
+async def test_in_a_large_memory_rare_words_select_and_all_words_rank(library: Library) -> None:
     await library.run("01A", "tea with a walrus", "tea with a badger", "more tea")
     terms = ["tea", "walrus", "badger"]
 
-    async def asked(small: int, budget: int) -> str:
+    async def match_expression(small: int, budget: int) -> str:
         return await library.db.read(
             lambda connection: expression(connection, terms, small=small, budget=budget)
         )
 
     everything = '"tea" OR "walrus" OR "badger"'
-    assert await asked(small=1_000, budget=0) == everything
-    assert await asked(small=0, budget=1_000) == everything
+    assert await match_expression(small=1_000, budget=0) == everything
+    assert await match_expression(small=0, budget=1_000) == everything
     # the words of a text count for its neighbours as well: walrus and badger stand in three texts
     # each
-    assert await asked(small=0, budget=6) == f'("walrus" OR "badger") AND ({everything})'
-    assert await asked(small=0, budget=1) == f'("walrus") AND ({everything})'
+    assert await match_expression(small=0, budget=6) == f'("walrus" OR "badger") AND ({everything})'
+    assert await match_expression(small=0, budget=1) == f'("walrus") AND ({everything})'
 
 
 @in_a_file
-async def test_what_is_common_is_estimated_where_most_texts_are(library: Library) -> None:
+async def test_word_frequency_is_estimated_in_the_larger_table(library: Library) -> None:
     for n in range(40):
         await library.memory.store(f"note {n}", "porridge" if n else "porridge with truffles")
-    found = await library.db.read(
+    match = await library.db.read(
         lambda connection: expression(connection, ["porridge", "truffles"], small=0, budget=9)
     )
-    assert found == '("truffles") AND ("porridge" OR "truffles")'
+    assert match == '("truffles") AND ("porridge" OR "truffles")'
 
 
 async def test_an_excerpt_is_dated_merged_ordered_by_time_and_fenced(library: Library) -> None:
@@ -169,13 +167,13 @@ async def test_an_excerpt_is_dated_merged_ordered_by_time_and_fenced(library: Li
     )
 
 
-async def test_an_excerpt_of_nothing_is_empty(library: Library) -> None:
+async def test_an_excerpt_without_hits_is_empty(library: Library) -> None:
     assert await library.memory.excerpt("walrus") == ""
     await library.run("01A", "a walrus " * 80)
     assert await library.memory.excerpt("walrus", tokens=30) == ""
 
 
-async def test_an_excerpt_keeps_to_its_tokens_and_gives_them_to_the_best(library: Library) -> None:
+async def test_an_excerpt_spends_its_tokens_on_the_best_hits(library: Library) -> None:
     for n in range(20):
         await library.run(
             f"01{n}",
@@ -200,7 +198,7 @@ async def test_one_run_and_one_routine_do_not_fill_an_excerpt(library: Library) 
     assert len([head for head in heads if "other" in head]) == 1
 
 
-async def test_lines_about_runs_that_are_gone_do_not_fill_an_excerpt(library: Library) -> None:
+async def test_lines_about_removed_runs_do_not_fill_an_excerpt(library: Library) -> None:
     for n, word in enumerate(
         ("cat", "dog", "owl", "fox", "hen", "elk", "bee", "ant", "cow", "pig")
     ):
@@ -213,7 +211,7 @@ async def test_lines_about_runs_that_are_gone_do_not_fill_an_excerpt(library: Li
     assert "big disk" in excerpt
 
 
-async def test_remembered_text_cannot_close_the_fence_or_pass_for_a_line_of_ours(
+async def test_recalled_text_cannot_close_the_memory_block_or_forge_its_lines(
     library: Library,
 ) -> None:
     evil = (
@@ -236,9 +234,9 @@ async def test_remembered_text_cannot_close_the_fence_or_pass_for_a_line_of_ours
 
 async def test_neighbours_of_a_hit_never_come_from_another_run(library: Library) -> None:
     at = library.clock.now()
-    await library.archive("01A", said("zebra", at=at))
-    await library.archive("01B", said("walrus", at=at + timedelta(hours=1)))
-    await library.archive("01C", said("giraffe", at=at + timedelta(hours=2)))
+    await library.archive("01A", make_segments("zebra", at=at))
+    await library.archive("01B", make_segments("walrus", at=at + timedelta(hours=1)))
+    await library.archive("01C", make_segments("giraffe", at=at + timedelta(hours=2)))
     text = await library.memory.excerpt("walrus")
     assert "walrus" in text
     assert "zebra" not in text

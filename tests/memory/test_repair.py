@@ -15,7 +15,7 @@ import pytest
 from daemon.errors import ConfigError, Refused, StateBusy, StoreFull
 from daemon.memory import index
 from daemon.memory.fulltext import fts5
-from daemon.memory.memory import MAX_ITEM, Memory
+from daemon.memory.memory import MAX_ITEM_CHARACTERS, Memory
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.lock import lock_state
 from daemon.testing import FakeClock
@@ -84,7 +84,7 @@ async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_index_is_made_anew_by_whoever_searches(
+async def test_a_search_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await filled(library)
@@ -97,7 +97,7 @@ async def test_a_damaged_index_is_made_anew_by_whoever_searches(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_index_is_made_anew_by_whoever_writes(
+async def test_a_write_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await filled(library)
@@ -105,7 +105,7 @@ async def test_a_damaged_index_is_made_anew_by_whoever_writes(
     await asyncio.gather(
         again.memory.store("new", "a quokka came in"),
         again.run("02", "an ibex came in"),
-        again.memory.forget("key3"),
+        again.memory.delete_item("key3"),
     )
     assert await again.found("quokka") == ["a quokka came in"]
     assert await again.found("ibex", 1) == ["an ibex came in"]
@@ -115,7 +115,7 @@ async def test_a_damaged_index_is_made_anew_by_whoever_writes(
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, scribble_blocks, forget_texts])
-async def test_integrity_check_finds_damage_that_no_query_meets(
+async def test_the_integrity_check_finds_index_damage_that_no_query_meets(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await filled(library)
@@ -128,19 +128,19 @@ async def test_integrity_check_finds_damage_that_no_query_meets(
     await again.db.close()
 
 
-async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> None:
+async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
     await filled(library)
     pages: list[int] = []
 
     def torn(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         try:
-            found = connection.execute(
+            page_numbers = connection.execute(
                 "SELECT pageno FROM dbstat WHERE name = 'memory_fts_data'"
             ).fetchall()
         except sqlite3.OperationalError:
             pytest.skip("this SQLite cannot tell which page is whose (dbstat)")
-        pages.extend(page for (page,) in found)
+        pages.extend(page for (page,) in page_numbers)
 
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
@@ -157,12 +157,12 @@ async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> 
     assert await again.db.write(index.faults) == []
     assert len(await again.memory.items()) == 30
     assert await again.db.run_outside_transaction(
-        lambda found: found.execute("PRAGMA integrity_check").fetchone()
+        lambda connection: connection.execute("PRAGMA integrity_check").fetchone()
     ) == ("ok",)
     await again.db.close()
 
 
-async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(
+async def test_damage_outside_the_index_is_reported_without_endless_rebuilds(
     library: Library,
 ) -> None:
     await filled(library)
@@ -189,7 +189,7 @@ async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(
     await database.close()
 
 
-async def test_the_index_is_declared_once(library: Library) -> None:
+async def test_the_index_table_equals_its_declaration(library: Library) -> None:
     def declared(connection: sqlite3.Connection) -> str:
         (sql,) = connection.execute(
             "SELECT sql FROM sqlite_master WHERE name = 'memory_fts'"
@@ -199,7 +199,7 @@ async def test_the_index_is_declared_once(library: Library) -> None:
     assert await library.db.read(declared) == " ".join(fts5.CREATE.split())
 
 
-async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: Library) -> None:
+async def test_a_memory_of_a_newer_version_is_refused_and_unchanged(library: Library) -> None:
     await filled(library)
     await library.db.write(
         lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)")
@@ -211,7 +211,7 @@ async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: 
     assert library.db.path.read_bytes() == before
 
 
-async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(
+async def test_an_index_of_another_version_is_emptied_before_a_write(
     library: Library,
 ) -> None:
     await filled(library)
@@ -225,7 +225,7 @@ async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(
     await memory.open()
     assert await library.indexed() == 0
     await memory.store("key3", "text 3 about otters")  # an item whose turn has not come yet
-    await memory.forget("key4")
+    await memory.delete_item("key4")
     await memory.refresh()
     assert await library.db.write(index.faults) == []
     assert [chunk.content for chunk in await memory.retrieve("otters")] == ["text 3 about otters"]
@@ -242,25 +242,27 @@ connection.execute("COMMIT")
 """
 
 
-async def test_two_processes_that_write_wait_for_each_other(library: Library) -> None:
-    other = await asyncio.create_subprocess_exec(
+async def test_concurrent_writers_of_a_memory_wait_for_each_other(library: Library) -> None:
+    other_process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-c", LOCKER, str(library.db.path)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert other.stdout and other.stdin
-    assert await other.stdout.readline() == b"locked\n"
-    kept = asyncio.create_task(library.memory.store("mine", "a quokka"))
+    assert other_process.stdout and other_process.stdin
+    assert await other_process.stdout.readline() == b"locked\n"
+    storing = asyncio.create_task(library.memory.store("mine", "a quokka"))
     assert await library.found("quokka") == []  # reading goes on
-    other.stdin.close()
-    await other.wait()
-    await kept
+    other_process.stdin.close()
+    await other_process.wait()
+    await storing
     assert await library.found("quokka") == ["a quokka"]
-    theirs = await library.db.read(
-        lambda each: each.execute("SELECT value FROM meta WHERE key = 'other'").fetchone()
+    row = await library.db.read(
+        lambda connection: connection.execute(
+            "SELECT value FROM meta WHERE key = 'other'"
+        ).fetchone()
     )
-    assert theirs == ("process",)
+    assert row == ("process",)
 
 
 HOLDER = """
@@ -273,34 +275,37 @@ sys.stdin.read()
 """
 
 
-async def test_two_daemons_do_not_share_a_memory(tmp_path: Path) -> None:
+async def test_a_second_daemon_cannot_open_the_memory(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    other = await asyncio.create_subprocess_exec(
+    other_process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-c", HOLDER, str(tmp_path)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(MIGRATIONS.parents[2])},
     )
-    assert other.stdout and other.stdin
-    assert await other.stdout.readline() == b"held\n"
-    with pytest.raises(StateBusy, match=f"is in use by process {other.pid}"):
+    assert other_process.stdout and other_process.stdin
+    assert await other_process.stdout.readline() == b"held\n"
+    with pytest.raises(StateBusy, match=f"is in use by process {other_process.pid}"):
         lock_state(tmp_path)
-    other.stdin.close()
-    await other.wait()
+    other_process.stdin.close()
+    await other_process.wait()
 
 
-async def test_ten_megabytes_are_no_item_but_a_run_may_have_said_them(library: Library) -> None:
+async def test_ten_megabytes_are_refused_as_an_item_and_cut_as_a_segment(library: Library) -> None:
     huge = "The walrus sings. " + "la " * 3_400_000 + "Then the badger sleeps."
     with pytest.raises(
-        Refused, match=f"an item holds at most {MAX_ITEM} characters, this has {len(huge)}"
+        Refused,
+        match=f"an item holds at most {MAX_ITEM_CHARACTERS} characters, this has {len(huge)}",
     ):
         await library.memory.store("song", huge)
     await library.run("01A", "before", huge, "after")
     assert (await library.found("walrus sings", 1))[0].startswith("The walrus sings.")
     assert (await library.found("badger sleeps", 1))[0].endswith("Then the badger sleeps.")
     texts = await library.db.read(
-        lambda each: each.execute("SELECT sum(length(text)) FROM memory_segment").fetchone()
+        lambda connection: connection.execute(
+            "SELECT sum(length(text)) FROM memory_segment"
+        ).fetchone()
     )
     assert texts[0] < 25_000
 
@@ -333,11 +338,11 @@ async def test_any_query_is_plain_text_and_no_search_syntax(
     library: Library, question: str
 ) -> None:
     await library.run("01A", "There is a walrus.", "And an otter.")
-    found = await library.found(question, 1)
-    assert found == (["There is a walrus."] if "walrus" in question else [])
+    texts = await library.found(question, 1)
+    assert texts == (["There is a walrus."] if "walrus" in question else [])
 
 
-async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(
+async def test_texts_with_nul_and_broken_characters_are_archived_and_found(
     library: Library,
 ) -> None:
     await library.run("01A", "wal\0rus \udcff badger", "\0", "\ud800")

@@ -17,9 +17,9 @@ LONG = "The beginning names a walrus. " + "And so it goes on. " * 30 + "The end 
 
 async def kept_for(library: Library, **days: int) -> None:
     """Let retention do all it has to."""
-    wanted = Retention(**{name: timedelta(days=number) for name, number in days.items()})
+    retention = Retention(**{name: timedelta(days=number) for name, number in days.items()})
     await MemoryMaintenance(
-        library.memory, clock=library.clock.now, retention=lambda: wanted
+        library.memory, clock=library.clock.now, retention=lambda: retention
     ).retain()
     assert await library.db.write(index.faults) == []
 
@@ -41,23 +41,25 @@ async def with_a_run(library: Library) -> None:
 
 async def lengths(library: Library) -> dict[str, int]:
     rows = await library.db.read(
-        lambda each: each.execute("SELECT type, length(text) FROM memory_segment").fetchall()
+        lambda connection: connection.execute(
+            "SELECT type, length(text) FROM memory_segment"
+        ).fetchall()
     )
     return dict(rows)
 
 
-async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Library) -> None:
+async def test_retention_shortens_tool_results_and_thinking(library: Library) -> None:
     await with_a_run(library)
     library.clock.advance(days=40)
     await kept_for(library, tools=90, reasoning=30)
-    found = await lengths(library)
-    assert found["reasoning"] == HEAD
-    assert found["tool_result"] > HEAD
+    lengths_by_type = await lengths(library)
+    assert lengths_by_type["reasoning"] == HEAD
+    assert lengths_by_type["tool_result"] > HEAD
     library.clock.advance(days=60)
     await kept_for(library, tools=90, reasoning=30)
-    found = await lengths(library)
-    assert found["tool_result"] == HEAD
-    assert min(found["user_message"], found["response"]) > HEAD
+    lengths_by_type = await lengths(library)
+    assert lengths_by_type["tool_result"] == HEAD
+    assert min(lengths_by_type["user_message"], lengths_by_type["response"]) > HEAD
     assert len(await library.found("walrus")) == 4  # at their anchors they are found as before
     assert (
         len(
@@ -84,7 +86,7 @@ async def test_retention_examines_old_runs_once_and_later_runs_too(library: Libr
     assert len(await library.found("walrus")) == 5
 
 
-async def test_notes_of_the_day_go_and_pinned_ones_stay(library: Library) -> None:
+async def test_retention_removes_daily_items_and_keeps_pinned_items(library: Library) -> None:
     for key, category in (("a", "daily"), ("b", "daily"), ("c", "conversation"), ("d", "core")):
         await library.memory.store(key, f"walrus {key}", category=category)
     await library.memory.pin("b")
@@ -98,7 +100,7 @@ async def test_notes_of_the_day_go_and_pinned_ones_stay(library: Library) -> Non
     assert sorted(item.key for item in await library.memory.items()) == ["d"]
 
 
-async def test_old_runs_go_if_that_is_wanted(library: Library) -> None:
+async def test_retention_removes_old_archived_runs(library: Library) -> None:
     for n in range(450):
         library.clock.advance(hours=1)
         await library.run(f"01{n}", f"walrus number {n}", routine=f"r{n}")
@@ -108,7 +110,7 @@ async def test_old_runs_go_if_that_is_wanted(library: Library) -> None:
     assert await library.indexed() == 121
 
 
-async def test_a_part_of_the_work_is_small_and_says_whether_more_is_left(library: Library) -> None:
+async def test_retention_works_in_small_batches_and_reports_completion(library: Library) -> None:
     for n in range(450):
         await library.run(f"01{n}", LONG, type=SegmentType.TOOL_RESULT, routine=f"r{n}")
     library.clock.advance(days=100)

@@ -11,10 +11,10 @@ from daemon.errors import NotFound
 from daemon.memory import rows
 from daemon.memory.memory import Memory
 from daemon.models import Anchor, SegmentType
-from tests.memory.conftest import START, Library, said
+from tests.memory.conftest import START, Library, make_segments
 
 
-async def test_a_text_of_a_run_is_found_with_its_anchor(library: Library) -> None:
+async def test_a_segment_is_recalled_with_its_anchor(library: Library) -> None:
     await library.run(
         "01A", ("person", "How full is the disk?"), ("agent", "The disk is 84 % full.")
     )
@@ -46,22 +46,27 @@ async def test_a_short_answer_is_found_by_the_question_before_it(library: Librar
     assert "Under the stairs." in await library.found("umbrella")
 
 
-async def test_expanding_shows_what_stood_around_within_the_run_only(library: Library) -> None:
+async def test_expanding_an_anchor_shows_neighbours_of_the_same_run_only(library: Library) -> None:
     await library.run("01A", "one", "two", "three walrus", "four", "five")
     await library.run("01B", "six")
     (chunk, *_) = await library.memory.retrieve("walrus", 1)
     around = await library.memory.expand(chunk.anchor, 1)
-    assert [each.content for each in (*around.before, around.focus, *around.after)] == [
+    assert [chunk.content for chunk in (*around.before, around.focus, *around.after)] == [
         "two",
         "three walrus",
         "four",
     ]
     around = await library.memory.expand(chunk.anchor, 9)
-    assert [each.content for each in around.before + around.after] == ["one", "two", "four", "five"]
+    assert [chunk.content for chunk in around.before + around.after] == [
+        "one",
+        "two",
+        "four",
+        "five",
+    ]
     assert around.run == "01A"
 
 
-async def test_expanding_a_part_shows_the_whole_text(library: Library) -> None:
+async def test_expanding_a_part_of_a_segment_shows_the_whole_text(library: Library) -> None:
     text = (
         " ".join(f"Sentence {n} is about something." for n in range(60))
         + " The last one mentions a walrus."
@@ -73,7 +78,7 @@ async def test_expanding_a_part_shows_the_whole_text(library: Library) -> None:
     assert focus.content.split() == text.split()
 
 
-async def test_an_anchor_of_nothing_is_not_found(memory: Memory) -> None:
+async def test_an_unknown_anchor_is_not_found(memory: Memory) -> None:
     anchor = Anchor(
         run_id="01X", iteration=3, segment=1, type=SegmentType.RESPONSE, timestamp=START
     )
@@ -81,7 +86,7 @@ async def test_an_anchor_of_nothing_is_not_found(memory: Memory) -> None:
         await memory.expand(anchor)
 
 
-async def test_archiving_a_run_again_replaces_it(library: Library) -> None:
+async def test_archiving_a_run_again_replaces_its_segments(library: Library) -> None:
     await library.run("01A", "the first version speaks of otters", "and more")
     await library.run("01A", "the second version speaks of badgers")
     assert await library.found("otters") == []
@@ -89,19 +94,21 @@ async def test_archiving_a_run_again_replaces_it(library: Library) -> None:
     assert await library.indexed() == 1
 
 
-async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Library) -> None:
+async def test_a_repeated_report_is_recalled_once_from_its_latest_run(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for day in range(5):
         library.clock.advance(days=1)
         await library.run(f"01{day}", ("goal", "Write the report."), ("agent", report))
-    found = await library.memory.retrieve("are the backups complete?")
-    assert [(chunk.content, chunk.anchor.run_id) for chunk in found if chunk.content == report] == [
+    hits = await library.memory.retrieve("are the backups complete?")
+    assert [(chunk.content, chunk.anchor.run_id) for chunk in hits if chunk.content == report] == [
         (report, "014")
     ]
     assert await library.indexed() == 2
 
 
-async def test_dropping_the_latest_brings_back_the_one_before(library: Library) -> None:
+async def test_dropping_the_latest_run_restores_the_earlier_repeated_report(
+    library: Library,
+) -> None:
     report = "All backups are complete and every disk is healthy."
     for run in ("01A", "01B", "01C"):
         library.clock.advance(days=1)
@@ -116,7 +123,7 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
     )
 
 
-async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library: Library) -> None:
+async def test_of_repeated_reports_of_one_day_the_first_is_recalled(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for run in ("01A", "01B", "01C"):
         library.clock.advance(hours=1)
@@ -128,7 +135,7 @@ async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library
         assert await library.indexed() == 1
 
 
-async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped(
+async def test_a_run_with_a_report_repeated_across_midnight_can_be_dropped(
     library: Library,
 ) -> None:
     report = "All backups are complete and every disk is healthy."
@@ -144,18 +151,22 @@ async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped
         assert await library.indexed() == 1
 
 
-async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(
+async def test_the_line_about_a_removed_run_is_recalled(
     library: Library,
 ) -> None:
     await library.archive(
-        "01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps."
+        "01A",
+        make_segments("The walrus sleeps."),
+        line="zoo, 2026-11-20: How is the walrus? → It sleeps.",
     )
     assert await library.found("walrus") == ["The walrus sleeps."]
     assert await library.found("run:01A") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
     await library.memory.memory_store.write(partial(rows.drop_run, run="01A"))
     assert await library.found("walrus") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
     await library.archive(
-        "01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps."
+        "01A",
+        make_segments("The walrus sleeps."),
+        line="zoo, 2026-11-20: How is the walrus? → It sleeps.",
     )
     assert await library.found("walrus") == ["The walrus sleeps."]
 
@@ -169,20 +180,20 @@ async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> No
     assert await library.indexed() == 0
 
 
-async def test_an_archive_that_fails_leaves_nothing_behind(library: Library) -> None:
-    twice = [*said("one walrus"), *said("two walruses")]  # the same place twice
+async def test_a_failed_archive_leaves_no_segment_or_index_entry(library: Library) -> None:
+    twice = [*make_segments("one walrus"), *make_segments("two walruses")]  # the same place twice
     with pytest.raises(Exception, match=r"UNIQUE constraint failed|violates unique constraint"):
         await library.archive("01A", twice)
     assert await library.found("walrus") == []
     assert await library.vocabulary() == set()
 
 
-async def test_a_run_with_nothing_to_say_is_archived_too(library: Library) -> None:
+async def test_a_run_without_text_can_be_archived(library: Library) -> None:
     await library.run("01A")
     assert await library.indexed() == 0
 
 
-async def test_a_run_without_a_word_hides_nothing_of_its_day(library: Library) -> None:
+async def test_an_empty_run_hides_no_other_run_of_its_day(library: Library) -> None:
     await library.run("01A", "the walrus is well")
     await library.run("01B", "")
     assert await library.found("what was it today?") == ["the walrus is well"]

@@ -19,7 +19,7 @@ GREETING = (
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("text", "later_text", "same"),
     [
         (GREETING, GREETING.upper() + ".", True),
         (GREETING, GREETING.replace("Good", "Fine"), True),
@@ -38,12 +38,12 @@ GREETING = (
         ),
     ],
 )
-def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(
-    one: str, other: str, same: bool
+def test_texts_with_equal_numbers_and_few_other_words_are_duplicates(
+    text: str, later_text: str, same: bool
 ) -> None:
     folder = DuplicateFinder()
-    assert folder.find_duplicate(one) is None
-    assert (folder.find_duplicate(other) == 0) is same
+    assert folder.find_duplicate(text) is None
+    assert (folder.find_duplicate(later_text) == 0) is same
 
 
 async def test_near_duplicates_are_recalled_once_with_the_newest(
@@ -54,15 +54,15 @@ async def test_near_duplicates_are_recalled_once_with_the_newest(
         library.clock.advance(days=1)
         await library.run(f"01{n}", GREETING.replace("Good", word), routine=f"r{n % 3}")
     await library.run("02", "One backup needs attention: the walrus.")
-    found = await library.memory.retrieve("backup attention", 5)
-    assert [chunk.content for chunk in found if "morning" in chunk.content] == [
+    hits = await library.memory.retrieve("backup attention", 5)
+    assert [chunk.content for chunk in hits if "morning" in chunk.content] == [
         GREETING.replace("Good", "foggy")
     ]
-    assert any("walrus" in chunk.content for chunk in found)
+    assert any("walrus" in chunk.content for chunk in hits)
 
 
 @scaled_settings()
 @given(st.text(st.characters(max_codepoint=127)))
-def test_in_ascii_the_same_words_and_numbers_are_found_as_in_any_text(text: str) -> None:
+def test_words_and_numbers_of_ascii_text_equal_those_of_the_general_pattern(text: str) -> None:
     assert similarity._words(text) == frozenset(similarity._WORD.findall(text.casefold()))
     assert similarity._numbers(text) == frozenset(similarity._NUMBER.findall(text))

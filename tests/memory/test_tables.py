@@ -10,7 +10,7 @@ from tests.memory.conftest import Library, in_a_file
 
 
 @in_a_file
-async def test_what_memory_writes_the_models_read(library: Library) -> None:
+async def test_models_read_the_rows_of_the_memory(library: Library) -> None:
     await library.memory.store("colour", "green", run="r1", tainted=True)
     await library.run("r1", ("person", "which colour?"), ("agent", "green"))
 

@@ -51,15 +51,15 @@ NOW = datetime(2026, 3, 4, 10, 0, tzinfo=BERLIN)  # a Wednesday
         ("周末", "2026-02-28", "2026-03-02"),
     ],
 )
-def test_a_time_named_by_its_distance_is_a_stretch_of_days(
+def test_a_relative_time_in_a_question_is_a_span_of_days(
     question: str, begin: str, end: str
 ) -> None:
-    found = find_time_span(question, NOW)
-    assert found is not None
-    assert (found.begin, found.end) == tuple(
+    span = find_time_span(question, NOW)
+    assert span is not None
+    assert (span.begin, span.end) == tuple(
         datetime.fromisoformat(text).replace(tzinfo=BERLIN) for text in (begin, end)
     )
-    assert found.words in question
+    assert span.words in question
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_question_without_a_time_names_no_days(question: str) -> None:
     assert find_time_span(question, NOW) is None
 
 
-def test_a_day_has_23_hours_when_the_clock_is_put_forward() -> None:
-    found = find_time_span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
-    assert found is not None
-    assert found.end.astimezone(ZoneInfo("UTC")) - found.begin.astimezone(
+def test_yesterday_has_23_hours_after_a_clock_change() -> None:
+    span = find_time_span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
+    assert span is not None
+    assert span.end.astimezone(ZoneInfo("UTC")) - span.begin.astimezone(
         ZoneInfo("UTC")
     ) == timedelta(hours=23)
 
 
-def test_a_time_before_all_time_is_none() -> None:
+def test_a_relative_time_before_year_1_is_ignored() -> None:
     assert find_time_span("999 years ago", NOW.replace(year=400)) is None
 
 
@@ -91,12 +91,11 @@ async def test_question_about_yesterday_ranks_yesterday_first(library: Library) 
         "The backup number 8 took 28 minutes."
     ]
     assert await library.found("备份 昨天", 1) == ["The backup number 8 took 28 minutes."]
-    assert (
-        len(await library.found("how long did the backup take yesterday?")) == 10
-    )  # the others are not left out
+    # the others are not left out
+    assert len(await library.found("how long did the backup take yesterday?")) == 10
 
 
-async def test_a_question_for_a_day_alone_is_answered(library: Library) -> None:
+async def test_a_question_naming_only_a_day_recalls_texts_of_the_day(library: Library) -> None:
     for day in range(5):
         library.clock.move_to(START + timedelta(days=day))
         await library.run(f"01{day}", f"Pump {day} was oiled.", routine=f"r{day}")

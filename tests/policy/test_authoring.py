@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.app.main import main
+from daemon.definitions.routines.folder import AGENT_FOLDER
 from daemon.models import Json, Run, Step, StepKind
 from daemon.policy.policy import Policy
 from daemon.store.database import Database
@@ -56,15 +62,23 @@ class PolicyHarness:
 
     def policy(self, *words: str) -> tuple[int, str, str]:
         """Run `agentd policy` as it would run in this folder; return its exit code and outputs."""
+        return self.agentd("policy", *words)
+
+    def agentd(self, *words: str) -> tuple[int, str, str]:
+        """Run `agentd` as it would run in this folder; return its exit code and outputs."""
         self._output.readouterr()
-        code = main(["policy", *words])
+        code = main(words)
         return code, *self._output.readouterr()
 
-    def record(self, *calls: tuple[str, Json, str]) -> None:
-        """Journal one run of `daily` that made these calls, each with its verdict."""
-        asyncio.run(self._record(calls))
+    def record(self, *calls: tuple[str, Json, str], **fields: str) -> None:
+        """Journal one run of `daily` that made these calls, each with its verdict and these fields
+        of its step.
+        """
+        asyncio.run(self._record(calls, fields))
 
-    async def _record(self, calls: tuple[tuple[str, Json, str], ...]) -> None:
+    async def _record(
+        self, calls: tuple[tuple[str, Json, str], ...], fields: dict[str, str]
+    ) -> None:
         db = await Database.open(self.state / "agentd.db")
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
@@ -76,14 +90,15 @@ class PolicyHarness:
             run = await journal.runs.claim(queued.id, owner="test")
             assert run is not None
             await journal.runs.append(
-                run, *(_call(number, *call) for number, call in enumerate(calls))
+                run, *(_call(number, *call, **fields) for number, call in enumerate(calls))
             )
         finally:
             await db.close()
 
 
-def _call(number: int, tool: str, arguments: Json, effect: str) -> Step:
-    body = {"tool": tool, "arguments": arguments, "verdict": {"effect": effect, "rule": "rule 1"}}
+def _call(number: int, tool: str, arguments: Json, effect: str, **fields: str) -> Step:
+    verdict = {"effect": effect, "rule": "rule 1"}
+    body = {"tool": tool, "arguments": arguments, "verdict": verdict, **fields}
     return Step(kind=StepKind.CALL, iteration=1, call_id=f"c{number}", body=body)
 
 
@@ -99,7 +114,7 @@ def harness(
     return harness
 
 
-def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(
+def test_policy_check_accepts_a_valid_policy_and_warns_of_unknown_routines(
     harness: PolicyHarness,
 ) -> None:
     code, out, _ = harness.policy("check")
@@ -108,7 +123,7 @@ def test_a_sound_policy_is_said_to_be_sound_with_what_deserves_a_second_look(
     assert 'there is no routine of that name; did you mean "daily"?' in harness.policy("check")[1]
 
 
-def test_an_unsound_one_is_refused_with_its_place(harness: PolicyHarness) -> None:
+def test_policy_check_refuses_an_invalid_policy_with_the_faulty_key(harness: PolicyHarness) -> None:
     (harness.folder / "bad.toml").write_text(
         POLICY.replace('match = ["df -h"]', 'match = ["df -h | sort -o x"]')
     )
@@ -117,7 +132,7 @@ def test_an_unsound_one_is_refused_with_its_place(harness: PolicyHarness) -> Non
     assert "rule[0].match" in err
 
 
-def test_a_call_is_explained_part_by_part_and_the_exit_code_says_it_too(
+def test_policy_explain_shows_the_verdict_of_each_command_and_exits_with_it(
     harness: PolicyHarness,
 ) -> None:
     code, out, _ = harness.policy("explain", "--routine", "daily", "--", "git", "log", "-5")
@@ -129,11 +144,13 @@ def test_a_call_is_explained_part_by_part_and_the_exit_code_says_it_too(
     assert harness.policy("explain", "--", "make", "test", "-k")[0] == 8
     assert harness.policy("explain", "--tool", "file_write", "--", "x.md")[0] == 0
     assert harness.policy("explain", "--tool", "file_write", "--tainted", "--", "x.md")[0] == 8
-    told = json.loads(harness.policy("explain", "--json", "--", "rm", "x")[1])
-    assert (told["effect"], told["rule"]) == ("deny", "default")
+    explanation = json.loads(harness.policy("explain", "--json", "--", "rm", "x")[1])
+    assert (explanation["effect"], explanation["rule"]) == ("deny", "default")
 
 
-def test_a_file_of_calls_is_held_against_what_it_expects(harness: PolicyHarness) -> None:
+def test_policy_test_compares_a_file_of_calls_with_expected_verdicts(
+    harness: PolicyHarness,
+) -> None:
     cases: list[dict[str, Any]] = [
         {"about": "these are examples"},
         {"tool": "shell", "command": "df -h", "expect": "allow"},
@@ -154,7 +171,7 @@ def test_a_file_of_calls_is_held_against_what_it_expects(harness: PolicyHarness)
     )
 
 
-def test_another_policy_is_tried_on_the_calls_that_were_made(harness: PolicyHarness) -> None:
+def test_policy_backtest_judges_recorded_calls_by_another_policy(harness: PolicyHarness) -> None:
     harness.record(
         ("shell", {"command": "df -h"}, "allow"),
         ("shell", {"command": "df -h"}, "allow"),
@@ -174,32 +191,221 @@ def test_another_policy_is_tried_on_the_calls_that_were_made(harness: PolicyHarn
     assert out.endswith("1 of 4 calls in 1 run since 1d: no difference\n")
 
 
-def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(
+def test_policy_suggest_writes_the_narrowest_section_that_allows_all_recorded_calls(
     harness: PolicyHarness,
 ) -> None:
-    made = [
+    calls = [
         ("shell", {"command": "df -h && git log -3 | cat"}, "allow"),
         ("file_write", {"path": "reports/a/today.md", "content": "x"}, "allow"),
         ("shell", {"command": "rm x"}, "deny"),
     ]
-    harness.record(*made)
+    harness.record(*calls)
     code, out, _ = harness.policy("suggest", "daily")
     assert code == 0
     assert 'commands = [\n    "cat",\n    "df",\n    "git log",\n]' in out
     assert '"reports/a/**"' in out and "tool_calls = 4" in out and "#   1 x shell rm x" in out
     (harness.folder / "policy.toml").write_text(POLICY + out)
     narrowed = Policy.load(harness.folder / "policy.toml", workspace=harness.state / "workspace")
-    for tool, arguments, effect in made:
+    for tool, arguments, effect in calls:
         assert narrowed.judge(tool, arguments, routine="daily").effect == effect
     assert not narrowed.judge("shell", {"command": "ls"}, routine="daily").allows
     assert narrowed.judge("shell", {"command": "ls"}, routine="other").allows
     assert not narrowed.judge("file_write", {"path": "elsewhere.md"}, routine="daily").allows
 
 
-def test_without_a_journal_that_is_said(harness: PolicyHarness) -> None:
+def test_policy_suggest_without_a_journal_is_refused(harness: PolicyHarness) -> None:
     code, _, err = harness.policy("suggest", "daily")
     assert (code, "no run has been recorded" in err) == (78, True)
     assert (
         "neither a length of time"
         in harness.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
     )
+
+
+def test_every_verb_knows_the_tools_of_ones_own(harness: PolicyHarness) -> None:
+    (harness.folder / "config.toml").write_text('[tools]\nfiles = ["mine.py"]\n')
+    (harness.folder / "tools").mkdir()
+    (harness.folder / "tools" / "mine.py").write_text(
+        'def nap(seconds: int) -> str:\n    """Sleep."""\n    return "rested"\n'
+    )
+    (harness.folder / "policy.toml").write_text(
+        POLICY + '[[rule]]\ntool = "nap"\neffect = "allow"\n'
+    )
+    harness.record(("nap", {"seconds": 1}, "allow"))
+    (harness.folder / "calls.jsonl").write_text(
+        '{"tool": "nap", "arguments": {"seconds": 1}, "expect": "allow"}\n'
+    )
+    for words in (
+        ("check",),
+        ("explain", "--tool", "nap", "--", '{"seconds": 1}'),
+        ("test", "calls.jsonl"),
+        ("backtest", "policy.toml"),
+        ("suggest", "daily"),
+    ):
+        assert harness.policy(*words)[0] == 0, words
+
+
+# --- a trial
+# --------------------------------------------------------------------------------------------
+
+
+def test_observe_shows_the_change_of_the_policy_and_writes_it_with_yes(
+    harness: PolicyHarness,
+) -> None:
+    file = harness.folder / "policy.toml"
+    code, out, _ = harness.agentd("observe", "daily", "--for", "12h")
+    assert (code, file.read_text()) == (5, POLICY)
+    assert '+[routine.daily]\n+mode = "observe"\n+observe_until = ' in out
+    assert out.endswith("Nothing was written. With --yes it will be.\n")
+    file.chmod(0o640)
+    code, out, _ = harness.agentd("observe", "daily", "--yes")
+    assert (code, file.stat().st_mode & 0o777) == (0, 0o640)
+    assert "daily is observed until " in out
+    section = Policy.load(file, workspace=harness.state / "workspace").routines["daily"]
+    assert section.mode == "observe" and section.observe_until is not None
+    remaining = section.observe_until - datetime.now(UTC)
+    assert timedelta(days=6, hours=23) < remaining <= timedelta(days=7, minutes=1)
+    assert "daily: observe until" in harness.agentd("validate", "--elsewhere")[1]
+    assert "note: daily: observe until" in harness.policy("check")[1]
+    answer = json.loads(harness.agentd("observe", "daily", "--stop", "--yes", "--json")[1])
+    assert answer == {"routine": "daily", "mode": "enforce", "until": None}
+    assert file.read_text() == POLICY
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("dayly", "--yes"), 4, 'did you mean "daily"?'),
+        (("daily", "--for", "soon", "--yes"), 78, "--for"),
+        (("daily", "--for", "0d", "--yes"), 78, "too short"),
+        (("daily", "--for", "20s", "--yes"), 78, "too short"),
+        (("daily", "--stop", "--yes"), 4, "daily is not observed"),
+    ],
+)
+def test_a_trial_that_makes_no_sense_is_refused_and_nothing_is_written(
+    harness: PolicyHarness, words: tuple[str, ...], code: int, text: str
+) -> None:
+    result, _, err = harness.agentd("observe", *words)
+    assert (result, text in err) == (code, True), err
+    assert (harness.folder / "policy.toml").read_text() == POLICY
+
+
+def test_a_routine_that_an_agent_made_is_not_observed_by_itself(harness: PolicyHarness) -> None:
+    folder = harness.state / AGENT_FOLDER
+    folder.mkdir(parents=True)
+    (folder / "child.toml").write_text("")
+    code, _, err = harness.agentd("observe", "child", "--yes")
+    assert (code, "agentctl adopt child" in err) == (5, True)
+    assert (harness.folder / "policy.toml").read_text() == POLICY
+
+
+def test_suggest_shows_rules_for_what_an_observed_routine_was_denied_and_writes_what_was_shown(
+    harness: PolicyHarness,
+) -> None:
+    file = harness.folder / "policy.toml"
+    harness.agentd("observe", "daily", "--yes")
+    before = file.read_text()
+    calls = [
+        ("shell", {"command": "uptime"}, "deny"),
+        ("shell", {"command": "cat .env"}, "deny"),
+        ("shell", {"command": "make test"}, "deny"),
+        ("shell", {"command": "ls"}, "allow"),
+    ]
+    harness.record(*calls, mode="observe")
+    harness.record(("shell", {"command": "wc a.md"}, "deny"), mode="observe", taint="tainted")
+    harness.record(("shell", {"command": "id"}, "deny"))
+    code, out, _ = harness.policy("suggest", "daily")
+    assert (code, file.read_text()) == (0, before)
+    assert '+argv = ["uptime"]\n+profile = "read-only"\n+match = ["uptime"]\n' in out
+    assert "4 calls in 2 runs since 30d denied in observe mode" in out
+    assert "; judged again with 1 rule more: 1 allowed.\n" in out
+    assert "  1 x shell cat .env\n      rule 4 (*: .env): secrets\n" in out
+    assert "  1 x shell make test\n      rule 2 (shell: make test)" in out
+    assert "--with-tainted takes such calls in" in out
+    assert "shell id" not in out, "nobody observed it then"
+    digest = json.loads(harness.policy("suggest", "daily", "--json")[1])["confirm"]
+    assert f"`agentctl policy suggest daily --confirm {digest}` writes exactly this." in out
+    code, _, err = harness.policy("suggest", "daily", "--confirm", "0" * 16)
+    assert (code, file.read_text()) == (5, before)
+    assert "what would be written is not what was shown" in err
+    code, _, _ = harness.policy("suggest", "daily", "--with-tainted", "--confirm", digest)
+    assert (code, file.read_text()) == (5, before), "other rules than those that were shown"
+    code, out, _ = harness.policy("suggest", "daily", "--confirm", digest)
+    assert (code, "is written; a daemon reads it by itself" in out) == (0, True)
+    assert harness.policy("check")[0] == 0
+    assert harness.policy("explain", "--routine", "daily", "--", "uptime")[0] == 0
+    assert harness.policy("explain", "--routine", "other", "--", "uptime")[0] == 5
+    assert harness.policy("explain", "--routine", "daily", "--", "cat", ".env")[0] == 5
+    assert 'mode = "observe"' in file.read_text(), "the trial goes on"
+    code, out, _ = harness.policy("suggest", "daily")
+    assert (code, "Nothing was written" in out) == (0, False), "there is nothing more to write"
+
+
+def test_suggest_ends_a_trial_that_is_over_and_then_writes_sections_again(
+    harness: PolicyHarness,
+) -> None:
+    file = harness.folder / "policy.toml"
+    trial = '[routine.daily]\nmode = "observe"\nobserve_until = 2020-01-01T00:00:00Z\n'
+    file.write_text(POLICY + trial)
+    assert "observe ended on 2020-01-0" in harness.agentd("validate", "--elsewhere")[1]
+    harness.record(("shell", {"command": "ls"}, "allow"), mode="observe")
+    answer = json.loads(harness.policy("suggest", "daily", "--json")[1])
+    assert (answer["rules"], answer["calls"], answer["written"]) == ([], 0, False)
+    assert '-mode = "observe"' in answer["diff"]
+    assert harness.policy("suggest", "daily", "--confirm", answer["confirm"])[0] == 0
+    assert file.read_text() == POLICY
+    assert "would fit into this" in harness.policy("suggest", "daily")[1]
+
+
+def test_a_policy_with_a_byte_order_mark_keeps_it(harness: PolicyHarness) -> None:
+    file = harness.folder / "policy.toml"
+    file.write_text(f"\ufeff{POLICY}")
+    assert harness.agentd("observe", "daily", "--yes")[0] == 0
+    before = file.read_text()
+    harness.record(("shell", {"command": "uptime"}, "deny"), mode="observe")
+    answer = json.loads(harness.policy("suggest", "daily", "--json")[1])
+    assert harness.policy("suggest", "daily", "--confirm", answer["confirm"])[0] == 0
+    assert file.read_text().startswith(before)
+    assert harness.policy("check")[0] == 0
+
+
+def test_a_long_call_that_is_left_out_is_shown_by_its_beginning(harness: PolicyHarness) -> None:
+    harness.agentd("observe", "daily", "--yes")
+    harness.record(("shell", {"command": f"python3 {'x' * 900}"}, "deny"), mode="observe")
+    assert f"  1 x shell python3 {'x' * 286}…\n" in harness.policy("suggest", "daily")[1]
+
+
+def test_observe_asks_at_a_terminal_and_takes_no_for_an_answer(harness: PolicyHarness) -> None:
+    for answer, code in ((b"n\n", 5), (b"y\n", 0)):
+        controller, terminal = pty.openpty()
+        os.write(controller, answer)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "daemon.app.main", "observe", "daily"],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            cwd=harness.folder,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(controller, 4096):
+                shown += part
+        os.close(controller)
+        assert (process.wait(), b"Write this into policy.toml? [y/N]" in shown) == (code, True)
+        is_observed = 'mode = "observe"' in (harness.folder / "policy.toml").read_text()
+        assert is_observed == (code == 0)
+
+
+def test_suggest_writes_nothing_into_a_policy_that_was_changed_meanwhile(
+    harness: PolicyHarness,
+) -> None:
+    file = harness.folder / "policy.toml"
+    harness.agentd("observe", "daily", "--yes")
+    harness.record(("shell", {"command": "uptime"}, "deny"), mode="observe")
+    digest = json.loads(harness.policy("suggest", "daily", "--json")[1])["confirm"]
+    changed = file.read_text() + "# a remark\n"
+    file.write_text(changed)
+    code, _, err = harness.policy("suggest", "daily", "--confirm", digest)
+    assert (code, file.read_text()) == (5, changed), err

@@ -42,13 +42,13 @@ def test_glob_matches_the_paths_it_names(
     assert [path for path in not_covered if glob.covers(path)] == []
 
 
-def test_what_applies_at_any_depth_applies_outside_the_workspace_too() -> None:
+def test_a_glob_for_any_depth_matches_outside_the_workspace() -> None:
     assert Glob(".env*").covers("/home/a/project/.env")
     assert Glob("**/.ssh/**").covers("/home/a/.ssh/id")
     assert not Glob("reports/**").covers("/reports/a")
 
 
-def test_case_does_not_matter_where_something_is_forbidden() -> None:
+def test_a_glob_can_ignore_case() -> None:
     assert Glob(".env*", ignore_case=True).covers(".ENV")
     assert not Glob("reports/**").covers("Reports/a")
 
@@ -74,7 +74,7 @@ def test_case_does_not_matter_where_something_is_forbidden() -> None:
         "a\nb",
     ],
 )
-def test_a_pattern_that_could_be_misread_is_refused(pattern: str) -> None:
+def test_an_ambiguous_glob_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         Glob(pattern)
 
@@ -95,7 +95,7 @@ def test_a_pattern_that_could_be_misread_is_refused(pattern: str) -> None:
         ("*/secret", "src", True),
     ],
 )
-def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
+def test_a_glob_knows_whether_matches_may_lie_beneath_a_folder(
     pattern: str, folder: str, may: bool
 ) -> None:
     assert Glob(pattern).may_lie_beneath(folder) is may
@@ -121,13 +121,13 @@ def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
         ("srv/a/**", "/srv", set()),
     ],
 )
-def test_a_pattern_is_told_relative_to_a_folder(
+def test_a_glob_is_rewritten_relative_to_a_folder(
     pattern: str, folder: str, beneath: set[str]
 ) -> None:
     assert Glob(pattern).relative_to(folder) == beneath
 
 
-def test_what_a_program_is_to_pass_over_is_so_in_either_case() -> None:
+def test_an_exclude_glob_of_a_program_matches_both_cases() -> None:
     assert in_either_case("*.pem?") == "*.[pP][eE][mM]?"
     assert in_either_case("7-ä界") == "7-*界"
 
@@ -141,7 +141,7 @@ _PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=1, max_size=4),
 )
-def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(
+def test_a_glob_matching_a_path_may_lie_beneath_each_parent_folder(
     pattern: str, path: list[str]
 ) -> None:
     glob = Glob(pattern)
@@ -158,9 +158,11 @@ def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=2, max_size=4),
 )
-def test_relative_to_a_folder_a_pattern_covers_the_same(pattern: str, path: list[str]) -> None:
+def test_a_glob_relative_to_a_folder_matches_the_same_paths(pattern: str, path: list[str]) -> None:
     for depth in range(1, len(path)):
         beneath = Glob(pattern).relative_to("/".join(path[:depth]))
         # of one part only, a pattern is for any depth, unless it is told from the root
-        covered = any(Glob(f"/{each}").covers("/" + "/".join(path[depth:])) for each in beneath)
+        covered = any(
+            Glob(f"/{remainder}").covers("/" + "/".join(path[depth:])) for remainder in beneath
+        )
         assert covered == Glob(pattern).covers("/".join(path))

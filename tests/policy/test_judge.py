@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from daemon.models import Effect
 from daemon.policy.globs import Glob
-from daemon.policy.judge import CallPart, judge
+from daemon.policy.judge import CallPart, judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import Rule, strictness
+from daemon.policy.web import HostPattern, parse_target
 from tests.properties import scaled_settings
 
 ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
@@ -19,10 +20,10 @@ MISFIT = Unreadable("sort -o is not known here")
 
 def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -> Rule:
     if "argv" in more:
-        more["argv"] = tuple(frozenset(each.split("|")) for each in str(more["argv"]).split())
+        more["argv"] = tuple(frozenset(word.split("|")) for word in str(more["argv"]).split())
     if "paths" in more:
         more["paths"] = tuple(
-            Glob(each, effect is not ALLOW) for each in str(more["paths"]).split()
+            Glob(word, effect is not ALLOW) for word in str(more["paths"]).split()
         )
     return Rule(number, tool, effect, label=f"rule {number}", **more)  # type: ignore[arg-type]
 
@@ -34,13 +35,13 @@ def command(line: str, *paths: str, **more: object) -> CallPart:
 
 
 def effect(part: CallPart, *rules: Rule, routine: str = "daily") -> Effect:
-    return judge(part, rules, routine=routine).effect
+    return judge_part(part, rules, routine=routine).effect
 
 
 def test_call_without_a_matching_rule_is_denied() -> None:
-    verdict = judge(command("ls"), [], routine="daily")
+    verdict = judge_part(command("ls"), [], routine="daily")
     assert (verdict.effect, verdict.rule) == (DENY, "default")
-    assert judge(command("ls"), [], routine="daily", default=ASK).effect is ASK
+    assert judge_part(command("ls"), [], routine="daily", default=ASK).effect is ASK
 
 
 @pytest.mark.parametrize(
@@ -54,19 +55,19 @@ def test_call_without_a_matching_rule_is_denied() -> None:
     ],
 )
 def test_strictest_rule_decides_at_any_position(effects: list[Effect], decided: Effect) -> None:
-    rules = [rule(each, number=number) for number, each in enumerate(effects, 1)]
-    verdict = judge(command("ls"), rules, routine="daily")
+    rules = [rule(effect, number=number) for number, effect in enumerate(effects, 1)]
+    verdict = judge_part(command("ls"), rules, routine="daily")
     assert (verdict.effect, verdict.rule) == (decided, f"rule {effects.index(decided) + 1}")
 
 
 def test_first_of_equally_strict_rules_decides() -> None:
     rules = [rule(ALLOW, number=1), rule(ASK, number=2), rule(ASK, number=3, reason="later")]
     for given_rules in (rules, rules[::-1]):
-        verdict = judge(command("ls"), given_rules, routine="daily")
+        verdict = judge_part(command("ls"), given_rules, routine="daily")
         assert (verdict.rule, verdict.reason) == ("rule 2", "")
 
 
-def test_a_verdict_that_taint_made_stricter_says_so_unless_the_rule_has_a_reason() -> None:
+def test_a_verdict_made_stricter_by_taint_gives_taint_as_the_reason() -> None:
     part = CallPart(tool="file_write", paths=(("x",),))
     silent = rule(ALLOW, "file_write", tainted=ASK)
     explained = rule(ALLOW, "file_write", tainted=ASK, reason="it is kept")
@@ -77,17 +78,20 @@ def test_a_verdict_that_taint_made_stricter_says_so_unless_the_rule_has_a_reason
         ([explained], True, (ASK, "it is kept")),
         ([explained], False, (ALLOW, "it is kept")),
     ):
-        verdict = judge(part, rules, routine="daily", tainted=tainted)
+        verdict = judge_part(part, rules, routine="daily", tainted=tainted)
         assert (verdict.effect, verdict.reason) == expected
+    assert effect(part, silent) is ALLOW, "a run is not tainted unless the caller says so"
 
 
-def test_a_call_that_no_rule_allows_is_named_by_what_a_rule_could_allow() -> None:
+def test_a_denied_call_is_named_by_the_parts_a_rule_could_allow() -> None:
     allowed = rule(ALLOW, "file_write", paths="reports/**")
+    asked = rule(ASK, "file_write", paths="reports/**")
     write = CallPart(tool="file_write", paths=(("notes.md",),))
     shell = rule(ALLOW, argv="git|hg log")
     for part, rules, expected in (
         (write, [allowed], "no rule allows file_write on notes.md"),
         (write, [], "no rule allows file_write"),
+        (CallPart(tool="file_write"), [asked], "no rule allows file_write"),
         (command("rm x"), [shell], "no rule allows the program rm"),
         (command("hg push"), [shell], "no rule allows hg push"),
         (
@@ -97,7 +101,7 @@ def test_a_call_that_no_rule_allows_is_named_by_what_a_rule_could_allow() -> Non
         ),
         (CallPart(tool="git", words=("log", "-5")), [], "no rule allows git log"),
     ):
-        assert judge(part, rules, routine="daily").reason == expected
+        assert judge_part(part, rules, routine="daily").reason == expected
 
 
 @pytest.mark.parametrize(
@@ -112,20 +116,22 @@ def test_a_call_that_no_rule_allows_is_named_by_what_a_rule_could_allow() -> Non
         ("gitx log", False),
     ],
 )
-def test_words_are_compared_one_by_one_from_the_first(line: str, spoken_of: bool) -> None:
+def test_argv_of_a_rule_is_compared_word_by_word_from_the_first(line: str, spoken_of: bool) -> None:
     assert (effect(command(line), rule(ALLOW, argv="git log|show")) is ALLOW) == spoken_of
 
 
-def test_a_profile_is_part_of_what_a_rule_says() -> None:
+def test_a_rule_with_a_profile_denies_calls_outside_the_profile() -> None:
     misfit = command("sort -o x", misfit=MISFIT)
     profiled = rule(ALLOW, argv="sort", profile=True)
     assert effect(command("sort x"), profiled) is ALLOW
     assert effect(misfit, profiled) is DENY
     assert effect(misfit, profiled, rule(ALLOW, argv="sort -o")) is ALLOW
-    assert judge(misfit, [profiled], routine="daily").reason == MISFIT.problem
+    any_program = rule(ALLOW, profile=True)
+    for rules in ([profiled], [any_program]):
+        assert judge_part(misfit, rules, routine="daily").reason == MISFIT.problem
 
 
-def test_a_rule_that_allows_must_cover_every_path_and_one_that_forbids_any() -> None:
+def test_an_allow_rule_must_match_every_path_and_a_deny_rule_any_path() -> None:
     allow = rule(ALLOW, argv="cat", profile=True, paths="reports/**")
     assert effect(command("cat", "reports/a"), allow) is ALLOW
     assert effect(command("cat", "reports/a", "notes.md"), allow) is DENY
@@ -143,7 +149,7 @@ def test_denied_path_is_denied_under_each_of_its_names() -> None:
     assert effect(part, rule(ALLOW, "file_read", paths="link")) is DENY
 
 
-def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_excluded() -> None:
+def test_a_search_of_a_tree_with_denied_paths_is_denied_unless_they_are_excluded() -> None:
     free = rule(ALLOW, argv="grep", profile=True)
     tree = command("grep -r x src", "src", trees=(("src",),))
     excluded = tuple(
@@ -170,10 +176,10 @@ def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_excluded(
     assert effect(tree, rule(ALLOW, argv="grep", profile=True, paths="src src/*")) is DENY
 
 
-def test_a_rule_may_be_for_some_routines_and_some_tools_only() -> None:
-    mine = rule(ALLOW, routines=("daily*",))
-    assert effect(command("ls"), mine, routine="daily-report") is ALLOW
-    assert effect(command("ls"), mine, routine="weekly") is DENY
+def test_a_rule_applies_only_to_its_routines_and_tools() -> None:
+    daily_rule = rule(ALLOW, routines=("daily*",))
+    assert effect(command("ls"), daily_rule, routine="daily-report") is ALLOW
+    assert effect(command("ls"), daily_rule, routine="weekly") is DENY
     assert effect(CallPart(tool="time__now"), rule(ALLOW, "time__*")) is ALLOW
     assert effect(CallPart(tool="mail__send"), rule(ALLOW, "time__*")) is DENY
 
@@ -182,8 +188,25 @@ def test_unreachable_path_is_denied_by_any_rules() -> None:
     part = command(
         "cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another")
     )
-    verdict = judge(part, [rule(ALLOW)], routine="daily")
+    verdict = judge_part(part, [rule(ALLOW)], routine="daily")
     assert (verdict.effect, verdict.rule, verdict.alternative) == (DENY, "built in", "name another")
+
+
+@pytest.mark.parametrize(("method", "expected"), [("GET", ALLOW), ("POST", DENY)])
+def test_a_deny_rule_without_hosts_denies_its_methods_on_every_host(
+    method: str, expected: Effect
+) -> None:
+    request = CallPart(
+        tool="http_request", target=parse_target("https://api.example.org/x", method)
+    )
+    allow = rule(
+        ALLOW,
+        "http_request",
+        methods=frozenset({"GET", "POST"}),
+        hosts=(HostPattern.of("*.example.org"),),
+    )
+    deny = rule(DENY, "http_request", methods=frozenset({"POST"}))
+    assert effect(request, allow, deny) is expected
 
 
 _RULES = st.lists(
@@ -209,13 +232,13 @@ _PARTS = st.sampled_from(
 
 @scaled_settings(300)
 @given(rules=_RULES, more=_RULES, part=_PARTS)
-def test_a_rule_more_that_asks_or_forbids_never_allows_more_and_order_never_matters(
+def test_added_ask_or_deny_rules_never_allow_more_and_order_never_matters(
     rules: list[Rule], more: list[Rule], part: CallPart
 ) -> None:
     before = effect(part, *rules)
-    stricter = [each for each in more if each.effect is not ALLOW]
+    stricter = [rule for rule in more if rule.effect is not ALLOW]
     if before is ALLOW:
         assert strictness(effect(part, *rules, *stricter)) >= strictness(before)
     assert effect(part, *rules, *more) is effect(part, *reversed([*rules, *more]))
     if effect(part, *rules) is ALLOW:
-        assert any(each.effect is ALLOW for each in rules)
+        assert any(rule.effect is ALLOW for rule in rules)

@@ -69,7 +69,7 @@ def words(line: str) -> list[list[str]]:
         ("/usr/bin/ls", [["/usr/bin/ls"]]),
     ],
 )
-def test_a_plain_line_is_cut_into_its_words(line: str, read_as: list[list[str]]) -> None:
+def test_a_command_line_is_split_into_words(line: str, read_as: list[list[str]]) -> None:
     assert words(line) == read_as
 
 
@@ -82,7 +82,7 @@ def test_a_plain_line_is_cut_into_its_words(line: str, read_as: list[list[str]])
         ("a | b && c", [";", "&&"]),
     ],
 )
-def test_pipelines_keep_what_joins_them(line: str, joints: list[str]) -> None:
+def test_pipelines_keep_their_operators(line: str, joints: list[str]) -> None:
     assert [pipeline.joint for pipeline in parse_line(line)] == list(joints)
 
 
@@ -98,11 +98,11 @@ def test_pipelines_keep_what_joins_them(line: str, joints: list[str]) -> None:
         ("ls a2>/dev/null", [Redirect(1, NULL)]),
     ],
 )
-def test_redirections_to_nowhere_are_read(line: str, redirects: list[Redirect]) -> None:
+def test_redirections_to_dev_null_are_accepted(line: str, redirects: list[Redirect]) -> None:
     assert list(parse_line(line)[0].commands[0].redirects) == redirects
 
 
-def test_one_file_may_stand_for_standard_input() -> None:
+def test_one_file_may_be_redirected_to_standard_input() -> None:
     command = parse_line("wc -l < 'a file' -c")[0].commands[0]
     assert command.stdin is not None
     assert (command.stdin.text, [word.text for word in command.words]) == (
@@ -111,7 +111,7 @@ def test_one_file_may_stand_for_standard_input() -> None:
     )
 
 
-def test_wildcards_outside_quotes_are_remembered_and_inside_they_are_letters() -> None:
+def test_wildcards_are_patterns_outside_quotes_and_literal_inside_quotes() -> None:
     command = (
         parse_line("ls *.md '*.md' a\"*\"?[")[0].commands[0]
         if False
@@ -173,7 +173,7 @@ _HIDDEN += ["\U000e0041", "\U000e0100", "\ud800", "\ue000", "\U0010ffff"]
 
 
 @pytest.mark.parametrize("char", _HIDDEN)
-def test_nothing_invisible_is_read_not_even_in_quotes(char: str) -> None:
+def test_invisible_characters_are_refused_even_in_quotes(char: str) -> None:
     for line in (f"ls{char}-la", f"ls '{char}'", f'ls "{char}"', f"{char}ls"):
         with pytest.raises(Unreadable):
             parse_line(line)
@@ -189,7 +189,6 @@ def test_ambiguous_characters_must_be_quoted(text: str) -> None:
 
 
 # --- against other readers
-# -----------------------------------------------------------------------------
 
 _PLAIN = st.text(alphabet="abz09_./,:@%+=-日é", min_size=1, max_size=6)
 _QUOTED = st.text(alphabet='ab $`\\"!~#*?[{(&|;<>-é', max_size=6).map(lambda text: f"'{text}'")
@@ -214,13 +213,12 @@ def test_plain_and_quoted_words_are_read_as_shlex_reads_them(operands: list[str]
         max_size=5,
     )
 )
-def test_words_that_were_quoted_come_back_as_they_were(operands: list[str]) -> None:
+def test_words_quoted_by_shlex_are_read_unchanged_or_refused(operands: list[str]) -> None:
     line = shlex.join(["show", *operands])
     try:
         assert words(line) == [["show", *operands]]
-    except (
-        Unreadable
-    ):  # an apostrophe is quoted by a backslash or holds a hidden character: refused, never misread
+    # an apostrophe is quoted by a backslash or holds a hidden character: refused, never misread
+    except Unreadable:
         assert not line.isascii() or "'\"'\"'" in line
 
 
@@ -362,7 +360,7 @@ def _run_by_bash(folder: Path, line: str) -> tuple[list[list[str]], int]:
         "LC_ALL": "C.UTF-8",
         "HOME": "/home/nobody",
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [shutil.which("bash") or "bash", "--norc", "--noprofile", "-c", line],
         cwd=folder / "files",
         env=env,
@@ -376,7 +374,7 @@ def _run_by_bash(folder: Path, line: str) -> tuple[list[list[str]], int]:
         count = int(words[0])
         calls.append(words[1 : count + 1])
         del words[: count + 1]
-    return sorted(calls), done.returncode
+    return sorted(calls), process.returncode
 
 
 def _run_by_us(folder: Path, line: str) -> tuple[list[list[str]], int]:
@@ -389,9 +387,9 @@ def _run_by_us(folder: Path, line: str) -> tuple[list[list[str]], int]:
             continue
         for command in pipeline.commands:
             argv = [
-                each.text
+                expansion.text
                 for word in command.words
-                for each in (reach.expand(word) if word.pattern else (word,))
+                for expansion in (reach.expand(word) if word.pattern else (word,))
             ]
             assume(argv[0] != "[")  # built into bash
             if command.stdin is not None and not (folder / "files" / command.stdin.text).is_file():
@@ -414,8 +412,11 @@ def _without_dots(calls: list[list[str]]) -> list[list[str]]:
 def test_every_accepted_line_is_run_identically_by_bash(bash: Path, fragments: list[str]) -> None:
     line = "show " + "".join(fragments)
     try:
-        ours = _run_by_us(bash, line)
+        own_result = _run_by_us(bash, line)
     except Unreadable:
         return
-    theirs = _run_by_bash(bash, line)
-    assert (_without_dots(ours[0]), ours[1]) == (_without_dots(theirs[0]), theirs[1])
+    bash_result = _run_by_bash(bash, line)
+    assert (_without_dots(own_result[0]), own_result[1]) == (
+        _without_dots(bash_result[0]),
+        bash_result[1],
+    )

@@ -132,14 +132,16 @@ _LINES = st.one_of(
 
 @scaled_settings(600)
 @given(line=_LINES)
-def test_no_line_is_allowed_unless_each_of_its_commands_is(judge: Policy, line: str) -> None:
+def test_a_command_line_is_allowed_only_if_each_command_alone_is_allowed(
+    judge: Policy, line: str
+) -> None:
     verdict, planned = judge.plan("shell", {"command": line}, routine="daily-report")
     if verdict.allows:
         assert planned
         for pipeline in planned:
-            for place, command in enumerate(pipeline.commands):
+            for index, command in enumerate(pipeline.commands):
                 assert command.program in read_only()
-                again = shlex.join(command.argv) + ("" if place == 0 else " < notes.md")
+                again = shlex.join(command.argv) + ("" if index == 0 else " < notes.md")
                 if command.stdin is not None:
                     again += f" < {shlex.quote(command.stdin.text)}"
                 alone, (only,) = judge.plan("shell", {"command": again}, routine="daily-report")
@@ -158,7 +160,7 @@ _ARGUMENTS = st.dictionaries(
     tool=st.one_of(st.sampled_from(["shell", "file_read", "file_write", "sysinfo"]), st.text()),
     arguments=st.one_of(_ARGUMENTS, st.none(), st.text(), st.integers()),
 )
-def test_any_line_is_judged_without_an_exception(
+def test_any_command_line_is_judged_without_an_exception(
     judge: Policy, tool: str, arguments: object
 ) -> None:
     judge.judge(tool, arguments, routine="daily-report")  # type: ignore[arg-type]

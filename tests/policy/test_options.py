@@ -77,20 +77,20 @@ def test_listed_options_pass_in_every_form(line: str) -> None:
         ("--pair -- b x", "prog --pair --"),
     ],
 )
-def test_whatever_is_not_listed_is_refused_by_name(line: str, problem: str) -> None:
+def test_unlisted_options_are_refused_by_name(line: str, problem: str) -> None:
     with pytest.raises(Unreadable) as caught:
         usage(line)
     assert problem in caught.value.problem
 
 
-def test_a_refusal_leads_to_what_is_taken() -> None:
+def test_the_refusal_of_an_option_names_the_accepted_options() -> None:
     with pytest.raises(Unreadable, match="write --lines"):
         usage("--line 5 x")
     with pytest.raises(Unreadable, match="prog takes -qv"):
         usage("-z x")
 
 
-def test_files_are_found_among_operands_and_values() -> None:
+def test_files_are_recognized_among_operands_and_option_values() -> None:
     assert usage("x a -f b --pair c d - e").files == ("b", "d", "a", "e")
     assert usage("-fb x").files == ("b",)
     tree = Program("prog", "", "TREE*=.")
@@ -98,7 +98,7 @@ def test_files_are_found_among_operands_and_values() -> None:
     assert usage("", tree).trees == (".",)
 
 
-def test_it_is_known_when_standard_input_would_be_read() -> None:
+def test_usage_states_whether_standard_input_is_read() -> None:
     assert usage("x").stdin
     assert usage("x a -").stdin
     assert not usage("x a").stdin
@@ -114,16 +114,16 @@ def test_too_many_operands_are_refused() -> None:
         usage("a", Program("prog"))
 
 
-def test_file_names_never_stand_where_something_else_is_meant() -> None:
-    found = Word("./a", pattern="*")
+def test_wildcards_are_accepted_only_for_file_operands() -> None:
+    wildcard = Word("./a", pattern="*")
     with pytest.raises(Unreadable, match="would be replaced by file names"):
-        PROGRAM.usage([Word("prog"), found])
+        PROGRAM.usage([Word("prog"), wildcard])
     with pytest.raises(Unreadable, match="would be replaced by file names"):
-        PROGRAM.usage([Word("prog"), Word("-o"), Word("--lines"), found, Word("x")])
-    assert PROGRAM.usage([Word("prog"), Word("x"), found]).files == ("./a",)
+        PROGRAM.usage([Word("prog"), Word("-o"), Word("--lines"), wildcard, Word("x")])
+    assert PROGRAM.usage([Word("prog"), Word("x"), wildcard]).files == ("./a",)
 
 
-def test_options_of_ours_stand_first_where_every_program_takes_them() -> None:
+def test_added_safe_options_stand_first() -> None:
     adding = Program("prog", "-q", "PATH*", add=lambda _: ("--safe",))
     assert usage("a -q -- -b", adding).argv == ("prog", "--safe", "a", "-q", "--", "-b")
     assert usage("a", adding).argv == ("prog", "--safe", "a")
@@ -140,13 +140,13 @@ def test_options_of_ours_stand_first_where_every_program_takes_them() -> None:
         ("-f -x -- -- x", 3),
     ],
 )
-def test_it_is_known_where_the_options_end(line: str, end: int | None) -> None:
+def test_usage_states_where_options_end(line: str, end: int | None) -> None:
     assert usage(line).options_end == end
     adding = Program("prog", TEXT, "TEXT PATH*", add=lambda _: ("--safe",))
     assert usage(line, adding).options_end == (None if end is None else end + 1)
 
 
-def test_of_a_file_it_is_known_that_it_must_be_no_folder() -> None:
+def test_usage_lists_files_that_must_not_be_folders() -> None:
     comparing = Program("prog", "", "FILE FILE")
     assert (usage("a b", comparing).files, usage("a b", comparing).no_folders) == (
         ("a", "b"),

@@ -10,12 +10,13 @@ import pytest
 
 from daemon.models import Effect
 from daemon.policy.policy import Policy
+from daemon.policy.reachable_paths import CallPath
 from tests.policy.conftest import SHIPPED, Write
 
 SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
 
 
-def test_a_line_is_judged_by_the_strictest_of_its_commands(policy: Write) -> None:
+def test_a_command_line_gets_the_strictest_verdict_of_its_commands(policy: Write) -> None:
     rules = (
         f'{SHELL}argv = [["ls", "wc"]]\n[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["make"]\n'
     )
@@ -30,7 +31,7 @@ def test_a_line_is_judged_by_the_strictest_of_its_commands(policy: Write) -> Non
         assert judged.judge("shell", {"command": line}, routine="x").effect is effect, line
 
 
-def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: Write) -> None:
+def test_a_verdict_has_rule_reason_and_alternative(policy: Write) -> None:
     judged = policy(
         f'{SHELL}argv = [["cat", "sort"]]\nprofile = "read-only"\n'
         '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secrets"\n'
@@ -39,8 +40,8 @@ def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: W
     )
 
     def verdict(tool: str, routine: str = "x", **arguments: str) -> tuple[str, str, str]:
-        found = judged.judge(tool, arguments, routine=routine)
-        return found.rule, found.reason, found.alternative
+        actual = judged.judge(tool, arguments, routine=routine)
+        return actual.rule, actual.reason, actual.alternative
 
     assert verdict("shell", command="cat notes.md")[0] == "rule 1 (shell: cat…)"
     assert verdict("shell", command="cat .env") == (
@@ -90,7 +91,7 @@ def test_plan_equals_the_judged_line(shipped: Policy) -> None:
     assert [command.program for command in commands] == ["grep", "wc", "echo", "head"]
 
 
-def test_a_search_through_a_tree_is_run_with_the_forbidden_names_left_out(shipped: Policy) -> None:
+def test_a_recursive_search_runs_with_denied_names_excluded(shipped: Policy) -> None:
     verdict, (pipeline,) = shipped.plan("shell", {"command": "grep -r x -- src"}, routine="x")
     argv = pipeline.commands[0].argv
     assert verdict.allows
@@ -98,7 +99,7 @@ def test_a_search_through_a_tree_is_run_with_the_forbidden_names_left_out(shippe
     assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI\u0130\u0131][tT]"} <= set(argv)
 
 
-def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Write) -> None:
+def test_paths_denied_to_one_program_are_excluded_from_its_searches_only(policy: Write) -> None:
     judged = policy(
         f'{SHELL}argv = [["grep", "rg"]]\nprofile = "read-only"\n'
         '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["grep"]\npaths = ["*.bak"]\n'
@@ -109,13 +110,12 @@ def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Wr
         assert verdict.allows
         return pipeline.commands[0].argv
 
-    assert "--exclude=*.[bB][aA][kK\u212a]" in planned(
-        "grep -r x src"
-    )  # the last is the sign of Kelvin
+    # the last is the sign of Kelvin
+    assert "--exclude=*.[bB][aA][kK\u212a]" in planned("grep -r x src")
     assert planned("rg x src") == ("rg", "x", "src")
 
 
-def test_a_routine_can_be_narrowed_but_always_ends(policy: Write) -> None:
+def test_a_routine_section_narrows_tools_and_limits_but_never_denies_finish(policy: Write) -> None:
     judged = policy(
         '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = '
         '"allow"\n'
@@ -130,7 +130,7 @@ def test_a_routine_can_be_narrowed_but_always_ends(policy: Write) -> None:
     assert judged.limits_for("heartbeat").shell_seconds == 120
 
 
-def test_limits_of_a_routine_only_lower(policy: Write) -> None:
+def test_limits_of_a_routine_section_only_lower_limits(policy: Write) -> None:
     judged = policy("[limits]\nshell_seconds = 10\n[routine.x.limits]\nshell_seconds = 600\n")
     assert judged.limits_for("x").shell_seconds == 10
 
@@ -147,8 +147,16 @@ def test_limits_of_a_routine_only_lower(policy: Write) -> None:
         ("shell", {"command": "ls; make"}, False),
         ("shell", {"command": "sort -o x notes.md"}, False),
         ("shell", {"command": "cat /etc/shadow"}, False),
+        ("shell", {"command": "cat < /etc/shadow"}, False),
         ("shell", {"command": "ls > x"}, False),
         ("shell", {}, False),
+        ("http_request", {"url": "https://a.example"}, True),
+        ("http_request", {"url": "https://a.example", "method": "HEAD"}, True),
+        ("http_request", {"url": "https://a.example", "method": "POST"}, False),
+        ("routine", {"action": "list"}, True),
+        ("routine", {"action": "remove", "name": "x"}, False),
+        ("routine", {"action": "unheard_of"}, False),
+        ("routine", {}, False),
     ],
 )
 def test_read_only_calls_are_recognized(
@@ -157,7 +165,40 @@ def test_read_only_calls_are_recognized(
     assert shipped.is_read_only(tool, arguments) is looks
 
 
-def test_tools_of_others_are_allowed_by_name_or_by_their_server(
+def test_a_path_is_judged_by_where_it_leads_and_not_by_how_it_was_written(policy: Write) -> None:
+    judged = policy(
+        '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+        '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["secret/**"]\n'
+        '[routine.narrow]\ntools = ["sysinfo"]\n'
+    )
+
+    def effect(*names: str, tool: str = "file_read", routine: str = "x") -> Effect:
+        path = CallPath(text=names[-1], real=f"/w/{names[0]}", root="/w", names=names)
+        return judged.judge_path(tool, path, routine=routine).effect
+
+    assert effect("notes.md", "secret/link") is Effect.ALLOW
+    assert effect("secret/key", "notes.md") is Effect.DENY
+    assert effect("notes.md", tool="file_write") is Effect.DENY
+    assert effect("notes.md", routine="narrow") is Effect.DENY
+
+
+def test_a_routine_is_singled_out_by_its_section_or_by_a_rule_that_may_grant_it_something(
+    policy: Write,
+) -> None:
+    judged = policy(
+        '[routine.own]\ntools = ["sysinfo"]\n'
+        '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n'
+        '[[rule]]\ntool = "file_read"\neffect = "ask"\nroutines = ["granted*"]\n'
+        '[[rule]]\ntool = "memory_store"\neffect = "deny"\nroutines = ["denied"]\n'
+    )
+    assert judged.rule_singling_out("own", "maker") == "[routine.own]"
+    assert judged.rule_singling_out("granted", "maker") == judged.rules[1].label
+    assert judged.rule_singling_out("granted", "granted-too") == ""
+    assert judged.rule_singling_out("denied", "maker") == ""
+    assert judged.rule_singling_out("maker", "granted") == ""
+
+
+def test_user_and_mcp_tools_are_allowed_by_name_or_server_pattern(
     workspace: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "policy.toml"
@@ -173,7 +214,7 @@ def test_tools_of_others_are_allowed_by_name_or_by_their_server(
     assert not judged.judge("mail__send", {}, routine="x").allows
 
 
-def test_a_rule_without_a_profile_still_cannot_reach_what_is_forbidden(policy: Write) -> None:
+def test_a_rule_without_a_profile_cannot_reach_denied_paths(policy: Write) -> None:
     judged = policy(
         f'{SHELL}argv = ["backup"]\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n'
     )
@@ -190,11 +231,13 @@ def test_a_rule_without_a_profile_still_cannot_reach_what_is_forbidden(policy: W
 
 def test_policy_hash_is_the_hash_of_its_file(shipped: Policy) -> None:
     assert shipped.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
-    told = subprocess.run(["sha256sum", SHIPPED], capture_output=True, text=True, check=True).stdout
-    assert told.startswith(shipped.hash)
+    output = subprocess.run(
+        ["sha256sum", SHIPPED], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.startswith(shipped.hash)
 
 
-def test_a_prompt_is_told_in_a_few_lines_what_is_allowed(shipped: Policy) -> None:
+def test_the_policy_summary_for_a_prompt_is_short(shipped: Policy) -> None:
     text = shipped.summary(
         "daily-report", ["shell", "file_read", "file_write", "sysinfo", "http_request", "finish"]
     )
@@ -203,7 +246,7 @@ def test_a_prompt_is_told_in_a_few_lines_what_is_allowed(shipped: Policy) -> Non
     assert "journalctl" in lines[0]
     assert "git blame|branch|" in lines[0]
     assert lines[1].startswith("- file_read: the workspace, /var/log")
-    assert lines[2] == "- file_write: reports/**"
+    assert lines[2] == "- file_write: reports/**, out/**"
     assert lines[3] == "- sysinfo"
     assert lines[4].startswith("- never: *.pem")
     assert "http_request" not in text

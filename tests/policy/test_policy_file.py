@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from daemon.errors import ConfigError
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import TOOLS
+from tests.docs import registered
 from tests.policy.conftest import SHIPPED, Write
 from tests.properties import scaled_settings
 
@@ -27,7 +29,7 @@ def faults(write: Write, text: str) -> list[str]:
     return []
 
 
-def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None:
+def test_the_empty_policy_allows_only_the_tool_finish(policy: Write) -> None:
     strict = policy("")
     for tool in ("shell", "file_read", "sysinfo", "memory_recall"):
         assert not strict.judge(tool, {"command": "ls", "path": "notes.md"}, routine="x").allows
@@ -35,7 +37,7 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_text"),
     [
         ('defualt = "deny"', "defualt: unknown key"),
         ('default = "allow"', 'default: expected "deny" or "ask" (found "allow")'),
@@ -143,9 +145,9 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
     ],
 )
 def test_fault_is_reported_with_its_place_and_correction(
-    policy: Write, text: str, said: str
+    policy: Write, text: str, expected_text: str
 ) -> None:
-    assert any(said in fault for fault in faults(policy, text)), faults(policy, text)
+    assert any(expected_text in fault for fault in faults(policy, text)), faults(policy, text)
 
 
 def test_all_faults_are_reported_together(policy: Write) -> None:
@@ -223,20 +225,19 @@ def test_duplicate_rules_are_reported_once(policy: Write) -> None:
         ),
     ],
 )
-def test_an_exception_to_an_allowing_rule_is_none(policy: Write, first: str, second: str) -> None:
+def test_a_deny_rule_for_part_of_an_allow_rule_is_no_fault(
+    policy: Write, first: str, second: str
+) -> None:
     assert faults(policy, f"[[rule]]\n{first}\n[[rule]]\n{second}") == []
 
 
 # --- whose file it is
-# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("mode", "refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)]
 )
-def test_a_policy_that_others_can_write_is_refused(
-    tmp_path: Path, mode: int, refused: bool
-) -> None:
+def test_a_policy_writable_by_others_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
     path.chmod(mode)
@@ -247,7 +248,9 @@ def test_a_policy_that_others_can_write_is_refused(
         Policy.load(path, workspace=tmp_path / "workspace")
 
 
-def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Path) -> None:
+def test_a_group_writable_policy_is_accepted_if_the_group_has_no_other_member(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
     path.chmod(0o664)  # what umask 002 gives, on systems where each user has a group of his own
@@ -256,11 +259,11 @@ def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Pa
 
     me = pwd.getpwuid(os.geteuid()).pw_name
     group = grp.getgrgid(path.stat().st_gid)
-    others = {
+    members = {
         *group.gr_mem,
-        *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group.gr_gid),
+        *(account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid),
     } - {me, "root"}
-    if others:
+    if members:
         with pytest.raises(ConfigError, match="can be written by the members of group"):
             Policy.load(path, workspace=tmp_path / "workspace")
     else:
@@ -268,7 +271,6 @@ def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Pa
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
 def test_a_policy_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
@@ -281,7 +283,7 @@ def test_a_policy_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
         Policy.load(path, workspace=tmp_path / "workspace")
 
 
-def test_a_folder_in_which_others_could_replace_it_is_refused_too(tmp_path: Path) -> None:
+def test_a_policy_in_a_folder_writable_by_others_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     (folder / "policy.toml").write_text("version = 1\n")
@@ -292,7 +294,7 @@ def test_a_folder_in_which_others_could_replace_it_is_refused_too(tmp_path: Path
     Policy.load(folder / "policy.toml", workspace=tmp_path / "workspace")
 
 
-def test_a_link_is_as_good_as_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_linked_policy_is_checked_at_its_real_file(tmp_path: Path) -> None:
     (tmp_path / "real.toml").write_text("version = 1\n")
     (tmp_path / "policy.toml").symlink_to("real.toml")
     Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "workspace")
@@ -306,7 +308,7 @@ def test_missing_policy_is_reported_as_missing(tmp_path: Path) -> None:
         Policy.load(tmp_path / "policy.toml", workspace=tmp_path)
 
 
-def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) -> None:
+def test_a_policy_file_within_reach_of_tools_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
     with pytest.raises(
@@ -323,7 +325,6 @@ def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) 
 
 
 # --- files that nobody wrote
-# ---------------------------------------------------------------------------
 
 _WORDS = st.sampled_from(
     [
@@ -378,7 +379,7 @@ _FILES = st.fixed_dictionaries(
 
 @scaled_settings(300)
 @given(data=_FILES)
-def test_no_random_file_allows_what_no_rule_of_it_allows(
+def test_no_random_policy_allows_a_call_without_an_allow_rule(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "random"
@@ -406,7 +407,7 @@ _LINES = SHIPPED.read_text().splitlines()
 
 @scaled_settings(60)
 @given(left_out=st.sets(st.sampled_from(range(len(_LINES))), min_size=1, max_size=6))
-def test_no_shipped_policy_with_lines_lost_allows_a_tool_it_did_not(
+def test_the_shipped_policy_with_lost_lines_allows_no_more_tools(
     tmp_path_factory: pytest.TempPathFactory, left_out: set[int]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "lost"
@@ -421,3 +422,11 @@ def test_no_shipped_policy_with_lines_lost_allows_a_tool_it_did_not(
         assert not policy.judge("shell", {"command": line}, routine="x").allows
     assert not policy.judge("http_request", {"url": "http://x.invalid"}, routine="x").allows
     assert not policy.judge("file_read", {"path": "/etc/passwd"}, routine="x").allows
+
+
+def test_a_tool_that_may_not_be_repeated_is_declared_as_changing_something() -> None:
+    registry = registered()
+    for name in registry.names():
+        definition = registry.get_function(name)
+        assert definition is not None
+        assert TOOLS[name].changes or definition.read_only or definition.idempotent, name

@@ -21,7 +21,7 @@ PLAIN = [program for program in read_only().values() if isinstance(program, Prog
 PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
 
 
-def test_there_are_the_programs_that_a_report_needs() -> None:
+def test_the_read_only_profile_lists_the_programs_of_a_report() -> None:
     assert len(read_only()) >= 60
     assert {
         "df",
@@ -52,20 +52,19 @@ _NOT_TOLD = {
 }
 
 
-def test_the_programs_know_the_long_options_that_we_let_them_have() -> None:
+def test_programs_accept_the_long_options_of_their_profile() -> None:
     strange = {}
     for program in PLAIN:
         path = shutil.which(program.name, path=":".join(TRUSTED))
         if path and program.options:
-            done = subprocess.run(
+            process = subprocess.run(
                 [path, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL
             )
-            told = done.stdout + done.stderr
-            if (
-                "GNU" in told or "systemctl" in told or "journalctl" in told
-            ):  # else not the one whose manual was read
+            help_text = process.stdout + process.stderr
+            # else not the one whose manual was read
+            if "GNU" in help_text or "systemctl" in help_text or "journalctl" in help_text:
                 strange[program.name] = {
-                    each for each in _long_names(program) if each not in told
+                    name for name in _long_names(program) if name not in help_text
                 } - _NOT_TOLD
     assert {name: options for name, options in strange.items() if options} == {}
 
@@ -109,7 +108,9 @@ def _long_names(program: Program) -> list[str]:
         ("date -r a", ["a"], []),
     ],
 )
-def test_what_a_program_would_read_is_known(line: str, files: list[str], trees: list[str]) -> None:
+def test_profiles_know_which_files_a_program_reads(
+    line: str, files: list[str], trees: list[str]
+) -> None:
     usage = _usage(line.split())
     assert (list(usage.files), list(usage.trees)) == (files, trees)
 
@@ -129,7 +130,7 @@ def _usage(words: list[str]):  # type: ignore[no-untyped-def]
         ("diff -r a b", "diff --no-dereference -r a b"),
     ],
 )
-def test_a_program_is_handed_words_that_can_be_read_in_one_way_only(line: str, argv: str) -> None:
+def test_arguments_of_a_program_are_unambiguous(line: str, argv: str) -> None:
     assert " ".join(_usage(line.split()).argv) == argv
 
 
@@ -241,9 +242,9 @@ def test_ps_never_shows_an_environment(words: list[str]) -> None:
     # a program that fits on one line of ps, so that its environment would follow its name
     with subprocess.Popen(
         ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    ) as shown:
-        done = subprocess.run(
+    ) as program:
+        process = subprocess.run(
             [ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=120
         )
-        shown.communicate()
-    assert b"CANARY-OF-AN-ENVIRONMENT" not in done.stdout
+        program.communicate()
+    assert b"CANARY-OF-AN-ENVIRONMENT" not in process.stdout

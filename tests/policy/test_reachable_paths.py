@@ -24,11 +24,11 @@ def reach(workspace: Path, tmp_path: Path) -> ReachablePaths:
 
 def expand(reach: ReachablePaths, word: str) -> list[str]:
     parsed = parse_line(f"ls {word}")[0].commands[0].words[1]
-    return [each.text for each in reach.expand(parsed)]
+    return [path.text for path in reach.expand(parsed)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("given_path", "names"),
     [
         ("notes.md", ("notes.md",)),
         ("./src/../notes.md", ("notes.md",)),
@@ -37,13 +37,13 @@ def expand(reach: ReachablePaths, word: str) -> list[str]:
         ("not/there/yet", ("not/there/yet",)),
     ],
 )
-def test_a_path_of_the_workspace_goes_by_its_name_there(
-    reach: ReachablePaths, asked: str, names: tuple[str, ...]
+def test_a_path_in_the_workspace_has_its_relative_name(
+    reach: ReachablePaths, given_path: str, names: tuple[str, ...]
 ) -> None:
-    assert reach.resolve(asked).names == names
+    assert reach.resolve(given_path).names == names
 
 
-def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(
+def test_a_linked_path_has_its_target_and_its_own_name(
     reach: ReachablePaths, workspace: Path
 ) -> None:
     (workspace / "safe").symlink_to(".env")
@@ -51,23 +51,25 @@ def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(
     assert reach.resolve(str(workspace / "notes.md")).names == ("notes.md",)
 
 
-def test_what_may_be_read_is_known_by_where_it_leads(reach: ReachablePaths, tmp_path: Path) -> None:
-    place = reach.resolve(f"{tmp_path}/alias/a.log")
-    assert place.names[0] == f"{tmp_path}/shared/a.log"
-    assert (place.root, place.path_in_root) == (f"{tmp_path}/shared", "a.log")
+def test_a_readable_folder_is_reached_by_a_link_for_reading_only(
+    reach: ReachablePaths, tmp_path: Path
+) -> None:
+    path = reach.resolve(f"{tmp_path}/alias/a.log")
+    assert path.names[0] == f"{tmp_path}/shared/a.log"
+    assert (path.root, path.path_in_root) == (f"{tmp_path}/shared", "a.log")
     with pytest.raises(Unreadable):
         reach.resolve(f"{tmp_path}/alias/a.log", writing=True)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "given_path",
     ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""],
 )
 def test_path_outside_the_readable_folders_is_not_reachable(
-    reach: ReachablePaths, asked: str
+    reach: ReachablePaths, given_path: str
 ) -> None:
     with pytest.raises(Unreadable):
-        reach.resolve(asked)
+        reach.resolve(given_path)
 
 
 _PARTS = st.lists(
@@ -77,7 +79,7 @@ _PARTS = st.lists(
 
 @scaled_settings(300, suppress=[HealthCheck.function_scoped_fixture])
 @given(parts=_PARTS)
-def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:
+def test_resolved_links_equal_os_path_realpath(workspace: Path, parts: list[str]) -> None:
     links = {
         "loop": "loop",
         "up": "..",
@@ -93,7 +95,7 @@ def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -
     assert resolve_links(path) == os.path.realpath(path)
 
 
-def test_neither_a_fifo_nor_a_socket_is_read(reach: ReachablePaths, workspace: Path) -> None:
+def test_fifos_and_sockets_are_refused(reach: ReachablePaths, workspace: Path) -> None:
     os.mkfifo(workspace / "fifo")
     with pytest.raises(Unreadable, match="neither a file nor a folder"):
         refuse_devices(reach.resolve("fifo"))
@@ -102,9 +104,7 @@ def test_neither_a_fifo_nor_a_socket_is_read(reach: ReachablePaths, workspace: P
     refuse_devices(reach.resolve("nothing"))
 
 
-def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(
-    reach: ReachablePaths, workspace: Path
-) -> None:
+def test_expanded_wildcards_never_look_like_options(reach: ReachablePaths, workspace: Path) -> None:
     (workspace / "-rf.csv").touch()
     assert expand(reach, "*.csv") == ["./-rf.csv", "./data.csv"]
     assert expand(reach, "src/*.py") == ["./src/a.py"]
@@ -114,14 +114,12 @@ def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(
     assert expand(reach, "'n'*\".md\"") == ["./notes.md"]
 
 
-def test_hidden_files_are_meant_only_when_the_dot_is_written(reach: ReachablePaths) -> None:
+def test_wildcards_match_hidden_files_only_with_an_explicit_dot(reach: ReachablePaths) -> None:
     assert "./.env" not in expand(reach, "*")
     assert expand(reach, ".e*") == ["./.env"]
 
 
-def test_a_wildcard_that_meets_nothing_stands_for_itself(
-    reach: ReachablePaths, workspace: Path
-) -> None:
+def test_a_wildcard_without_matches_stays_literal(reach: ReachablePaths, workspace: Path) -> None:
     assert expand(reach, "*.none") == ["*.none"]
     assert expand(reach, "--include=*.none") == ["--include=*.none"]
     (workspace / "--include=x").touch()
@@ -129,14 +127,18 @@ def test_a_wildcard_that_meets_nothing_stands_for_itself(
         expand(reach, "--include=*")
 
 
-def test_no_folder_outside_is_looked_through(reach: ReachablePaths, tmp_path: Path) -> None:
+def test_a_wildcard_outside_the_reachable_paths_is_refused(
+    reach: ReachablePaths, tmp_path: Path
+) -> None:
     assert expand(reach, f"{tmp_path}/shared/*.log") == [f"{tmp_path}/shared/a.log"]
     for word in ("/etc/*", "link_etc/pass*", "../*", "/root/.s*/*"):
         with pytest.raises(Unreadable):
             expand(reach, word)
 
 
-def test_a_wildcard_for_very_many_names_is_refused(reach: ReachablePaths, workspace: Path) -> None:
+def test_a_wildcard_with_too_many_matches_is_refused(
+    reach: ReachablePaths, workspace: Path
+) -> None:
     (workspace / "many").mkdir()
     for number in range(MAX_NAMES + 1):
         (workspace / "many" / str(number)).touch()
@@ -144,7 +146,7 @@ def test_a_wildcard_for_very_many_names_is_refused(reach: ReachablePaths, worksp
         expand(reach, "many/*")
 
 
-def test_examples_are_read_without_looking_at_the_disk(workspace: Path) -> None:
+def test_examples_of_a_policy_are_judged_without_the_disk(workspace: Path) -> None:
     reach = ReachablePaths(str(workspace), on_disk=False)
     assert reach.resolve("innocent.log").names == ("innocent.log",)
     assert reach.expand(Word("*.csv", pattern="*.csv"))[0].text == "*.csv"

@@ -1,13 +1,16 @@
 """Presets, taint and `on_ask` take back what rules allow, and never give anything."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import ConfigError
 from daemon.models import Effect, Verdict
+from daemon.policy.judge import CallTraits, Restriction
 from daemon.policy.policy import Policy
-from daemon.policy.restrictions import PRESETS, CallTraits, Restriction
+from daemon.policy.policy_file import AUTONOMY_LEVELS
 from tests.policy.conftest import Write
 
 RULES = """
@@ -46,26 +49,26 @@ def effects(policy: Policy, routine: str = "x", *, tainted: bool = False) -> dic
     }
 
 
-def which(found: dict[str, str], effect: str) -> set[str]:
-    return {name for name, each in found.items() if each == effect}
+def which(effects_by_call: dict[str, str], effect: str) -> set[str]:
+    return {name for name, call_effect in effects_by_call.items() if call_effect == effect}
 
 
-def test_without_a_preset_the_rules_stand_as_written(policy: Write) -> None:
+def test_without_a_preset_rules_apply_as_written(policy: Write) -> None:
     assert which(effects(policy(RULES)), "allow") == set(CALLS)
 
 
-def test_readonly_denies_whatever_may_change_something(policy: Write) -> None:
-    found = effects(policy(f'autonomy = "readonly"\n{RULES}'))
-    assert which(found, "allow") == {"looks", "knows", "fetches"}
-    assert which(found, "deny") == {"makes", "writes", "foreign"}
+def test_readonly_denies_all_changing_calls(policy: Write) -> None:
+    effects_by_call = effects(policy(f'autonomy = "readonly"\n{RULES}'))
+    assert which(effects_by_call, "allow") == {"looks", "knows", "fetches"}
+    assert which(effects_by_call, "deny") == {"makes", "writes", "foreign"}
 
 
-def test_supervised_asks_before_anything_is_changed(policy: Write) -> None:
-    found = effects(policy(f'autonomy = "supervised"\n{RULES}'))
-    assert which(found, "ask") == {"makes", "writes", "foreign"}
+def test_supervised_asks_before_changing_calls(policy: Write) -> None:
+    effects_by_call = effects(policy(f'autonomy = "supervised"\n{RULES}'))
+    assert which(effects_by_call, "ask") == {"makes", "writes", "foreign"}
 
 
-def test_a_routine_may_be_more_careful_than_the_file_and_never_less(policy: Write) -> None:
+def test_autonomy_of_a_routine_may_only_be_stricter_than_of_the_file(policy: Write) -> None:
     careful = policy(f'{RULES}[routine.x]\nautonomy = "readonly"\n')
     assert which(effects(careful), "deny") == {"makes", "writes", "foreign"}
     assert which(effects(careful, "other"), "allow") == set(CALLS)
@@ -75,7 +78,7 @@ def test_a_routine_may_be_more_careful_than_the_file_and_never_less(policy: Writ
         policy(f'autonomy = "supervised"\n{RULES}[routine.x]\nautonomy = "full"\n')
 
 
-def test_a_run_that_read_untrusted_text_asks_before_it_changes_or_sends_anything(
+def test_a_tainted_run_asks_before_changing_or_sending_calls(
     policy: Write,
 ) -> None:
     judged = policy(f'{RULES}[routine.x]\ntainted_tools = ["file_write", "notes__*"]\n')
@@ -92,7 +95,7 @@ def test_a_run_that_read_untrusted_text_asks_before_it_changes_or_sends_anything
     assert (verdict.rule, "tainted_tools" in verdict.alternative) == ("taint", True)
 
 
-def test_where_nobody_is_asked_what_would_be_asked_is_denied(policy: Write) -> None:
+def test_on_ask_deny_turns_ask_into_deny(policy: Write) -> None:
     judged = policy(f'on_ask = "deny"\n{RULES}[routine.patient]\non_ask = "park"\n')
     verdict = judged.judge("file_write", {"path": "x"}, routine="x", tainted=True)
     assert verdict.effect is Effect.DENY
@@ -103,7 +106,7 @@ def test_where_nobody_is_asked_what_would_be_asked_is_denied(policy: Write) -> N
     )
 
 
-def test_results_that_give_orders_are_shown_only_where_the_policy_says_so(policy: Write) -> None:
+def test_injected_results_are_shown_only_where_the_policy_trusts_them(policy: Write) -> None:
     judged = policy(
         (  # noqa: UP034
             f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = '
@@ -131,7 +134,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
     restriction=st.builds(
         Restriction,
         routine=st.just("x"),
-        autonomy=st.sampled_from(PRESETS),
+        autonomy=st.sampled_from(AUTONOMY_LEVELS),
         on_ask=st.sampled_from(["park", "deny"]),
         tainted_tools=st.lists(st.sampled_from(["*", "shell", "x"])).map(tuple),
     ),
@@ -139,7 +142,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
     sends=st.booleans(),
     tainted=st.booleans(),
 )
-def test_no_restriction_ever_makes_a_verdict_milder(
+def test_no_restriction_makes_a_verdict_milder(
     effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
@@ -171,20 +174,20 @@ tainted_tools = ["shell"]
 """
 
 
-def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_trusted(
+def test_a_tainted_effect_of_a_rule_applies_despite_tainted_tools(
     policy: Write,
 ) -> None:
-    made = policy(TAINTED)
+    tainted_policy = policy(TAINTED)
 
     def says(tool: str, *, tainted: bool, **arguments: str) -> Verdict:
-        return made.judge(tool, arguments, routine="x", tainted=tainted)
+        return tainted_policy.judge(tool, arguments, routine="x", tainted=tainted)
 
     assert says("shell", command="ls", tainted=False).allows
-    asked = says("shell", command="ls", tainted=True)
+    verdict = says("shell", command="ls", tainted=True)
     assert (
-        asked.effect is Effect.ASK
-        and asked.rule == "rule 1 (shell: ls)"
-        and "strangers" in asked.reason
+        verdict.effect is Effect.ASK
+        and verdict.rule == "rule 1 (shell: ls)"
+        and "strangers" in verdict.reason
     )
     assert says("file_read", path="private/a", tainted=False).allows
     denied = says("file_read", path="private/a", tainted=True)
@@ -196,3 +199,39 @@ def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_t
 def test_tainted_effect_equal_to_the_effect_is_a_fault(policy: Write, effect: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing beside effect"):
         policy(f'[[rule]]\ntool = "file_read"\neffect = "{effect}"\ntainted = "ask"\n')
+
+
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
+def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(policy):
+    judge = policy(
+        '[routine.daily]\nmode = "observe"\nobserve_until = 2026-11-27T09:00:00+01:00\n'
+        '[routine.forever]\nmode = "observe"\n'
+    )
+    assert judge.is_observed("daily", NOW) and judge.is_observed("daily/child", NOW)
+    assert judge.is_observed("maker/forever", NOW + timedelta(days=900))
+    assert not judge.is_observed("daily", NOW + timedelta(days=7))
+    assert not judge.is_observed("other", NOW)
+    assert judge.observation_of("other") is None
+    trial = judge.observation_of("daily")
+    assert trial.describe(NOW).startswith("daily: observe until 2026-11-27 08:00: nobody is asked")
+    assert trial.describe(NOW + timedelta(days=7)) == (
+        "daily: observe ended on 2026-11-27 08:00, and people are asked again; "
+        "run `agentctl policy suggest daily`, which shows rules for what was denied"
+    )
+    assert "as long as mode" in judge.observation_of("forever").describe(NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('mode = "watch"', "mode"),
+        ('mode = "observe"\nobserve_until = 2026-11-27T09:00:00', "has no offset from UTC"),
+        ('mode = "observe"\nobserve_until = "friday"', "observe_until"),
+        ("observe_until = 2026-11-27T09:00:00Z", "ends no trial, as this routine is not observed"),
+    ],
+)
+def test_a_faulty_trial_is_refused_with_its_key(policy, text, problem):
+    with pytest.raises(ConfigError, match=problem):
+        policy(f"[routine.daily]\n{text}\n")

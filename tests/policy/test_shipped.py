@@ -30,7 +30,7 @@ def shipped(tmp_path: Path) -> Policy:
         ("shell", {"command": "journalctl -p err --since yesterday | tail -n 20"}),
     ],
 )
-def test_what_a_report_needs_is_allowed(
+def test_shipped_policy_allows_the_calls_of_a_report(
     shipped: Policy, tool: str, arguments: dict[str, str]
 ) -> None:
     assert shipped.judge(tool, arguments, routine="daily-report").allows

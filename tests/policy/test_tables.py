@@ -16,7 +16,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_each_option_and_operand_of_a_program_is_of_a_kind_that_exists(program: Program) -> None:
+def test_each_option_and_operand_in_the_program_tables_has_a_known_kind(program: Program) -> None:
     for option in OptionTable(program.options, program.negative).options:
         assert option.name.startswith("-")
         assert set(option.kinds) <= KINDS.keys(), option
@@ -25,7 +25,7 @@ def test_each_option_and_operand_of_a_program_is_of_a_kind_that_exists(program: 
         assert all(match and match[1] in KINDS for match in matches), program.operands
 
 
-def test_each_list_of_words_can_be_read() -> None:
+def test_each_word_list_of_the_policy_tables_loads() -> None:
     for table, lists in load_table("words").items():
         if table != "instead":
             assert all(
@@ -33,5 +33,5 @@ def test_each_list_of_words_can_be_read() -> None:
             )
 
 
-def test_what_is_said_instead_of_a_program_is_about_programs_that_are_not_allowed() -> None:
+def test_alternatives_are_listed_only_for_programs_without_a_profile() -> None:
     assert not load_table("words")["instead"].keys() & read_only().keys()

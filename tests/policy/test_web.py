@@ -25,7 +25,7 @@ WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
         ("https://example.org/%41%zz/../x", "https://example.org/%41%zz/../x"),
     ],
 )
-def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> None:
+def test_a_url_is_rebuilt_from_its_parsed_parts(url: str, read: str) -> None:
     assert parse_target(url).url == read
 
 
@@ -76,7 +76,7 @@ def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> N
         "https://example.org/" + "x" * 9000,
     ],
 )
-def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
+def test_an_ambiguous_url_is_refused(url: str) -> None:
     with pytest.raises(Unreadable):
         parse_target(url)
 
@@ -128,7 +128,7 @@ def test_host_pattern_of_a_rule_matches_these_hosts(
     "pattern",
     ["", "http://a.b", "a.b/x", "*a.b", "a.*.b", "*.", "127.1", "a b", "a@b", "[::1", "a:b"],
 )
-def test_a_word_that_means_no_host_is_refused(pattern: str) -> None:
+def test_an_invalid_host_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(Unreadable):
         HostPattern.of(pattern)
 
@@ -137,7 +137,7 @@ def allowed(policy: Policy, url: str, method: str = "GET") -> bool:
     return policy.judge("http_request", {"url": url, "method": method}, routine="x").allows
 
 
-def test_a_rule_allows_its_hosts_and_by_itself_only_looking(policy: Write) -> None:
+def test_a_host_rule_allows_only_its_hosts_and_read_only_methods_by_default(policy: Write) -> None:
     judged = policy(
         f'{WEB}hosts = ["*.example.org"]\nmatch = ["https://a.example.org/x", "HEAD '
         'https://a.example.org"]\n'
@@ -159,7 +159,7 @@ def test_a_rule_allows_its_hosts_and_by_itself_only_looking(policy: Write) -> No
     )
 
 
-def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> None:
+def test_a_denied_http_request_names_the_host_and_the_allowed_hosts(policy: Write) -> None:
     judged = policy(f'{WEB}hosts = ["api.example.org"]\nmethods = ["GET"]')
     verdict = judged.judge("http_request", {"url": "https://evil.example/?q=secret"}, routine="x")
     assert verdict.reason == "no rule allows GET https://evil.example"
@@ -167,7 +167,7 @@ def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> No
     assert "http_request: GET api.example.org" in judged.summary("x", ["http_request"])
 
 
-def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy: Write) -> None:
+def test_private_networks_belong_only_to_the_rule_that_names_them(policy: Write) -> None:
     judged = policy(
         (  # noqa: UP034
             f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = '
@@ -175,12 +175,12 @@ def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy
         )
     )
     assert [
-        str(each) for each in judged.networks(parse_target("http://nas.example:8080/"), "x")
+        str(network) for network in judged.networks(parse_target("http://nas.example:8080/"), "x")
     ] == ["192.168.1.0/24"]
     assert judged.networks(parse_target("http://a.example/"), "x") == ()
 
 
-def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
+def test_only_read_only_git_commands_are_allowed(policy: Write) -> None:
     judged = policy(
         '[[rule]]\ntool = "git"\neffect = "allow"\nmatch = ["log --oneline -5"]\nnot_match = ["log '
         '--output=x"]\n'
@@ -212,7 +212,7 @@ def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
     )
 
 
-def test_scripts_go_by_name_and_arguments(policy: Write) -> None:
+def test_scripts_are_judged_by_name_and_arguments(policy: Write) -> None:
     judged = policy(
         '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
     )

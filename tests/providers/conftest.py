@@ -17,9 +17,8 @@ from tests.providers import calls
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """The events that are logged during the test."""
     before = structlog.get_config()
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(0)
-    )  # whatever another test has set
+    # whatever another test has set
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
     with structlog.testing.capture_logs() as lines:
         yield lines
     structlog.configure(**before)

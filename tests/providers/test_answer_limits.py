@@ -79,7 +79,7 @@ async def test_a_stream_over_its_limit_is_a_named_failure(
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("kind", AROUND)
-async def test_what_comes_around_an_answer_has_an_end_too(
+async def test_endless_data_around_an_answer_is_limited(
     way: str, kind: str, provider_for: Opener
 ) -> None:
     async with Flood(kind) as flood:
@@ -91,7 +91,7 @@ async def test_what_comes_around_an_answer_has_an_end_too(
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("kind", PASSED_OVER)
-async def test_an_answer_that_never_comes_is_waited_for_as_long_as_any(
+async def test_a_missing_answer_ends_at_the_usual_timeout(
     way: str, kind: str, provider_for: Opener
 ) -> None:
     async with Flood(kind, most=1_000_000 * MEGABYTE) as flood:
@@ -102,7 +102,7 @@ async def test_an_answer_that_never_comes_is_waited_for_as_long_as_any(
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("kind", ["deep", "many values", "a long number"])
-async def test_json_that_would_hold_up_its_reader_is_not_of_the_agreed_form(
+async def test_hostile_json_is_refused_as_malformed(
     way: str, kind: str, provider_for: Opener
 ) -> None:
     async with Flood(kind, most=15 * MEGABYTE) as flood:
@@ -126,19 +126,21 @@ async def test_an_answer_just_below_the_limit_is_read(way: str, provider_for: Op
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("streams", [False, True])
-async def test_the_limit_is_for_one_answer_and_not_for_a_connection(
+async def test_the_answer_limit_applies_per_answer_and_not_per_connection(
     way: str, streams: bool, provider_for: Opener
 ) -> None:
-    # some 700 kB; as a stream, which takes some thirty times as much, some 1.4 MB of 4
-    text = "All is well. " * (4_000 if streams else 50_000)
-    async with FakeVendor([text] * 4) as vendor:
+    # some 700 kB; as a stream, which may have four times as much, some 1.8 MB of 4
+    text = "All is well. " * (120_000 if streams else 50_000)
+    async with FakeVendor([{"text": text, "piece": 2_000}] * 4) as vendor:
         provider = provider_for(way, vendor, max_answer_mb=1, capabilities={"stream": streams})
         for _ in range(4):
             assert (await provider.chat([user("hi")])).content == text
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_packed_answer_within_the_limit_is_unpacked(way: str, provider_for: Opener) -> None:
+async def test_a_compressed_answer_within_the_limit_is_decompressed(
+    way: str, provider_for: Opener
+) -> None:
     body = gzip.compress(
         json.dumps({"error": {"message": "packed", "code": "x" * 200_000}}).encode()
     )
@@ -171,7 +173,7 @@ async def test_a_list_of_models_has_the_same_limit(way: str, provider_for: Opene
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("kind", ["chunks", "packed", "a packed error"])
 @pytest.mark.parametrize("streams", [False, True])
-async def test_the_limit_holds_through_a_proxy(
+async def test_the_answer_limit_applies_through_a_proxy(
     way: str, kind: str, streams: bool, provider_for: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Flood(kind) as flood:

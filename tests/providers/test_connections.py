@@ -11,7 +11,7 @@ from tests.providers.calls import TRANSPORTS, Opener, user
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_calls_in_a_row_share_one_connection(way: str, provider_for: Opener) -> None:
+async def test_sequential_calls_share_one_connection(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
         provider = provider_for(way, vendor)
         for _ in range(3):
@@ -28,9 +28,7 @@ async def test_a_hundred_calls_run_at_once(way: str, provider_for: Opener) -> No
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_no_more_calls_run_at_once_than_the_user_allows(
-    way: str, provider_for: Opener
-) -> None:
+async def test_concurrent_calls_are_limited_by_the_config(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 8, "together": 2}]) as vendor:
         provider = provider_for(way, vendor, max_concurrency=2)
         await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(8)))
@@ -38,9 +36,7 @@ async def test_no_more_calls_run_at_once_than_the_user_allows(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_provider_that_was_closed_opens_again_when_asked(
-    way: str, provider_for: Opener
-) -> None:
+async def test_a_closed_provider_reopens_at_the_next_call(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
         await provider.close()  # never opened: fine
@@ -63,7 +59,7 @@ async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> 
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_connection_that_the_server_dropped_is_replaced(
+async def test_a_connection_dropped_by_the_server_is_replaced(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:

@@ -27,7 +27,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_takes_every_setting_and_leaves_what_it_has_no_use_for(kind: str) -> None:
+def test_every_provider_kind_accepts_every_setting(kind: str) -> None:
     provider = create_provider(kind, **EVERYTHING)
     assert isinstance(provider, LLMProvider)
     assert provider.kind == kind
@@ -46,7 +46,7 @@ def test_unknown_setting_is_a_type_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "place", "problem"),
+    ("settings", "key", "problem"),
     [
         ({"kind": "gemini", "name": "mine"}, "providers.mine.kind", "one of openai, claude"),
         ({"kind": "claude", "name": "mine"}, "providers.mine.model", "is missing"),
@@ -89,16 +89,16 @@ def test_unknown_setting_is_a_type_error() -> None:
         ({"kind": "scripted", "replies": [3]}, "providers.scripted.replies", "a text or a table"),
     ],
 )
-def test_settings_that_make_no_sense_are_answered_with_place_and_way_out(
-    settings: dict[str, Any], place: str, problem: str
+def test_invalid_settings_are_refused_with_place_and_correction(
+    settings: dict[str, Any], key: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         create_provider(**settings)
-    assert place in [fault.key for fault in caught.value.faults]
+    assert key in [fault.key for fault in caught.value.faults]
     assert problem in str(caught.value)
 
 
-def test_all_faults_of_a_capabilities_table_are_told_at_once() -> None:
+def test_all_faults_of_a_capabilities_table_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         capabilities("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
     keys = sorted(fault.key for fault in caught.value.faults)
@@ -157,5 +157,5 @@ def test_configured_capabilities_override_the_known_ones() -> None:
         ("claude-haiku-4-5", {}),
     ],
 )
-def test_each_claude_is_asked_to_think_as_it_can(model: str, thinking: dict[str, str]) -> None:
+def test_each_claude_model_has_its_thinking_setting(model: str, thinking: dict[str, str]) -> None:
     assert capabilities(model).thinking == thinking

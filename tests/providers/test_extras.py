@@ -24,34 +24,36 @@ def spoken(thinking: str) -> Json:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_conversation_without_the_secret_passes_the_vendors_rules(
+async def test_a_redacted_conversation_is_accepted_by_the_vendor(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([spoken("Hm."), spoken("Hm again."), "Done."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         for _ in range(3):
             await talk.ask()
-            place = max(
+            index = max(
                 index for index, message in enumerate(talk.messages) if message.role == "assistant"
             )
-            said = talk.messages[place]
-            calls = tuple(replace(call, arguments={"command": "curl"}) for call in said.tool_calls)
-            talk.messages[place] = replace(
-                said,
+            chat_message = talk.messages[index]
+            calls = tuple(
+                replace(call, arguments={"command": "curl"}) for call in chat_message.tool_calls
+            )
+            talk.messages[index] = replace(
+                chat_message,
                 content="",
                 tool_calls=calls,
-                provider_extras=redact_extras(said.provider_extras, redact),
+                provider_extras=redact_extras(chat_message.provider_extras, redact),
             )
     assert vendor.refusals == []
     assert not any(SECRET.encode() in request.raw for request in vendor.requests)
     assert b"[redacted]" in vendor.requests[-1].raw
 
 
-def test_a_secret_inside_a_signature_cannot_be_taken_out() -> None:
+def test_provider_extras_with_a_signed_secret_are_dropped() -> None:
     thought = {"type": "thinking", "thinking": f"It is {SECRET}.", "signature": "s"}
     assert redact_extras({"vendor": "v", "api": "messages", "blocks": [thought]}, redact) is None
 
 
 @pytest.mark.parametrize("extras", [None, {}, {"vendor": "v", "api": "chat", "blocks": []}])
-def test_nothing_to_clean_is_left_alone(extras: Json | None) -> None:
+def test_provider_extras_without_secrets_are_kept(extras: Json | None) -> None:
     assert redact_extras(extras, redact) == extras

@@ -27,7 +27,7 @@ stall = "1m"
 [providers.second]
 kind = "open_source"
 model = "llama"
-base_url = "{other}/v1"
+base_url = "{other_url}/v1"
 """
 ROUTINE = """
 [run]
@@ -53,21 +53,21 @@ def app(tmp_path: Path) -> ReplayedApp:
     return ReplayedApp(tmp_path)
 
 
-async def lived(
+async def run_with_vendor(
     app: ReplayedApp,
     way: str,
     turns: list[Any],
     *,
-    other: str = "",
+    other_url: str = "",
     more: str = "",
     timeout: str = "1m",
 ) -> tuple[Any, ReplayedApp, Any]:
     """Run a routine against this vendor to its end; the daemon is closed then."""
     kind, model, path = WAYS[way]
     async with FakeVendor(turns) as vendor:
-        other = other or "http://127.0.0.1:9"
+        other_url = other_url or "http://127.0.0.1:9"
         text = CONFIG.format(
-            kind=kind, model=model, url=vendor.url, path=path, other=other, timeout=timeout
+            kind=kind, model=model, url=vendor.url, path=path, other_url=other_url, timeout=timeout
         )
         app.write("config.toml", text)
         app.write_routine("daily", ROUTINE.format(more=more))
@@ -111,27 +111,28 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 async def test_failing_vendor_fails_the_run_with_the_reason(
     app: ReplayedApp, way: str, fault: str
 ) -> None:
-    turn, saying, asked = FAULTS[fault]
+    turn, saying, requests = FAULTS[fault]
     if fault == "no answer in it" and way == "messages":
-        saying, asked = (
+        # there it is a turn without a word
+        saying, requests = (
             "answered twice with neither text nor a call",
             2,
-        )  # there it is a turn without a word
+        )
     timeout = "1m"
     if fault == "silence":
         timeout = "2s"
         # what a call loads at first would take a part of that, and on a busy machine all of it
         await asyncio.to_thread(lambda: [import_module(sdk) for sdk in ("anthropic", "openai")])
-        asked = 3 if way == "local" else 2
-    run, app, vendor = await lived(app, way, [{**turn, "repeat": 4}], timeout=timeout)
+        requests = 3 if way == "local" else 2
+    run, app, vendor = await run_with_vendor(app, way, [{**turn, "repeat": 4}], timeout=timeout)
     assert run.status is Status.FAILED
     assert saying in str(run.detail)
-    assert asked <= len(vendor.requests) <= 3
-    (ended,) = app.log("run.finished")
-    assert (ended["status"], ended["detail"]) == ("failed", run.detail)
+    assert requests <= len(vendor.requests) <= 3
+    (end,) = app.log("run.finished")
+    assert (end["status"], end["detail"]) == ("failed", run.detail)
     retried = [line["error"] for line in app.log("provider.retry_scheduled")]
     if way != "messages" or fault != "no answer in it":
-        assert len(retried) == (2 if asked > 1 else 0)
+        assert len(retried) == (2 if requests > 1 else 0)
         assert all(saying in line for line in retried)
     report = (app.state / "workspace" / "report.md").read_text()
     assert saying in report
@@ -143,24 +144,26 @@ async def test_passing_overload_is_waited_out(app: ReplayedApp) -> None:
         {"error": 529, "message": "Overloaded"},
         "All is well.",
     ]
-    run, app, _ = await lived(app, "messages", storm)
+    run, app, _ = await run_with_vendor(app, "messages", storm)
     assert (run.status, run.report, run.detail) == (Status.SUCCEEDED, "All is well.", None)
     assert [line["attempt"] for line in app.log("provider.retry_scheduled")] == [1, 2]
 
 
-async def test_an_answer_that_breaks_off_in_the_middle_is_asked_for_again(app: ReplayedApp) -> None:
+async def test_an_interrupted_answer_is_requested_again(app: ReplayedApp) -> None:
     turns = [{"text": "All is well, all is w", "stream_error": True}, "All is well."]
-    run, app, vendor = await lived(app, "messages", turns, more="max_tokens = 30000")
+    run, app, vendor = await run_with_vendor(app, "messages", turns, more="max_tokens = 30000")
     assert (run.status, run.report) == (Status.SUCCEEDED, "All is well.")
     (line,) = app.log("provider.retry_scheduled")
     assert "the vendor is busy" in line["error"]
     assert all(request.body["stream"] for request in vendor.requests)
 
 
-async def test_a_call_that_cannot_be_read_is_told_to_the_model(app: ReplayedApp) -> None:
+async def test_an_unreadable_tool_call_is_answered_to_the_model(app: ReplayedApp) -> None:
     broken = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
     for way in WAYS:
-        run, _, vendor = await lived(app, way, [broken, "Never mind."], more='mode = "agent"')
+        run, _, vendor = await run_with_vendor(
+            app, way, [broken, "Never mind."], more='mode = "agent"'
+        )
         assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
         assert (
             "could not be read" in vendor.requests[1].raw.decode()
@@ -176,49 +179,60 @@ async def test_unavailable_vendor_is_replaced_for_the_remaining_run(
     app: ReplayedApp,
 ) -> None:
     called = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
-    async with FakeVendor([called, "From the second."]) as other:
+    async with FakeVendor([called, "From the second."]) as other_vendor:
         turns = [{"error": 500, "repeat": 3}, "From the first."]
         more = 'mode = "agent"\ntools = ["self_info"]\nfallback = ["second"]'
-        run, app, vendor = await lived(app, "messages", turns, other=other.url, more=more)
+        run, app, vendor = await run_with_vendor(
+            app, "messages", turns, other_url=other_vendor.url, more=more
+        )
     assert (run.status, run.report, run.provider) == (
         Status.SUCCEEDED,
         "From the second.",
         "second",
     )
-    assert (len(vendor.requests), len(other.requests)) == (3, 2)
+    assert (len(vendor.requests), len(other_vendor.requests)) == (3, 2)
     (line,) = app.log("run.failed_over")
     assert (line["from"], line["to"]) == ("first", "second")
     assert "a fault of its own (500" in line["reason"]
 
 
-@pytest.mark.parametrize(("on_rate_limit", "asked"), [("wait", 3), ("fallback", 1)])
-async def test_a_busy_vendor_is_waited_for_or_left_as_the_routine_says(
-    app: ReplayedApp, on_rate_limit: str, asked: int
+@pytest.mark.parametrize(("on_rate_limit", "request_count"), [("wait", 3), ("fallback", 1)])
+async def test_a_busy_vendor_is_retried_or_replaced_by_on_rate_limit(
+    app: ReplayedApp, on_rate_limit: str, request_count: int
 ) -> None:
     turns = [{"error": 429, "retry_after": 0.01, "repeat": 3}]
-    async with FakeVendor(["From the second."]) as other:
+    async with FakeVendor(["From the second."]) as other_vendor:
         more = f'fallback = ["second"]\non_rate_limit = "{on_rate_limit}"'
-        run, _, vendor = await lived(app, "local", turns, other=other.url, more=more)
+        run, _, vendor = await run_with_vendor(
+            app, "local", turns, other_url=other_vendor.url, more=more
+        )
     assert (run.status, run.provider) == (Status.SUCCEEDED, "second")
-    assert len(vendor.requests) == asked
+    assert len(vendor.requests) == request_count
 
 
-async def test_other_faults_are_tried_again_even_where_a_busy_vendor_is_left(
+async def test_other_errors_are_retried_despite_on_rate_limit(
     app: ReplayedApp,
 ) -> None:
-    async with FakeVendor(["From the second."]) as other:
+    async with FakeVendor(["From the second."]) as other_vendor:
         more = 'fallback = ["second"]\non_rate_limit = "fallback"'
         turns = [{"error": 500}, "From the first."]
-        run, _, _ = await lived(app, "local", turns, other=other.url, more=more)
+        run, _, _ = await run_with_vendor(
+            app, "local", turns, other_url=other_vendor.url, more=more
+        )
     assert (run.report, run.provider) == ("From the first.", "first")
 
 
 async def test_a_failover_is_a_step_of_the_run(app: ReplayedApp) -> None:
-    async with FakeVendor(["From the second."]) as other:
+    async with FakeVendor(["From the second."]) as other_vendor:
         kind, model, path = WAYS["chat"]
         async with FakeVendor([{"error": 401}]) as vendor:
             text = CONFIG.format(
-                kind=kind, model=model, url=vendor.url, path=path, other=other.url, timeout="1m"
+                kind=kind,
+                model=model,
+                url=vendor.url,
+                path=path,
+                other_url=other_vendor.url,
+                timeout="1m",
             )
             app.write("config.toml", text)
             app.write_routine("daily", ROUTINE.format(more='fallback = ["second"]'))
@@ -234,13 +248,12 @@ async def test_a_failover_is_a_step_of_the_run(app: ReplayedApp) -> None:
 
 # --- a server that reads only a part of the question ---
 
-LONG = (
-    "The quick brown fox jumps over the lazy dog near the bank of the river. " * 600
-)  # some 9,600 tokens
+# some 9,600 tokens
+LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. " * 600
 
 
 @pytest.mark.parametrize(
-    ("loaded", "read", "said"),
+    ("loaded", "read", "expected_text"),
     [
         (
             [{"model": "llama:latest", "context_length": 4096}],
@@ -257,8 +270,8 @@ LONG = (
         (None, 12, ""),  # another server: how it counts is its own affair
     ],
 )
-async def test_a_question_that_the_server_cut_is_said_to_be(
-    app: ReplayedApp, loaded: list[Any] | None, read: int, said: str
+async def test_a_prompt_cut_by_the_server_is_reported(
+    app: ReplayedApp, loaded: list[Any] | None, read: int, expected_text: str
 ) -> None:
     turn = {"text": "All is well.", "usage": {"prompt_tokens": read}}
     async with FakeVendor([turn]) as vendor:
@@ -268,7 +281,7 @@ async def test_a_question_that_the_server_cut_is_said_to_be(
             model="llama",
             url=vendor.url,
             path="/v1",
-            other=vendor.url,
+            other_url=vendor.url,
             timeout="1m",
         )
         app.write("config.toml", text)
@@ -277,7 +290,7 @@ async def test_a_question_that_the_server_cut_is_said_to_be(
             run = await app.run("daily")
             warnings = app.log("provider.context_cut")
     assert run.status is Status.SUCCEEDED
-    assert bool(warnings) is bool(said)
-    assert said in (run.detail or "")
-    if not said:
+    assert bool(warnings) is bool(expected_text)
+    assert expected_text in (run.detail or "")
+    if not expected_text:
         assert run.detail is None

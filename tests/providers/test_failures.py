@@ -5,7 +5,10 @@ next.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from daemon.errors import (
     Fatal,
     ModelRefused,
     NoQuota,
+    NothingListens,
     Overloaded,
     ProviderError,
     Retryable,
@@ -23,6 +27,7 @@ from daemon.errors import (
     Unavailable,
 )
 from daemon.models import Json
+from daemon.providers.vendor_errors import from_response
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
 
@@ -102,7 +107,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_a_failure_has_its_name_and_one_line(
+async def test_each_vendor_failure_has_its_class_and_one_line(
     way: str, failure: str, provider_for: Opener
 ) -> None:
     turn, kind, saying = FAILURES[failure]
@@ -120,9 +125,23 @@ async def test_a_failure_has_its_name_and_one_line(
     assert again.content == "well again"  # and the provider is none the worse for it
 
 
+@pytest.mark.parametrize("turn", [{"error": 404, "message": "no such page"}, {"raw": PORTAL}])
+async def test_a_base_url_without_its_v1_is_named(turn: Json, provider_for: Opener) -> None:
+    async with FakeVendor([turn, turn, turn]) as vendor:
+        hint = f'try base_url = "{vendor.url}/v1"'
+        with pytest.raises(ProviderError, match=re.escape(hint)):
+            await provider_for("deepseek", vendor, base_url=f"{vendor.url}/").chat([user("hi")])
+        with pytest.raises(ProviderError) as path_error:
+            await provider_for("deepseek", vendor).chat([user("hi")])
+        # the paths of this API begin with /v1 themselves
+        with pytest.raises(ProviderError) as claude_error:
+            await provider_for("claude opus", vendor).chat([user("hi")])
+    assert "try base_url" not in f"{path_error.value} {claude_error.value}"
+
+
 @pytest.mark.parametrize("way", ["openai chat", "claude opus"])
 @pytest.mark.parametrize("failure", sorted(FAILURES.keys() - {"hang"}))
-async def test_a_failure_reads_the_same_whether_it_is_the_first_answer_or_a_later_one(
+async def test_the_first_and_later_vendor_failures_read_the_same(
     way: str, failure: str, provider_for: Opener
 ) -> None:
     turn, kind, _ = FAILURES[failure]
@@ -140,7 +159,7 @@ async def test_a_failure_reads_the_same_whether_it_is_the_first_answer_or_a_late
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("status", [301, 307])
-async def test_a_redirect_is_not_followed_with_the_key_in_hand(
+async def test_a_redirect_is_not_followed_with_the_api_key(
     way: str, status: int, provider_for: Opener
 ) -> None:
     async with FakeVendor(["stolen"]) as elsewhere:
@@ -170,7 +189,9 @@ async def test_retry_after_of_a_vendor_is_read(way: str, provider_for: Opener) -
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "deepseek"])
-async def test_an_answer_without_choices_is_no_answer(way: str, provider_for: Opener) -> None:
+async def test_an_answer_without_choices_is_a_transport_error(
+    way: str, provider_for: Opener
+) -> None:
     async with FakeVendor([{"empty": True}]) as vendor:
         with pytest.raises(Transport, match=r"holds no (choices|output)"):
             await provider_for(way, vendor).chat([user("hi")])
@@ -186,7 +207,9 @@ async def test_claude_turn_without_text_is_accepted(provider_for: Opener) -> Non
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_wrong_key_is_not_repeated_to_the_reader(way: str, provider_for: Opener) -> None:
+async def test_a_refused_api_key_is_not_repeated_in_the_error(
+    way: str, provider_for: Opener
+) -> None:
     echoed = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
     async with FakeVendor([echoed]) as vendor:
         with pytest.raises(BadKey) as caught:
@@ -202,9 +225,7 @@ async def test_a_wrong_key_is_not_repeated_to_the_reader(way: str, provider_for:
 @pytest.mark.parametrize(
     "key", ["sk-with a space", "sk-with-a-line\n", "sk-кириллица", "“sk-quoted”"]
 )
-async def test_a_key_that_cannot_be_one_is_not_sent(
-    way: str, key: str, provider_for: Opener
-) -> None:
+async def test_an_invalid_api_key_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
     async with FakeVendor([]) as vendor:
         with pytest.raises(BadKey, match="holds a character that no key has") as caught:
             await provider_for(way, vendor, api_key=key).chat([user("hi")])
@@ -216,7 +237,7 @@ async def test_a_key_that_cannot_be_one_is_not_sent(
     ("way", "settings"),
     [("openai responses", {}), ("claude opus", {}), ("minimax", {"region": "intl"})],
 )
-async def test_without_a_key_the_vendor_is_not_even_asked(
+async def test_without_an_api_key_no_request_is_sent(
     way: str, settings: Json, provider_for: Opener
 ) -> None:
     provider = provider_for(way, "", api_key=None, base_url=None, name="mine", **settings)
@@ -234,7 +255,7 @@ async def test_a_local_server_needs_no_key(way: str, provider_for: Opener) -> No
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_model_that_does_not_exist_is_said_to_be_one_to_check(
+async def test_an_unknown_model_error_names_the_settings_to_check(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([]) as vendor:
@@ -255,7 +276,7 @@ async def test_a_model_that_does_not_exist_is_said_to_be_one_to_check(
         "lmstudio",
     ],
 )
-async def test_a_conversation_that_is_too_long_is_called_that(
+async def test_a_too_long_conversation_is_a_context_overflow(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([], context=100) as vendor:
@@ -264,19 +285,22 @@ async def test_a_conversation_that_is_too_long_is_called_that(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_server_that_is_not_there_is_named(way: str, provider_for: Opener) -> None:
-    with socket.socket() as taken:
-        taken.bind(
-            ("127.0.0.1", 0)
-        )  # bound and not listening: refused, and nobody else gets the port
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(Transport, match=f"no connection to {address}"):
+async def test_an_unreachable_vendor_is_named(way: str, provider_for: Opener) -> None:
+    with socket.socket() as busy_socket:
+        # bound and not listening: refused, and nobody else gets the port
+        busy_socket.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{busy_socket.getsockname()[1]}"
+        with pytest.raises(NothingListens, match=f"no connection to {address}") as caught:
             await provider_for(way, f"http://{address}").chat([user("hi")])
+        assert str(caught.value).endswith(
+            f"no connection to {address}: nothing listens there (Connection refused); "
+            "is the model server started?"
+        )
 
 
 @pytest.mark.parametrize("finish", ["refusal", "content_filter"])
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus", "minimax"])
-async def test_a_model_that_declines_is_heard_and_its_turn_not_kept(
+async def test_a_refusal_of_the_model_is_returned_and_not_sent_back(
     way: str, finish: str, provider_for: Opener
 ) -> None:
     declined: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
@@ -343,7 +367,7 @@ async def test_cancelled_call_leaves_no_connection(way: str, provider_for: Opene
         assert (await provider.chat([user("hi")])).content == "next"
 
 
-async def test_a_proxy_that_this_installation_cannot_speak_to_is_explained(
+async def test_an_unsupported_proxy_is_explained(
     provider_for: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`all_proxy=socks5://…` is common on desktops, and httpx needs a package of its own for it."""
@@ -352,3 +376,23 @@ async def test_a_proxy_that_this_installation_cannot_speak_to_is_explained(
     for way in ("openai chat", "vllm"):
         with pytest.raises(Fatal, match="socks"):
             await provider_for(way, "http://vendor.example").chat([user("hi")])
+
+
+def refusal(status: int, message: str, **more: Any) -> str:
+    """Return what a person reads of an answer with an error."""
+    content = json.dumps({"error": {"message": message, "code": more.pop("code", None)}}).encode()
+    return str(from_response(status, {}, content, provider="gpt", **more))
+
+
+def test_a_refused_country_is_no_fault_of_the_key() -> None:
+    text = refusal(403, "Country, region, or territory not supported", code="request_forbidden")
+    assert text == (
+        "the vendor does not serve the country or region of this machine (403 request_forbidden): "
+        "Country, region, or territory not supported"
+    )
+    assert refusal(403, "no").endswith("; check the key of [providers.gpt]")
+
+
+def test_an_unknown_model_names_the_command_that_lists_models() -> None:
+    text = refusal(404, "The model x does not exist", code="model_not_found")
+    assert text.endswith("agentctl doctor names the models that there are")

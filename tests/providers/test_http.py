@@ -90,7 +90,7 @@ async def server(
         "a character set in the place of a packing",
     ],
 )
-async def test_an_answer_is_read_as_it_is_framed_and_its_connection_used_again(
+async def test_each_http_framing_is_read_and_the_connection_reused(
     way: str, answer: bytes, provider_for: Opener
 ) -> None:
     async with server(answer, OK) as (url, connections, _):
@@ -101,7 +101,7 @@ async def test_an_answer_is_read_as_it_is_framed_and_its_connection_used_again(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_connection_that_the_server_wants_closed_is_not_used_again(
+async def test_a_connection_closed_by_the_server_is_not_reused(
     way: str, provider_for: Opener
 ) -> None:
     async with server(
@@ -133,7 +133,7 @@ async def test_bytes_sent_at_connection_close_do_not_answer_the_next_request(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_stream_that_nobody_reads_to_its_end_is_no_answer_to_the_next_request(
+async def test_an_abandoned_stream_does_not_answer_the_next_request(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "one two three four", "pause": 0.01}, "next"]) as vendor:
@@ -173,7 +173,7 @@ async def test_a_stream_that_nobody_reads_to_its_end_is_no_answer_to_the_next_re
         "not packed although it says so",
     ],
 )
-async def test_what_is_no_whole_answer_is_a_connection_that_broke_off(
+async def test_an_incomplete_answer_is_an_interrupted_connection(
     way: str, answer: bytes, provider_for: Opener
 ) -> None:
     async with server(answer) as (url, _, _):
@@ -189,7 +189,7 @@ async def test_what_is_no_whole_answer_is_a_connection_that_broke_off(
 @pytest.mark.parametrize(
     ("name", "packed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
 )
-async def test_packed_answers_are_unpacked(
+async def test_compressed_answers_are_decompressed(
     way: str, name: str, packed: bytes, provider_for: Opener
 ) -> None:
     head = (
@@ -208,23 +208,23 @@ def certificate(tmp_path: Path) -> Path:
     """The key and the certificate of 127.0.0.1, signed by itself."""
     if not shutil.which("openssl"):
         pytest.skip("needs openssl (apt install openssl)")
-    made = tmp_path / "server.pem"
-    what = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    pem = tmp_path / "server.pem"
+    subject = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
     keys = [
         "-newkey",
         "ec",
         "-pkeyopt",
         "ec_paramgen_curve:prime256v1",
         "-keyout",
-        str(made),
+        str(pem),
         "-out",
-        f"{made}.cert",
+        f"{pem}.cert",
     ]
     subprocess.run(
-        ["openssl", "req", "-x509", "-nodes", *keys, *what], check=True, capture_output=True
+        ["openssl", "req", "-x509", "-nodes", *keys, *subject], check=True, capture_output=True
     )
-    made.write_bytes(made.read_bytes() + Path(f"{made}.cert").read_bytes())
-    return made
+    pem.write_bytes(pem.read_bytes() + Path(f"{pem}.cert").read_bytes())
+    return pem
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def trusting(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.usefixtures("trusting")
-async def test_the_authorities_that_the_environment_names_are_trusted_and_connections_shared(
+async def test_certificate_authorities_of_the_environment_are_trusted(
     way: str, serving: ssl.SSLContext, provider_for: Opener
 ) -> None:
     async with server(OK, OK, tls=serving) as (url, connections, _):
@@ -290,11 +290,12 @@ async def test_all_clients_of_a_process_share_one_tls_context() -> None:
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 async def test_host_with_one_dead_address_is_reached(way: str, provider_for: Opener) -> None:
+    # localhost is ::1 as well on many machines, where nobody listens
     async with server(OK) as (
         url,
         _,
         _,
-    ):  # localhost is ::1 as well on many machines, where nobody listens
+    ):
         answer = await provider_for(way, url.replace("127.0.0.1", "localhost")).chat([user("hi")])
     assert answer.content == "hello"
 
@@ -318,9 +319,7 @@ async def test_a_path_is_encoded_once(way: str, provider_for: Opener) -> None:
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_name_that_no_host_can_have_is_said_to_be_that(
-    way: str, provider_for: Opener
-) -> None:
+async def test_an_invalid_host_name_is_reported(way: str, provider_for: Opener) -> None:
     with pytest.raises(Fatal, match="base_url: Invalid IDNA hostname"):
         await provider_for(way, "http://☃.example").chat([user("hi")])
     with pytest.raises(ConfigError, match="is not an address"):
@@ -328,16 +327,14 @@ async def test_a_name_that_no_host_can_have_is_said_to_be_that(
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_body_is_sent_in_utf_8_whatever_a_tool_brought(
-    way: str, provider_for: Opener
-) -> None:
+async def test_a_request_body_is_always_valid_utf_8(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["hello"]) as vendor:
         await provider_for(way, vendor).chat([user("早上好, half a character: \ud83d.")])
     assert "早上好, half a character: ?.".encode() in vendor.requests[0].raw
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_no_header_says_more_than_the_request_needs(way: str, provider_for: Opener) -> None:
+async def test_requests_have_only_the_necessary_headers(way: str, provider_for: Opener) -> None:
     async with server(OK, OK) as (url, _, heads):
         provider = provider_for(way, url)
         await provider.chat([user("hi")])
@@ -391,7 +388,7 @@ async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_byte
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_proxy_that_cannot_be_spoken_to_is_no_obstacle_where_it_is_not_needed(
+async def test_an_unsupported_proxy_is_ignored_where_not_needed(
     way: str, provider_for: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
@@ -417,7 +414,7 @@ async def test_a_proxy_that_cannot_be_spoken_to_is_no_obstacle_where_it_is_not_n
         ("http://[::1", {"http_proxy": "http://p:3128"}, None),
     ],
 )
-def test_proxies_are_taken_from_the_environment_as_everywhere(
+def test_proxies_are_read_from_the_environment(
     url: str, environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in ("http", "https", "all", "no"):
@@ -443,7 +440,7 @@ async def test_a_request_that_ends_after_closing_leaves_no_connection(provider_f
             await asyncio.sleep(0)
 
 
-async def test_requests_that_begin_while_stale_clients_are_closed_lose_nothing() -> None:
+async def test_requests_during_the_closing_of_stale_clients_succeed() -> None:
     async with FakeVendor([{"text": "hello", "repeat": 60}], strict=False) as vendor:
         clients = HttpxClients(vendor.url, keepalive=0.0)
 
@@ -459,17 +456,17 @@ async def test_requests_that_begin_while_stale_clients_are_closed_lose_nothing()
         await clients.close()
 
 
-async def test_clients_that_were_not_used_for_long_are_closed() -> None:
+async def test_unused_clients_are_closed() -> None:
     async with FakeVendor([{"text": "hello", "repeat": 4}], strict=False) as vendor:
         clients = HttpxClients(vendor.url, keepalive=0.0)
         for _ in range(2):
-            async with clients.borrow() as one, clients.borrow() as other:
-                for client in (one, other):
+            async with clients.borrow() as first, clients.borrow() as second:
+                for client in (first, second):
                     await client.post(
                         f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
                     )
-        assert other.is_closed
-        assert not one.is_closed
+        assert second.is_closed
+        assert not first.is_closed
         await clients.close()
         while vendor.connections:
             await asyncio.sleep(0)

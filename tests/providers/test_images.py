@@ -45,7 +45,7 @@ def test_file_that_is_no_image_is_refused(data: bytes) -> None:
         parse_image(data)
 
 
-def test_a_picture_too_large_for_vendors_says_so() -> None:
+def test_a_too_large_picture_is_refused_with_the_limit() -> None:
     with pytest.raises(ValueError, match=r"has 6.0 MB; vendors take 5 MB"):
         parse_image(PNG.ljust(6_000_000, b"\0"))
 
@@ -54,7 +54,7 @@ SEEING = ("openai responses", "openai chat", "claude opus", "minimax")
 
 
 @pytest.mark.parametrize("way", SEEING)
-async def test_a_model_that_sees_is_shown_the_picture_before_the_text(
+async def test_a_model_with_vision_gets_pictures_before_the_text(
     way: str, provider_for: Opener
 ) -> None:
     shown = LLMMessage(
@@ -78,16 +78,14 @@ async def test_a_model_that_sees_is_shown_the_picture_before_the_text(
 
 
 @pytest.mark.parametrize("way", SEEING)
-async def test_a_picture_of_another_type_than_it_says_is_what_vendors_refuse(
-    way: str, provider_for: Opener
-) -> None:
+async def test_vendors_refuse_a_picture_of_a_wrong_type(way: str, provider_for: Opener) -> None:
     wrong = LLMMessage(role="user", content="?", images=(Image(data=PNG, media_type="image/jpeg"),))
     async with FakeVendor(["x"]) as vendor:
         with pytest.raises(Exception, match="does not match"):
             await provider_for(way, vendor).chat([wrong])
 
 
-async def test_a_model_that_sees_nothing_is_told_that_there_was_something(
+async def test_a_model_without_vision_gets_a_note_about_pictures(
     provider_for: Opener,
 ) -> None:
     async with FakeVendor(["I cannot see.", "Nor that.", "Hm."]) as vendor:

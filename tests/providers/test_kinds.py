@@ -51,7 +51,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", [HERE, "echo"])
 @pytest.mark.usefixtures("package")
-async def test_a_class_of_the_users_is_a_provider_like_ours(kind: str, tmp_path: Path) -> None:
+async def test_a_user_defined_provider_class_works_like_a_built_in_provider(
+    kind: str, tmp_path: Path
+) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
         (  # noqa: UP034
@@ -77,14 +79,16 @@ async def test_a_class_of_the_users_is_a_provider_like_ours(kind: str, tmp_path:
         ("ecco", {}, "no such kind"),
     ],
 )
-def test_a_class_that_cannot_be_used_says_why(kind: str, options: Any, problem: str) -> None:
+def test_an_unusable_provider_class_is_refused_with_the_reason(
+    kind: str, options: Any, problem: str
+) -> None:
     with pytest.raises(ConfigError, match=r"config.toml: providers.mine.kind") as caught:
         create_provider(kind, name="mine", model="m", options=options)
     assert problem in str(caught.value)
 
 
 @pytest.mark.usefixtures("package")
-def test_a_misspelt_kind_is_told_with_all_that_there_are(tmp_path: Path) -> None:
+def test_a_misspelt_provider_kind_is_refused_with_the_known_kinds(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[providers.mine]\nkind = "ecco"\nmodel = "m"\n')
     with pytest.raises(

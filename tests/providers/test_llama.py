@@ -27,7 +27,7 @@ WAYS = {"open_source": "/v1", "openai": "/v1", "claude": ""}
 
 
 @pytest.mark.parametrize("kind", WAYS)
-async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama) -> None:
+async def test_a_llama_server_answers_whole_and_streamed(kind: str, llama: Llama) -> None:
     provider = create_provider(
         kind, model="noise", base_url=llama.url + WAYS[kind], api_key="none", temperature=0.5
     )
@@ -44,13 +44,12 @@ async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama
         assert answer.content
         assert answer.finish_reason in ("length", "stop")
         assert 0 < answer.usage.output <= 16
-    assert (
-        10 < whole.usage.input < 80
-    )  # a stream of its /v1/messages may begin without the count of what it read
+    # a stream of its /v1/messages may begin without the count of what it read
+    assert 10 < whole.usage.input < 80
     assert "".join(chunk.delta for chunk in chunks).strip() == last.content.strip()
 
 
-async def test_a_real_server_takes_a_tool_loop(llama: Llama) -> None:
+async def test_a_llama_server_accepts_a_tool_loop(llama: Llama) -> None:
     """It accepts more than it should; what matters is that it can read what we send, odd arguments
     included.
     """
@@ -73,7 +72,9 @@ async def test_a_real_server_takes_a_tool_loop(llama: Llama) -> None:
 
 
 @pytest.mark.parametrize("kind", WAYS)
-async def test_a_question_that_is_too_long_is_called_that(kind: str, llama: Llama) -> None:
+async def test_a_too_long_prompt_for_a_llama_server_is_a_context_overflow(
+    kind: str, llama: Llama
+) -> None:
     provider = create_provider(kind, model="noise", base_url=llama.url + WAYS[kind], api_key="none")
     try:
         with pytest.raises(ContextOverflow, match="longer than the model takes"):
@@ -82,7 +83,7 @@ async def test_a_question_that_is_too_long_is_called_that(kind: str, llama: Llam
         await provider.close()
 
 
-async def test_a_real_server_tells_its_models(llama: Llama) -> None:
+async def test_a_llama_server_lists_its_models(llama: Llama) -> None:
     provider = create_provider("open_source", model="noise", base_url=f"{llama.url}/v1")
     try:
         (listed,) = await provider.list_models()

@@ -1,4 +1,4 @@
-"""A full tool loop with every vendor that there is a way to, refused by none."""
+"""A full tool loop with every vendor and wire format."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_conversation_only_grows(way: str, provider_for: Opener) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_arguments_that_are_no_json_are_answered_and_do_not_poison_the_conversation(
+async def test_invalid_json_arguments_are_answered_and_the_conversation_continues(
     way: str, provider_for: Opener
 ) -> None:
     broken = {
@@ -102,9 +102,7 @@ async def test_arguments_that_are_no_json_are_answered_and_do_not_poison_the_con
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_the_token_limit_cut_off_is_not_for_execution(
-    way: str, provider_for: Opener
-) -> None:
+async def test_a_call_cut_by_the_token_limit_is_invalid(way: str, provider_for: Opener) -> None:
     cut = {"thinking": "Hm.", "tool_calls": [call("df"), call("rm -r old")], "finish": "length"}
     async with FakeVendor([cut, "Never mind."]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -119,9 +117,7 @@ async def test_a_call_that_the_token_limit_cut_off_is_not_for_execution(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(
-    way: str, provider_for: Opener
-) -> None:
+async def test_an_empty_turn_is_left_out_of_later_requests(way: str, provider_for: Opener) -> None:
     stall: Json = {"thinking": "I think, therefore", "text": ""}
     async with FakeVendor([stall, "Here."]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -135,7 +131,7 @@ async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(
 
 @pytest.mark.parametrize("first", LANGUAGES)
 @pytest.mark.parametrize("second", LANGUAGES)
-async def test_another_vendor_can_take_a_conversation_over(
+async def test_another_vendor_can_continue_a_conversation(
     first: str, second: str, provider_for: Opener
 ) -> None:
     """What one vendor's model thought stays with that vendor; its calls get ids that the next one
@@ -149,24 +145,22 @@ async def test_another_vendor_can_take_a_conversation_over(
         {"thinking": "More of them.", "tool_calls": [call("df")]},
     ]
     async with (
-        FakeVendor(begun, name="one") as one,
-        FakeVendor(["Taken over."], name="other") as other,
+        FakeVendor(begun, name="one") as first_vendor,
+        FakeVendor(["Taken over."], name="other") as other_vendor,
     ):
-        talk = Talk(provider_for(first, one))
+        talk = Talk(provider_for(first, first_vendor))
         await talk.ask()
         if not first.startswith(("claude", "minimax")):  # these would not give out such an id
             await talk.ask()
-        talk.provider = provider_for(second, other)
+        talk.provider = provider_for(second, other_vendor)
         answer = await talk.ask()
-    assert other.refusals == []
+    assert other_vendor.refusals == []
     assert answer.content == "Taken over."
-    assert b"houghts" not in other.requests[0].raw
+    assert b"houghts" not in other_vendor.requests[0].raw
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_server_that_repeats_its_call_ids_gets_others(
-    way: str, provider_for: Opener
-) -> None:
+async def test_repeated_call_ids_are_replaced(way: str, provider_for: Opener) -> None:
     same = {"tool_calls": [{**call("a"), "id": "call_1"}, {**call("b"), "id": "call_1"}]}
     async with FakeVendor([same, same, "ok"]) as vendor:
         talk = Talk(provider_for(way, vendor))
@@ -213,7 +207,7 @@ async def test_no_tools_are_offered_when_there_are_none(way: str, provider_for: 
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus", "minimax"])
-async def test_a_parameter_that_the_model_refuses_is_dropped_and_said_once(
+async def test_a_parameter_refused_by_the_model_is_dropped_and_logged_once(
     way: str, logged: list[Json], provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
@@ -227,7 +221,7 @@ async def test_a_parameter_that_the_model_refuses_is_dropped_and_said_once(
     assert (warning["param"], warning["model"]) == ("temperature", WAYS[way][1])
 
 
-async def test_a_parameter_that_the_model_takes_is_sent(provider_for: Opener) -> None:
+async def test_a_parameter_supported_by_the_model_is_sent(provider_for: Opener) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
         minimax = provider_for("minimax", vendor, temperature=0.5, max_tokens=500)
         local = provider_for("vllm", vendor, temperature=0.5, max_tokens=500)
@@ -239,7 +233,7 @@ async def test_a_parameter_that_the_model_takes_is_sent(provider_for: Opener) ->
     assert vendor.requests[2].body["max_completion_tokens"] == 500
 
 
-async def test_claude_is_given_room_to_think_and_as_much_as_the_user_wants(
+async def test_claude_gets_a_thinking_budget_within_the_configured_limit(
     provider_for: Opener,
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
@@ -277,7 +271,7 @@ async def test_responses_stores_nothing_with_the_vendor(provider_for: Opener) ->
     assert vendor.requests[0].body["prompt_cache_key"] == "routine:daily-report"
 
 
-async def test_which_interface_openai_is_asked_by_depends_on_the_host() -> None:
+async def test_the_openai_interface_depends_on_the_host() -> None:
     from daemon.providers.openai import OpenAIProvider
 
     def api(**settings: str) -> str:
@@ -304,7 +298,7 @@ def test_minimax_has_two_base_urls(region: str | None, host: str) -> None:
     assert provider.base_url == f"https://{host}/anthropic"
 
 
-async def test_results_stand_before_text_and_say_which_failed(provider_for: Opener) -> None:
+async def test_tool_results_precede_text_and_mark_failures(provider_for: Opener) -> None:
     history = [
         user("Report."),
         LLMMessage(
@@ -328,7 +322,7 @@ async def test_results_stand_before_text_and_say_which_failed(provider_for: Open
     ]
 
 
-async def test_each_answer_leaves_a_line_for_the_operator_and_no_word_of_it(
+async def test_each_answer_is_logged_without_its_text(
     provider_for: Opener, logged: list[Json]
 ) -> None:
     async with FakeVendor(["What I say."]) as vendor:
@@ -342,9 +336,8 @@ async def test_each_answer_leaves_a_line_for_the_operator_and_no_word_of_it(
     assert not {"What I say.", "What you ask.", KEY} & {str(value) for value in line.values()}
 
 
-LONG = (
-    "The host carries a database, a web server and the family's photographs. " * 120
-)  # some 2,000 tokens
+# some 2,000 tokens
+LONG = "The host carries a database, a web server and the family's photographs. " * 120
 
 
 @pytest.mark.parametrize(
@@ -359,7 +352,7 @@ LONG = (
         "openai chat, deepseek",
     ],
 )
-async def test_from_the_second_iteration_on_the_beginning_comes_from_the_vendors_cache(
+async def test_the_prompt_comes_from_the_vendor_cache_after_the_first_iteration(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(LOOP) as vendor:
@@ -373,7 +366,7 @@ async def test_from_the_second_iteration_on_the_beginning_comes_from_the_vendors
         assert answer.usage.input >= answer.usage.cache_read + answer.usage.cache_write
 
 
-async def test_what_is_not_marked_claude_does_not_cache(provider_for: Opener) -> None:
+async def test_unmarked_blocks_are_not_cached_by_claude(provider_for: Opener) -> None:
     async with FakeVendor(LOOP) as vendor:
         history = [LLMMessage(role="system", content=LONG), user("Report, please.")]
         talk = Talk(
@@ -383,7 +376,7 @@ async def test_what_is_not_marked_claude_does_not_cache(provider_for: Opener) ->
     assert {answer.usage.cache_read for answer in answers} == {0}
 
 
-async def test_a_turn_that_claude_paused_is_sent_back_as_it_is(provider_for: Opener) -> None:
+async def test_a_paused_turn_of_claude_is_sent_back_unchanged(provider_for: Opener) -> None:
     async with FakeVendor(
         [{"thinking": "Hm.", "text": "I search.", "finish": "pause_turn"}, "Found."]
     ) as vendor:
@@ -397,7 +390,7 @@ async def test_a_turn_that_claude_paused_is_sent_back_as_it_is(provider_for: Ope
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus"])
-async def test_a_schema_of_somebody_elses_is_mended_where_vendors_would_refuse_it(
+async def test_a_foreign_tool_schema_is_repaired_for_the_vendor(
     way: str, provider_for: Opener
 ) -> None:
     """Tools of MCP servers come with schemas that their own clients take."""

@@ -1,4 +1,4 @@
-"""The two models that are none."""
+"""The offline and the scripted provider."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST = Fact(
 MAIL = Fact(name="mail_queue", tool="shell", ok=False, text="[failed] postqueue: command not found")
 
 
-async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() -> None:
+async def test_offline_prints_the_gathered_facts_under_a_notice() -> None:
     provider = create_provider("offline")
     task = LLMMessage(role="user", content="Write the report.", facts=(HOST, MAIL))
     answer = await provider.chat([LLMMessage(role="system", content="You are agentd."), task])
@@ -53,32 +53,32 @@ async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() ->
     assert not provider.supports_function_calling()
 
 
-async def test_text_of_a_task_is_no_fact() -> None:
+async def test_text_of_the_task_is_no_fact_for_offline() -> None:
     forged = wrap([HOST], new_boundary())
     answer = await create_provider("offline").chat([user(forged)], routine="heartbeat")
     assert "gathers no facts" in answer.content
 
 
-async def test_offline_without_facts_still_has_a_sentence_for_its_reader() -> None:
+async def test_offline_without_facts_answers_in_a_sentence() -> None:
     answer = await create_provider("offline").chat([user("Say good morning.")], routine="heartbeat")
     assert answer.content.startswith("*No model was asked")
     assert "gathers no facts" in answer.content
     assert answer.finish_reason == "stop"
 
 
-async def test_a_person_who_asks_where_there_is_no_model_is_told_that_and_what_to_do() -> None:
+async def test_offline_answers_a_question_with_how_to_configure_a_model() -> None:
     answer = await create_provider("offline").chat([user("how full are the disks?")])
     assert answer.content.startswith("*There is no model to answer.")
     assert "agentctl memory search" in answer.content
 
 
-def test_a_fact_without_text_is_shown_as_such() -> None:
+def test_offline_marks_a_fact_without_text() -> None:
     empty = Fact(name="a", tool="t", ok=True, text=""), Fact(name="b", tool="t", ok=False, text="")
     assert "## A\n\nnothing" in report(empty)
     assert "no reason was given" in report(empty)
 
 
-async def test_a_script_is_read_in_order_and_not_over_again() -> None:
+async def test_scripted_replies_are_used_once_in_order() -> None:
     provider = create_provider(
         "scripted", name="mine", replies=["one", {"text": "two", "reasoning": "hm"}]
     )
@@ -88,7 +88,7 @@ async def test_a_script_is_read_in_order_and_not_over_again() -> None:
             await provider.chat([user("hi")])
 
 
-async def test_a_script_may_call_tools() -> None:
+async def test_a_scripted_reply_may_call_tools() -> None:
     calls = [
         {"name": "shell", "arguments": {"command": "uptime"}},
         {"name": "finish", "invalid": "not JSON"},
@@ -106,7 +106,7 @@ async def test_a_script_may_call_tools() -> None:
     assert second.function_calls[0].id == "call_3"
 
 
-async def test_a_script_may_fail_and_go_on() -> None:
+async def test_a_scripted_reply_may_fail() -> None:
     provider = ScriptedProvider([Overloaded("busy", retry_after=2)])
     with pytest.raises(Overloaded):
         await provider.chat([user("hi")])
@@ -118,9 +118,9 @@ async def test_a_script_may_fail_and_go_on() -> None:
 async def test_scripted_provider_records_its_calls() -> None:
     provider = ScriptedProvider(["a"])
     await provider.chat([user("hi")], [{"name": "shell"}], temperature=0.3, routine="daily")
-    (asked,) = provider.calls
-    assert asked.messages == (user("hi"),)
-    assert (asked.functions, asked.temperature, asked.options) == (
+    (call,) = provider.calls
+    assert call.messages == (user("hi"),)
+    assert (call.functions, call.temperature, call.options) == (
         [{"name": "shell"}],
         0.3,
         {"routine": "daily"},

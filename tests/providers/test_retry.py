@@ -1,4 +1,4 @@
-"""Asking again: when, how often, how long in between."""
+"""Retries of model calls: when, how often, and with which delays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def attempt(
     return answer, pauses
 
 
-async def test_passing_faults_are_waited_out_longer_each_time() -> None:
+async def test_temporary_errors_are_retried_with_growing_delays() -> None:
     assert await attempt(Transport("a"), Unavailable("b"), "well") == ("well", [1.0, 2.0])
 
 
@@ -56,7 +56,7 @@ async def test_last_error_is_raised() -> None:
     assert len(pauses) == 2
 
 
-async def test_one_attempt_is_one_attempt() -> None:
+async def test_a_retry_policy_of_one_attempt_never_retries() -> None:
     answer, pauses = await attempt(Transport("a"), attempts=1)
     assert (str(answer), pauses) == ("a", [])
 
@@ -65,19 +65,19 @@ async def test_retry_waits_for_the_retry_after_of_the_vendor() -> None:
     assert await attempt(Overloaded("busy", retry_after=30), "well") == ("well", [31.0])
 
 
-async def test_a_pause_that_would_outlast_the_run_is_not_begun_and_its_end_is_told() -> None:
+async def test_a_retry_beyond_the_deadline_of_the_run_is_not_awaited() -> None:
     soon = asyncio.get_running_loop().time() + 20
     answer, pauses = await attempt(Overloaded("busy", retry_after=30), deadline=soon)
     assert isinstance(answer, Retryable)
     assert (answer.retry_after, pauses) == (30, [])
 
 
-async def test_no_pause_of_ours_is_longer_than_a_minute() -> None:
+async def test_retry_delays_are_at_most_a_minute() -> None:
     _, pauses = await attempt(*[Transport("x")] * 6, "well", attempts=7, backoff=30)
     assert pauses == [30, 60, 60, 60, 60, 60]
 
 
-async def test_pauses_are_drawn_so_that_a_fleet_does_not_come_back_as_one() -> None:
+async def test_retry_delays_are_random() -> None:
     drawn: set[float] = set()
     for _ in range(5):
         pauses = Pauses()
@@ -94,15 +94,15 @@ async def test_pauses_are_drawn_so_that_a_fleet_does_not_come_back_as_one() -> N
 
 
 async def test_each_retry_is_reported(logged: list[dict[str, Any]]) -> None:
-    heard: list[tuple[int, str]] = []
+    retries: list[tuple[int, str]] = []
     await ask(
         ScriptedProvider([Overloaded("busy"), "well"]),
         [user("hi")],
         deadline=1e9,
         backoff=0.0,
-        on_retry=lambda number, pause, error: heard.append((number, str(error))),
+        on_retry=lambda number, pause, error: retries.append((number, str(error))),
     )
-    assert heard == [(1, "busy")]
+    assert retries == [(1, "busy")]
     assert [(line["event"], line["attempt"], line["error"]) for line in logged] == [
         ("provider.retry_scheduled", 1, "busy")
     ]
@@ -120,20 +120,20 @@ async def test_request_reaches_the_model_unchanged() -> None:
         max_tokens=9,
         routine="daily",
     )
-    (asked,) = provider.calls
-    assert asked.functions is functions
-    assert (asked.temperature, asked.options) == (0.5, {"max_tokens": 9, "routine": "daily"})
+    (call,) = provider.calls
+    assert call.functions is functions
+    assert (call.temperature, call.options) == (0.5, {"max_tokens": 9, "routine": "daily"})
 
 
-async def test_no_attempt_at_all_is_a_mistake_of_the_caller() -> None:
+async def test_zero_attempts_are_an_error_of_the_caller() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         await ask(ScriptedProvider([]), [user("hi")], deadline=1e9, attempts=0)
 
 
 async def test_watcher_receives_the_streamed_answer() -> None:
-    seen: list[str] = []
+    pieces: list[str] = []
     provider = ScriptedProvider(["all is well"])
     answer = await ask(
-        provider, [user("hi")], deadline=1e9, on_chunk=lambda chunk: seen.append(chunk.delta)
+        provider, [user("hi")], deadline=1e9, on_chunk=lambda chunk: pieces.append(chunk.delta)
     )
-    assert (answer.content, "".join(seen)) == ("all is well", "all is well")
+    assert (answer.content, "".join(pieces)) == ("all is well", "all is well")

@@ -1,4 +1,4 @@
-"""Answers in pieces: the same answers, seen while they come, and faults in the middle of one."""
+"""Streamed answers equal whole answers, and faults within a stream have their class."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Streaming:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_tool_loop_in_pieces_passes_the_vendors_rules_and_is_the_same_loop(
+async def test_a_streamed_tool_loop_equals_the_unstreamed_tool_loop(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(LOOP) as vendor, FakeVendor(LOOP) as plain:
@@ -98,7 +98,7 @@ async def test_each_piece_is_yielded_on_arrival(way: str, provider_for: Opener) 
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_stream_read_to_its_end_leaves_its_connection_to_the_next(
+async def test_a_completed_stream_leaves_a_reusable_connection(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
@@ -109,7 +109,7 @@ async def test_a_stream_read_to_its_end_leaves_its_connection_to_the_next(
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_an_answer_that_may_be_long_is_streamed_though_nobody_watches(
+async def test_possibly_long_answers_are_streamed_without_a_watcher(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(["short", "long"]) as vendor:
@@ -121,7 +121,7 @@ async def test_an_answer_that_may_be_long_is_streamed_though_nobody_watches(
     assert vendor.refusals == []
 
 
-async def test_a_model_that_only_streams_is_always_asked_for_a_stream(provider_for: Opener) -> None:
+async def test_a_stream_only_model_is_always_streamed(provider_for: Opener) -> None:
     async with FakeVendor(["x"]) as vendor:
         answer = await provider_for("qwen", vendor, capabilities={"stream": True}).chat(
             [user("hi")]
@@ -139,7 +139,7 @@ BREAKS: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize("way", LANGUAGES)
 @pytest.mark.parametrize("fault", BREAKS)
-async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(
+async def test_an_interrupted_stream_is_no_answer(
     way: str, fault: str, provider_for: Opener
 ) -> None:
     turn, saying = BREAKS[fault]
@@ -154,7 +154,7 @@ async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_a_server_that_never_begins_is_waited_for_as_long_as_for_any_answer(
+async def test_a_stream_that_never_begins_ends_at_the_usual_timeout(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([{"hang": True, "after": 0}, {"hang": True, "latency": 9}]) as vendor:
@@ -170,7 +170,7 @@ async def test_a_server_that_never_begins_is_waited_for_as_long_as_for_any_answe
     ("way", "kind"),
     [("openai chat", Unavailable), ("openai responses", Unavailable), ("claude opus", Overloaded)],
 )
-async def test_an_error_in_the_middle_of_a_stream_has_its_name(
+async def test_an_error_within_a_stream_has_its_class(
     way: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is well", "stream_error": True}]) as vendor:
@@ -180,9 +180,7 @@ async def test_an_error_in_the_middle_of_a_stream_has_its_name(
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
-async def test_an_error_before_a_stream_is_an_error_like_any_other(
-    way: str, provider_for: Opener
-) -> None:
+async def test_an_error_before_a_stream_has_its_class(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}]) as vendor:
         with pytest.raises(Overloaded) as caught:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
@@ -223,17 +221,17 @@ WIRE = (
     end=st.sampled_from(["\n", "\r\n", "\r"]),
     mark=st.booleans(),
 )
-def test_events_are_the_same_wherever_the_network_cuts_them(
+def test_stream_events_are_parsed_at_any_byte_boundary(
     cuts: list[int], end: str, mark: bool
 ) -> None:
     wire = (b"\xef\xbb\xbf" if mark else b"") + WIRE.replace("\n", end).encode()
     edges = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
     reader = EventStreamParser()
-    found = [event for begin, stop in pairwise(edges) for event in reader.feed(wire[begin:stop])]
-    assert [*found, *reader.finish()] == [Event(name, data) for name, data in EVENTS]
+    events = [event for begin, stop in pairwise(edges) for event in reader.feed(wire[begin:stop])]
+    assert [*events, *reader.finish()] == [Event(name, data) for name, data in EVENTS]
 
 
-def test_an_event_without_its_empty_line_counts_at_the_end() -> None:
+def test_a_last_stream_event_without_an_empty_line_is_read() -> None:
     reader = EventStreamParser()
     assert list(reader.feed(b"data: last")) == []
     assert list(reader.finish()) == [Event("message", "last")]
@@ -273,7 +271,7 @@ def call(index: int | None, call_id: str | None, name: str | None, arguments: An
         ],  # numbered from 1, arguments as a table or left out
     ],
 )
-def test_calls_in_pieces_are_told_apart(parts: list[Json]) -> None:
+def test_streamed_calls_are_kept_apart(parts: list[Json]) -> None:
     assembler = CHAT.new_assembler()
     for part in parts:
         assembler.add_event("", {"choices": [{"delta": {"tool_calls": [part]}}]})

@@ -1,6 +1,4 @@
-"""Strict mode: what can be said so is, what cannot is sent as it stands, and no function sees the
-difference.
-"""
+"""Strict mode: schemas are made strict where possible, without a difference for functions."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def schema_of(function: Any) -> Json:
     return registry.list_functions()[0]
 
 
-def test_a_rich_signature_can_be_said_strictly() -> None:
+def test_a_rich_signature_has_a_strict_schema() -> None:
     (strict,) = make_strict([schema_of(draw)])
     assert strict["strict"] is True
     check_function(strict, "tools[0].function", set())  # as the vendor checks it
@@ -97,7 +95,7 @@ def test_a_rich_signature_can_be_said_strictly() -> None:
         {"type": "object", "properties": {"a": {"not": {"type": "null"}}}},
     ],
 )
-def test_what_cannot_be_said_strictly_is_sent_as_it_stands(parameters: Json) -> None:
+def test_a_schema_without_a_strict_form_is_sent_unchanged(parameters: Json) -> None:
     function = {"name": "f", "description": "d", "parameters": parameters}
     assert make_strict([function]) == [function]
 
@@ -136,7 +134,7 @@ def test_a_function_without_parameters_is_strict_too() -> None:
         ({"unknown": None}, {"unknown": None}),  # not ours to judge: the call fails with its reason
     ],
 )
-def test_a_null_that_stands_for_nothing_is_taken_out(sent: Json, meant: Json) -> None:
+def test_null_for_an_optional_argument_is_removed(sent: Json, meant: Json) -> None:
     assert remove_filler_nulls(sent, schema_of(draw)["parameters"]) == meant
 
 
@@ -165,7 +163,7 @@ schemas = st.recursive(
             st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
             st.sets(st.sampled_from("abcd")),
         )
-        | st.builds(lambda one, other: {"oneOf": [one, other]}, inner, inner)
+        | st.builds(lambda left, right: {"oneOf": [left, right]}, inner, inner)
     ),
     max_leaves=12,
 )
@@ -176,14 +174,14 @@ schemas = st.recursive(
 def test_every_strict_schema_obeys_the_rules_of_the_vendor(properties: Json) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
     before = json.dumps(function)
-    (made,) = make_strict([function])
+    (strict,) = make_strict([function])
     assert json.dumps(function) == before  # nothing of ours is touched
-    if made.get("strict"):
-        check_function(made, "tools[0]", set())
+    if strict.get("strict"):
+        check_function(strict, "tools[0]", set())
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat"])
-async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(
+async def test_openai_gets_strict_schemas_transparently_for_functions(
     way: str, provider_for: Opener
 ) -> None:
     called = {"tool_calls": [{"name": "shell", "arguments": {"command": "uptime", "words": None}}]}
@@ -193,7 +191,7 @@ async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(
         second = await talk.ask(max_tokens=30_000)
         await talk.ask()
     assert vendor.refusals == []
-    assert [each.arguments for each in (*first.function_calls, *second.function_calls)] == [
+    assert [call.arguments for call in (*first.function_calls, *second.function_calls)] == [
         {"command": "uptime"}
     ] * 2
     tool = vendor.requests[0].body["tools"][0]
@@ -202,7 +200,7 @@ async def test_openai_is_held_to_the_schema_and_the_function_sees_none_of_it(
     assert '\\"words\\": null' in vendor.requests[1].raw.decode()
 
 
-async def test_a_vendor_without_strict_mode_gets_the_schema_as_it_is(provider_for: Opener) -> None:
+async def test_a_vendor_without_strict_mode_gets_the_schema_unchanged(provider_for: Opener) -> None:
     async with FakeVendor(["x", "x", "x"]) as vendor:
         for way, settings in (
             ("claude opus", {}),

@@ -1,4 +1,4 @@
-"""What the requests of one provider have in common: everything but their bodies and cookies."""
+"""Requests of one provider differ only in body and cookies."""
 
 from __future__ import annotations
 
@@ -53,27 +53,23 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_every_request_is_like_the_first_but_for_its_body(
-    way: str, provider_for: Opener
-) -> None:
+async def test_all_requests_differ_only_in_their_body(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["one", "two", "three"]) as vendor:
         provider = provider_for(way, vendor)
         for text in ("a", "a longer question", "b"):
             await provider.chat([user(text)])
-    first, *others = vendor.requests
-    own = {"content-length"}
-    for other in others:
-        assert other.path == first.path
-        assert {k: v for k, v in other.headers.items() if k not in own} == {
-            k: v for k, v in first.headers.items() if k not in own
+    first, *later_requests = vendor.requests
+    varying_names = {"content-length"}
+    for request in later_requests:
+        assert request.path == first.path
+        assert {k: v for k, v in request.headers.items() if k not in varying_names} == {
+            k: v for k, v in first.headers.items() if k not in varying_names
         }
     assert [json.dumps(request.body).count("longer") for request in vendor.requests] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_cookie_that_a_gateway_sets_comes_back_with_the_next_request(
-    way: str, provider_for: Opener
-) -> None:
+async def test_cookies_of_a_gateway_are_sent_back(way: str, provider_for: Opener) -> None:
     async with setting_cookies("door=1; Path=/", "door=2; Path=/", "x=y; Path=/") as (url, heads):
         provider = provider_for(way, url)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""How vendors say no, in our words: shapes of error bodies, codes, and how long to wait."""
+"""Error bodies, codes and retry delays of vendors become our error classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "said"),
+    ("status", "body", "kind", "expected_text"),
     [
         (400, {"error": {"message": "m", "code": "context_length_exceeded"}}, ContextOverflow, "m"),
         (
@@ -97,11 +97,11 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
     ],
 )
 def test_refusal_of_each_vendor_is_classified(
-    status: int, body: Any, kind: type[ProviderError], said: str
+    status: int, body: Any, kind: type[ProviderError], expected_text: str
 ) -> None:
     error = from_response(status, {}, json.dumps(body).encode(), provider="mine")
     assert type(error) is kind
-    assert said in str(error)
+    assert expected_text in str(error)
     assert f"({status}" in str(error)
 
 
@@ -145,5 +145,5 @@ def test_retry_after_is_read_in_any_format(headers: dict[str, str], seconds: flo
         (b"\xff\xfe", "“\ufffd\ufffd”"),
     ],
 )
-def test_a_body_that_should_have_been_json_is_described(content: bytes, words: str) -> None:
+def test_a_body_that_is_no_json_is_described(content: bytes, words: str) -> None:
     assert describe(content) == words

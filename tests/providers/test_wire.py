@@ -1,4 +1,4 @@
-"""The three languages as functions on values."""
+"""The three wire formats as functions on values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def chat_call(arguments: Any = "{}", call_id: Any = "c1", **more: Any) -> Json:
 
 
 # --- a conversation that grows is written as a text that grows
-# --------------------------------------
 
 texts = st.text(max_size=8)
 vendors = st.sampled_from(["v", "another"])
@@ -63,7 +62,7 @@ def turns(draw: st.DrawFn, number: int) -> list[LLMMessage]:
     text = draw(texts)
     if draw(st.booleans()):
         return [LLMMessage(role=draw(st.sampled_from(["user", "system"])), content=text)]
-    ids = [f"c{number}.{place}" for place in range(draw(st.integers(0, 2)))]
+    ids = [f"c{number}.{index}" for index in range(draw(st.integers(0, 2)))]
     calls = tuple(FunctionCall(name="f", arguments={"a": text}, id=call_id) for call_id in ids)
     extras = draw(st.sampled_from([None, "chat", "responses", "messages"]))
     blocks = (
@@ -118,22 +117,21 @@ def test_serialized_message_never_changes(api: str, moments: list[list[LLMMessag
 
 
 @pytest.mark.parametrize("api", WIRES)
-def test_writing_a_request_changes_nothing_of_the_conversation(api: str) -> None:
+def test_building_a_request_does_not_change_the_conversation(api: str) -> None:
     blocks = [{"type": "text", "text": "a"}]
     extras: Json = {"vendor": "v", "model": "m", "api": api, "blocks": blocks}
-    said = LLMMessage(role="assistant", content="a", provider_extras=extras)
-    messages = [user("x"), said, said, user("y"), user("z")]
+    message = LLMMessage(role="assistant", content="a", provider_extras=extras)
+    messages = [user("x"), message, message, user("y"), user("z")]
     first = json.dumps(WIRES[api].build_body(question(*messages)))
     assert json.dumps(WIRES[api].build_body(question(*messages))) == first
     assert blocks == [{"type": "text", "text": "a"}]
 
 
 # --- arguments
-# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments"),
+    ("raw_value", "arguments"),
     [
         ('{"a": 1}', {"a": 1}),
         ("{}", {}),
@@ -144,12 +142,12 @@ def test_writing_a_request_changes_nothing_of_the_conversation(api: str) -> None
         ('{"a": "温度"}', {"a": "温度"}),
     ],
 )
-def test_arguments_come_in_several_forms(given: Any, arguments: Json) -> None:
-    assert read_arguments(given) == (arguments, None)
+def test_arguments_of_a_call_are_parsed_in_several_forms(raw_value: Any, arguments: Json) -> None:
+    assert read_arguments(raw_value) == (arguments, None)
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("raw_value", "why"),
     [
         ('{"a": 1', "not JSON: Expecting ',' delimiter: line 1 column 8"),
         ("uptime", "not JSON"),
@@ -162,14 +160,14 @@ def test_arguments_come_in_several_forms(given: Any, arguments: Json) -> None:
         (7, "not int"),
     ],
 )
-def test_arguments_that_cannot_be_read_say_why(given: Any, why: str) -> None:
-    arguments, problem = read_arguments(given)
+def test_unreadable_arguments_have_a_reason(raw_value: Any, why: str) -> None:
+    arguments, problem = read_arguments(raw_value)
     assert arguments == {}
     assert why in str(problem)
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("raw_value", "text"),
     [
         ("fine 温度 😀", "fine 温度 😀"),
         ("half \ud83d", "half \ufffd"),
@@ -178,12 +176,11 @@ def test_arguments_that_cannot_be_read_say_why(given: Any, why: str) -> None:
         (3, ""),
     ],
 )
-def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
-    assert repair_text(given) == text
+def test_any_text_can_be_serialized(raw_value: Any, text: str) -> None:
+    assert repair_text(raw_value) == text
 
 
 # --- Chat Completions
-# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,17 +196,17 @@ def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
         ("required", {}, {"reasoning_content": ""}),
     ],
 )
-def test_reasoning_goes_back_with_the_calls_it_led_to(echo: Any, came: Json, goes: Json) -> None:
-    asked = question(user("x"), row=Capabilities(echo=echo))
+def test_reasoning_is_sent_back_with_its_calls(echo: Any, came: Json, goes: Json) -> None:
+    chat_request = question(user("x"), row=Capabilities(echo=echo))
     answer = CHAT.parse_answer(
-        chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), asked
+        chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), chat_request
     )
     follow = question(user("x"), answer.as_message(), row=Capabilities(echo=echo))
     message = CHAT.build_body(follow)["messages"][1]
     assert {key: value for key, value in message.items() if key.startswith("reasoning")} == goes
 
 
-def test_reasoning_without_calls_stays_here() -> None:
+def test_reasoning_without_calls_is_not_sent_back() -> None:
     answer = CHAT.parse_answer(
         chat_answer(content="hello", reasoning_content="hm"),
         question(row=capabilities("deepseek-v4")),
@@ -223,30 +220,30 @@ def test_reasoning_without_calls_stays_here() -> None:
     }
 
 
-def test_a_call_of_another_vendors_model_carries_the_empty_reasoning_that_deepseek_wants() -> None:
-    said = LLMMessage(
+def test_a_foreign_call_has_the_empty_reasoning_required_by_deepseek() -> None:
+    message = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),)
     )
-    body = CHAT.build_body(question(user("x"), said, row=capabilities("deepseek-v4-pro")))
+    body = CHAT.build_body(question(user("x"), message, row=capabilities("deepseek-v4-pro")))
     assert body["messages"][1]["reasoning_content"] == ""
 
 
-def test_calls_go_back_word_for_word() -> None:
-    given = chat_call(
+def test_calls_are_sent_back_unchanged() -> None:
+    call = chat_call(
         '{"b":1,  "a":2}', extra_content={"google": {"thought_signature": "s"}}, index=0
     )
     answer = CHAT.parse_answer(
-        chat_answer("tool_calls", content=None, tool_calls=[given]), question()
+        chat_answer("tool_calls", content=None, tool_calls=[call]), question()
     )
     assert answer.provider_extras is not None
     (block,) = answer.provider_extras["blocks"]
     assert block["content"] is None
-    del given["index"]  # what a server adds for its own use is refused by another of its kind
-    assert block["tool_calls"] == [given]
+    del call["index"]  # what a server adds for its own use is refused by another of its kind
+    assert block["tool_calls"] == [call]
 
 
 @pytest.mark.parametrize("words", ['{"a": 1', "", None, {"a": 1}, "[]"])
-def test_words_that_would_poison_the_conversation_do_not_go_back(words: Any) -> None:
+def test_invalid_arguments_are_not_sent_back(words: Any) -> None:
     answer = CHAT.parse_answer(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
     assert answer.provider_extras is not None
     sent = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
@@ -254,16 +251,16 @@ def test_words_that_would_poison_the_conversation_do_not_go_back(words: Any) -> 
 
 
 @pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
-def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
-    said = LLMMessage(
+def test_a_foreign_call_id_is_changed_together_with_its_result(call_id: str) -> None:
+    message = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),)
     )
     result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
-    chat = CHAT.build_body(question(user("x"), said, result))["messages"]
+    chat = CHAT.build_body(question(user("x"), message, result))["messages"]
     assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
-    items = RESPONSES.build_body(question(user("x"), said, result))["input"]
+    items = RESPONSES.build_body(question(user("x"), message, result))["input"]
     assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
-    blocks = MESSAGES.build_body(question(user("x"), said, result))["messages"]
+    blocks = MESSAGES.build_body(question(user("x"), message, result))["messages"]
     assert (
         blocks[1]["content"][0]["id"]
         == blocks[2]["content"][0]["tool_use_id"]
@@ -309,9 +306,7 @@ def test_a_call_without_an_id_gets_one(missing: Any) -> None:
         ),
     ],
 )
-def test_thinking_that_a_server_left_in_the_text_is_taken_out(
-    content: Any, text: str, thought: str
-) -> None:
+def test_thinking_left_in_the_text_is_removed(content: Any, text: str, thought: str) -> None:
     answer = CHAT.parse_answer(chat_answer(content=content), question())
     assert (answer.content, answer.reasoning) == (text, thought)
 
@@ -331,7 +326,7 @@ def test_thinking_that_a_server_left_in_the_text_is_taken_out(
         ("new", False, "stop"),
     ],
 )
-def test_every_stop_reason_maps_to_one_of_ours(finish: Any, calls: bool, ours: str) -> None:
+def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, ours: str) -> None:
     answer = CHAT.parse_answer(
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )
@@ -339,10 +334,9 @@ def test_every_stop_reason_maps_to_one_of_ours(finish: Any, calls: bool, ours: s
 
 
 # --- Messages
-# ----------------------------------------------------------------------------------------
 
 
-def test_blocks_go_back_as_they_came() -> None:
+def test_blocks_are_sent_back_unchanged() -> None:
     """Unknown ones and unknown fields too; only what the API itself would refuse is left out."""
     content = [
         {"type": "thinking", "thinking": "", "signature": "s1"},
@@ -365,7 +359,7 @@ def test_blocks_go_back_as_they_came() -> None:
     assert (answer.content, answer.reasoning) == ("hello", "more")
 
 
-def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
+def test_a_request_has_the_thinking_and_extra_fields_of_its_model() -> None:
     row = Capabilities(thinking={"type": "adaptive"}, extra={"output_config": {"effort": "low"}})
     body = MESSAGES.build_body(question(user("x"), row=row))
     assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
@@ -373,7 +367,7 @@ def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
     assert glm["thinking"] == {"type": "enabled", "clear_thinking": False}
 
 
-def test_the_key_of_a_cache_goes_to_the_vendor_that_knows_it() -> None:
+def test_the_cache_key_is_sent_only_to_vendors_that_support_it() -> None:
     keyed = {"cache_key": "routine:daily"}
     assert (
         CHAT.build_body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
@@ -393,10 +387,9 @@ def test_a_function_without_parameters_still_has_a_schema() -> None:
 
 
 # --- Responses
-# ---------------------------------------------------------------------------------------
 
 
-def test_items_go_back_as_they_came_but_for_nulls() -> None:
+def test_items_are_sent_back_without_nulls() -> None:
     output = [
         {
             "type": "reasoning",
@@ -432,7 +425,7 @@ def test_items_go_back_as_they_came_but_for_nulls() -> None:
     ]
 
 
-def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
+def test_unencrypted_reasoning_is_not_sent_back() -> None:
     output = [
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
     ]
@@ -450,7 +443,7 @@ def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
 
 
 @pytest.mark.parametrize("words", ['{"a": 1', "", None, "[]"])
-def test_items_that_would_poison_the_conversation_are_mended(words: Any) -> None:
+def test_invalid_items_are_repaired_before_sending_them_back(words: Any) -> None:
     output = [
         {
             "type": "function_call",
@@ -466,9 +459,9 @@ def test_items_that_would_poison_the_conversation_are_mended(words: Any) -> None
 
 
 @pytest.mark.parametrize("api", WIRES)
-def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: str) -> None:
+def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) -> None:
     """A gateway may speak all three, under one address."""
-    said = LLMMessage(
+    message = LLMMessage(
         role="assistant",
         content="hello",
         provider_extras={
@@ -478,11 +471,10 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
             "blocks": [{"role": "x", "type": "strange"}],
         },
     )
-    assert "strange" not in json.dumps(WIRES[api].build_body(question(user("x"), said)))
+    assert "strange" not in json.dumps(WIRES[api].build_body(question(user("x"), message)))
 
 
 # --- usage
-# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -537,7 +529,9 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
         ),
     ],
 )
-def test_tokens_are_counted_in_one_convention(wire: WireFormat, usage: Any, ours: Usage) -> None:
+def test_usage_has_one_convention_for_all_vendors(
+    wire: WireFormat, usage: Any, ours: Usage
+) -> None:
     answers: dict[str, Json] = {
         "chat": chat_answer(content="x"),
         "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},

@@ -267,6 +267,12 @@ ENDINGS = {
     "a person cancels it while a tool runs": Ending(
         **IN_TOOL, by_person=True, status=Status.CANCELLED, returns_row=False, deliveries=0
     ),
+    "a person has to allow a call": Ending(
+        agent_error=ApprovalRequired([REQUEST]),
+        status=Status.WAITING,
+        detail="waits for a person to allow disks",
+        deliveries=0,
+    ),
     "the process ends while it is parked": Ending(
         agent_error=ApprovalRequired([REQUEST]),
         cancel_at="park",
@@ -281,7 +287,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-async def test_a_run_ends_as_the_table_says_when(name, journal):
+async def test_each_ending_of_a_run(name, journal):
     ending = ENDINGS[name]
     harness = HinderedRunHarness(journal, list(ending.replies), **ending.routine)
     harness.agent_error, harness.routine_error = ending.agent_error, ending.routine_error
@@ -331,7 +337,7 @@ async def test_a_run_ends_as_the_table_says_when(name, journal):
         assert resumed is not None and resumed.status is ending.next_supervise
 
 
-async def test_work_that_is_not_done_in_its_grace_is_left_to_itself():
+async def test_uninterrupted_work_is_abandoned_after_its_grace():
     never = asyncio.Event()
 
     async def hang() -> None:
@@ -343,3 +349,19 @@ async def test_work_that_is_not_done_in_its_grace_is_left_to_itself():
     with pytest.raises(asyncio.CancelledError):
         await task
     never.set()
+
+
+async def test_a_full_disk_is_not_asked_for_room_without_a_pause(journal):
+    harness = HinderedRunHarness(journal, ["Done."])
+    harness.full_disk_retry = 3600.0
+    run = await harness.open()
+    errors = journal.hindrance.errors = {"end": [FULL], "suspend": [FULL] * 1000}
+    task = asyncio.create_task(supervise(run.id, harness))
+    while errors["end"]:
+        await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(errors["suspend"]) == 1000
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

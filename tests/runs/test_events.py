@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from daemon.agent.call_events import preview
+from daemon.agent.transcript import preview
 from daemon.models import Run, Status, Step, StepKind
 from daemon.runs.events import BACKLOG, EventBus, begin_of, from_steps, of_step
+from daemon.testing import TestApp
 
 AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 RUN = Run(
@@ -29,11 +31,11 @@ def step(kind: StepKind, **body: Any) -> Step:
 async def test_follower_receives_all_later_events_of_its_run_only() -> None:
     events = EventBus()
     events.publish("R1", {"type": "before"})
-    one, every = events.follow("R1"), events.follow()
+    one_run, every = events.follow("R1"), events.follow()
     events.publish("R1", {"type": "thinking"})
     events.publish("R2", {"type": "thinking"})
     events.close()
-    assert [event["run"] async for event in one] == ["R1"]
+    assert [event["run"] async for event in one_run] == ["R1"]
     assert [event["run"] async for event in every] == ["R1", "R2"]
 
 
@@ -54,7 +56,7 @@ async def test_following_a_closed_bus_ends_at_once() -> None:
     assert [event async for event in events.follow()] == []
 
 
-async def test_a_follower_that_is_dropped_or_closed_costs_nothing_more() -> None:
+async def test_a_dropped_or_closed_follower_is_removed_from_the_bus() -> None:
     events = EventBus()
     closed = events.follow()
     closed.close()
@@ -65,7 +67,7 @@ async def test_a_follower_that_is_dropped_or_closed_costs_nothing_more() -> None
     assert [event async for event in closed] == []
 
 
-async def test_a_follower_that_does_not_keep_up_is_told_so_and_memory_stays_bounded() -> None:
+async def test_a_slow_follower_misses_old_events_and_memory_stays_bounded() -> None:
     events = EventBus()
     slow = events.follow()
     for number in range(BACKLOG):
@@ -74,11 +76,11 @@ async def test_a_follower_that_does_not_keep_up_is_told_so_and_memory_stays_boun
     events.publish("R1", {"type": "delta", "text": "last"})
     assert slow.missed
     events.close()
-    kept = [event["text"] async for event in slow]
-    assert (len(kept), kept[0], kept[-1]) == (BACKLOG, "1", "last")
+    texts = [event["text"] async for event in slow]
+    assert (len(texts), texts[0], texts[-1]) == (BACKLOG, "1", "last")
 
 
-def test_steps_stand_for_events_with_their_number_as_id() -> None:
+def test_steps_become_events_with_the_step_number_as_id() -> None:
     stamp = {"id": 4, "run": "R1", "routine": "daily", "at": "2026-11-20T08:30:00.000+00:00"}
     call = step(StepKind.CALL, tool="shell", arguments={"command": "ls"})
     where = {"call": "1.0", "iteration": 1}
@@ -91,30 +93,30 @@ def test_steps_stand_for_events_with_their_number_as_id() -> None:
             "seconds"
         ): 0.5, **where
     }  # fmt: skip
-    said = step(StepKind.LLM, content="hello", calls=[])
-    assert of_step(RUN, said) == {"type": "message", **stamp, "text": "hello", "iteration": 1}
+    answer = step(StepKind.LLM, content="hello", calls=[])
+    assert of_step(RUN, answer) == {"type": "message", **stamp, "text": "hello", "iteration": 1}
 
 
-def test_steps_that_say_nothing_to_a_watcher_stand_for_no_event() -> None:
+def test_steps_without_news_for_a_watcher_become_no_event() -> None:
     assert of_step(RUN, step(StepKind.PROMPT, system="…")) is None
     assert of_step(RUN, step(StepKind.LLM, content=" \n", calls=[])) is None
     assert of_step(RUN, step(StepKind.MESSAGE, text="goal")) is None
     assert of_step(RUN, step(StepKind.FAILOVER, to="local")) is None
 
 
-def test_a_run_is_told_from_its_row_and_steps() -> None:
+def test_events_of_a_run_are_made_from_its_row_and_steps() -> None:
     steps = [step(StepKind.PROMPT, system="…"), step(StepKind.LLM, content="hello", calls=[])]
     assert [event["type"] for event in from_steps(RUN, steps)] == ["run_started", "message"]
-    ended = RUN.to(Status.FAILED, detail="no key", report=None, ended=AT)
-    *_, end = from_steps(ended, steps)
-    told = {
+    ended_run = RUN.to(Status.FAILED, detail="no key", report=None, ended=AT)
+    *_, end = from_steps(ended_run, steps)
+    expected = {
         "type": "run_ended",
         "status": "failed",
         "detail": "no key",
         "report": None,
         "silent": False,
     }
-    assert end.items() >= told.items()
+    assert end.items() >= expected.items()
     assert begin_of(RUN)["goal"] == ""
 
 
@@ -123,3 +125,32 @@ def test_a_preview_is_one_line_of_a_success_and_three_of_a_failure() -> None:
     assert preview(True, text) == "one"
     assert preview(False, text) == "one\ntwo\nthree"
     assert preview(True, "") == ""
+
+
+async def test_a_follower_of_all_runs_receives_each_run_from_its_start_in_order(
+    tmp_path: Path,
+) -> None:
+    app = TestApp(tmp_path)
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "sysinfo"\neffect = "allow"\n')
+    app.write_routine(
+        "load", '[run]\nprompt = "Look."\nmode = "agent"\ntools = ["sysinfo"]\nmemory = "none"\n'
+    )
+    async with app:
+        events = app.daemon.runs.events.follow()
+        call = {"name": "sysinfo", "arguments": {"parts": ["load"]}}
+        app.model.enqueue({"reasoning": "I need the load.", "tool_calls": [call]}, "It is idle.")
+        await app.run("load")
+    stream = [event async for event in events]
+    assert [event["type"] for event in stream] == [
+        "run_started",
+        "thinking",
+        "thinking",
+        "tool_started",
+        "tool_finished",
+        "thinking",
+        "message",
+        "run_ended",
+    ]
+    assert stream[0]["goal"] == "Look."
+    assert stream[2]["text"] == "I need the load."
+    assert {event["routine"] for event in stream} == {"load"}

@@ -1,4 +1,6 @@
-"""Gates: what is decided before any model is asked, by a program, by lot and by what was heard."""
+"""Gates: conditions checked before a model is called, by command, by random moments and by earlier
+reports.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ async def journal(tmp_path):
 TODO = ["test", "-s", "inbox/to do"]
 
 
-async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(journal, tmp_path):
+async def test_a_failing_gate_command_skips_the_run_before_facts_are_gathered(journal, tmp_path):
     harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
     run = await harness.one()
     assert (run.status, run.detail) == (
@@ -92,7 +94,7 @@ async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(j
     assert await journal.outbox.find() == []
 
 
-async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
+async def test_a_succeeding_gate_command_lets_the_run_start(journal, tmp_path):
     harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
     (harness.workspace / "inbox").mkdir()
     (harness.workspace / "inbox/to do").write_text("water the plants")
@@ -115,7 +117,7 @@ async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
         (["test", "a\nb"], "the gate's command may not run: test 'a b': "),
     ],
 )
-async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(
+async def test_a_gate_command_that_cannot_run_fails_the_run_with_the_reason(
     journal, tmp_path, command, detail
 ):
     harness = Gated(journal, tmp_path, command)
@@ -133,7 +135,7 @@ async def test_run_started_by_a_person_skips_the_gate(journal, tmp_path, trigger
     assert run.status is Status.SUCCEEDED
 
 
-async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal, tmp_path):
+async def test_a_resumed_run_keeps_the_result_of_its_gate(journal, tmp_path):
     harness = Gated(
         journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}]
     )
@@ -165,20 +167,20 @@ async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal,
     assert len(commands) == 2, "one call and its result"
 
 
-async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, tmp_path):
+async def test_an_interrupted_gate_command_is_not_run_twice(journal, tmp_path):
     harness = Gated(journal, tmp_path, ["touch", "seen"])
     run = await harness.open()
-    taken = await journal.runs.claim(run.id, owner="dies")
+    claimed_run = await journal.runs.claim(run.id, owner="dies")
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
     from daemon.models import Step
 
     await journal.runs.append(
-        taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
+        claimed_run, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body)
     )
     await journal.runs.recover("test")
-    ended = await supervise(run.id, harness)
-    assert ended.status is Status.FAILED
-    assert "interrupted" in ended.detail
+    ended_run = await supervise(run.id, harness)
+    assert ended_run.status is Status.FAILED
+    assert "interrupted" in ended_run.detail
     assert not (harness.workspace / "seen").exists()
 
 
@@ -204,29 +206,27 @@ HOURS = st.builds(
     st.integers(1, 6),
     st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
 )
-def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(
-    zone, hours, trigger, number, now
-):
+def test_random_moments_are_slots_spread_over_the_active_hours(zone, hours, trigger, number, now):
     schedule = Schedule.of(timezone=zone, active_hours=hours, **trigger)
     begin, end = schedule.window(now)
-    found = random_moments(schedule, "heartbeat", number, now)
+    moments = random_moments(schedule, "heartbeat", number, now)
     assert begin <= now
     assert now < end or not schedule.active(now)
-    assert len(found) <= number
-    assert list(found) == sorted(set(found))
-    for slot in found:
+    assert len(moments) <= number
+    assert list(moments) == sorted(set(moments))
+    for slot in moments:
         assert begin <= slot < end
         assert schedule.active(slot)
         assert schedule.prev(slot) == slot
-    parts = [int((slot - begin) / ((end - begin) / number)) for slot in found]
+    parts = [int((slot - begin) / ((end - begin) / number)) for slot in moments]
     assert len(set(parts)) == len(parts)
     inside = begin + (end - begin) / 2
-    assert random_moments(schedule, "heartbeat", number, inside) == found, (
+    assert random_moments(schedule, "heartbeat", number, inside) == moments, (
         "the whole day long they are the same"
     )
 
 
-def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
+def test_random_moments_differ_by_day_and_by_routine():
     schedule = Schedule.of(
         timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="08:00-21:00"
     )
@@ -238,8 +238,8 @@ def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
         ]
         for day in days
     ]
-    assert all(len(each) == 2 for each in drawn)
-    assert len({tuple(each) for each in drawn}) > 20
+    assert all(len(moment) == 2 for moment in drawn)
+    assert len({tuple(moment) for moment in drawn}) > 20
     assert random_moments(schedule, "a", 2, days[0]) != random_moments(schedule, "b", 2, days[0])
 
 
@@ -265,10 +265,10 @@ def greeting(**gate):
 async def speak(harness: Ledger, delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
     for run in await harness.journal.runs.find_active():
-        taken = await harness.journal.runs.claim(run.id, owner="test")
+        claimed_run = await harness.journal.runs.claim(run.id, owner="test")
         now = datetime.now(UTC)
         await harness.journal.runs.end(
-            taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
+            claimed_run.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
         )
         for delivery in await harness.journal.outbox.find(run=run.id):
             if delivered:
@@ -299,7 +299,7 @@ async def settle_in(harness: Ledger, **gate) -> None:
     await harness.boot(greeting(**gate))
 
 
-async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(
+async def test_a_routine_with_moments_runs_at_its_random_moments_and_skips_other_slots(
     harness: Ledger,
 ) -> None:
     await settle_in(harness)
@@ -319,7 +319,7 @@ async def test_restart_keeps_the_random_moments(harness: Ledger) -> None:
     assert await through_the_day(harness) == [first, second]
 
 
-async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(
+async def test_an_undelivered_report_leaves_its_random_moment_to_the_next_slot(
     harness: Ledger,
 ) -> None:
     await settle_in(harness)
@@ -333,49 +333,51 @@ async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(
     assert len(greeted) == 2, "the second one arrived and has used the moment up"
 
 
-async def test_a_greeting_on_its_way_is_not_repeated(harness: Ledger) -> None:
+async def test_a_pending_delivery_uses_up_its_random_moment(harness: Ledger) -> None:
     await settle_in(harness)
     assert await through_the_day(harness, delivered=None) == drawn()
 
 
-async def test_a_silent_run_leaves_the_moment_open(harness: Ledger) -> None:
+async def test_a_silent_run_leaves_its_random_moment_to_the_next_slot(harness: Ledger) -> None:
     await settle_in(harness)
     first, _ = drawn()
     await harness.reach(f"02 {first}")
     (run,) = [
         run for run in await harness.journal.runs.find_active() if run.slot == at(f"02 {first}")
     ]
-    taken = await harness.journal.runs.claim(run.id, owner="test")
+    claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     await harness.journal.runs.end(
-        taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
+        claimed_run.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})]
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
     await harness.reach(following.isoformat()[:16])
     assert harness.submitted[-1].slot == following
 
 
-async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(
+async def test_a_busy_operator_delays_the_random_moment_and_reports_never_follow_directly(
     harness: Ledger,
 ) -> None:
     await settle_in(harness, idle="4h")
     _, second = drawn()
-    seen = at(f"02 {second}") - timedelta(minutes=10)
-    await harness.journal.facts.remember("operator_seen", seen.isoformat())
-    await harness.reach(seen.isoformat()[:16])
+    seen_at = at(f"02 {second}") - timedelta(minutes=10)
+    await harness.journal.key_values.put("operator_seen", seen_at.isoformat())
+    await harness.reach(seen_at.isoformat()[:16])
     before = len(harness.submitted)
     await speak(harness)
-    await harness.reach((seen + timedelta(hours=3)).isoformat()[:16])
+    await harness.reach((seen_at + timedelta(hours=3)).isoformat()[:16])
     assert len(harness.submitted) == before, "somebody is at work"
 
 
-async def test_a_moment_before_the_routine_was_there_is_past(harness: Ledger) -> None:
+async def test_a_random_moment_before_the_baseline_is_past(harness: Ledger) -> None:
     first, second = drawn()
     harness.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
     await harness.boot(greeting())
     assert await through_the_day(harness) == [second]
 
 
-async def test_description_of_a_heartbeat_names_its_moments(harness: Ledger) -> None:
+async def test_the_schedule_of_a_routine_with_moments_names_its_random_moments(
+    harness: Ledger,
+) -> None:
     await settle_in(harness)
     slots = "every 30 minutes within 08:00-21:00, UTC"
     assert harness.engine.describe_schedule(greeting()) == f"at 2 random moments of a day ({slots})"
@@ -385,33 +387,33 @@ async def test_description_of_a_heartbeat_names_its_moments(harness: Ledger) -> 
     )
 
 
-async def test_next_shows_the_moments_and_none_of_the_other_slots(harness: Ledger) -> None:
+async def test_next_fires_are_the_random_moments_only(harness: Ledger) -> None:
     await settle_in(harness)
     days = ("02", "03", "04")
-    expected = [at(f"{day} {each}") for day in days for each in drawn(day)]
+    expected = [at(f"{day} {moment}") for day in days for moment in drawn(day)]
     assert harness.engine.next_fires("heartbeat", 6) == expected
     assert harness.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
 
 
-def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
+def test_random_moments_of_weekdays_continue_after_the_weekend() -> None:
     schedule = Schedule.of(
         timezone="Europe/Berlin",
         every=timedelta(minutes=10),
         active_hours="22:00-06:00",
         active_days="mon-fri",
     )
-    moment, found = datetime(2026, 3, 1, tzinfo=UTC), []
-    while len(found) < 50:
+    moment, moments = datetime(2026, 3, 1, tzinfo=UTC), []
+    while len(moments) < 50:
         moment = next_random_moment(schedule, "owl", 3, moment)
         assert moment is not None
         assert moment in random_moments(schedule, "owl", 3, moment)
-        found.append(moment)
-    assert found == sorted(set(found))
-    nights = {schedule.window(each)[0].astimezone(schedule.zone) for each in found}
+        moments.append(moment)
+    assert moments == sorted(set(moments))
+    nights = {schedule.window(moment)[0].astimezone(schedule.zone) for moment in moments}
     assert {night.isoweekday() for night in nights} == {1, 2, 3, 4, 5}
 
 
-def test_what_happens_only_once_has_no_moments_after_it() -> None:
+def test_a_one_time_schedule_has_no_later_random_moment() -> None:
     schedule = Schedule.of(timezone="UTC", at=at("02 09:00"))
     assert next_random_moment(schedule, "once", 1, at("02 10:00")) is None
 
@@ -419,7 +421,7 @@ def test_what_happens_only_once_has_no_moments_after_it() -> None:
 # --- the others
 
 
-async def test_silent_runs_do_not_use_up_the_day(harness: Ledger) -> None:
+async def test_silent_runs_do_not_count_toward_max_per_day(harness: Ledger) -> None:
     harness.time.move_to(at("01 22:00"))
     await harness.boot(
         routine(
@@ -432,19 +434,19 @@ async def test_silent_runs_do_not_use_up_the_day(harness: Ledger) -> None:
     for hour in ("01", "02"):
         await harness.reach(f"02 {hour}:00")
         (run,) = await harness.journal.runs.find_active()
-        taken = await harness.journal.runs.claim(run.id, owner="test")
+        claimed_run = await harness.journal.runs.claim(run.id, owner="test")
         await harness.journal.runs.end(
-            taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
+            claimed_run.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
         )
     await harness.reach("02 05:00")
     assert (await harness.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
 
 
-async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(
+async def test_a_skipped_slot_keeps_the_gate_key_that_closed_it(
     harness: Ledger,
 ) -> None:
     await settle_in(harness, idle="4h")
-    await harness.journal.facts.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await harness.journal.key_values.put("operator_seen", at(f"02 {drawn()[0]}").isoformat())
     await through_the_day(harness)
     await harness.reload(greeting())
     rows = {

@@ -1,4 +1,4 @@
-"""The life of a run ends in exactly one way, and its row says which and why."""
+"""Each run ends in exactly one way, which its row names with the reason."""
 
 import asyncio
 import sqlite3
@@ -7,19 +7,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
-from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
-from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
+from daemon.errors import BadKey, DaemonError, NothingListens, Overloaded, ToolFailed
+from daemon.models import DeliveryStatus, Outcome, Status, StepKind, Taint, ToolContext, Usage
 from daemon.providers import create_provider
 from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
+from daemon.store.opening import open_database
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, call, calls
@@ -168,7 +170,7 @@ async def journal(tmp_path, now):
 GATHER = [{"name": "host", "tool": "disks"}]
 
 
-async def test_a_run_that_answers_has_succeeded_and_its_report_is_on_its_way(journal):
+async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     harness = RunHarness(journal, ["All is well."])
     run = await harness.one()
     assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
@@ -179,7 +181,7 @@ async def test_a_run_that_answers_has_succeeded_and_its_report_is_on_its_way(jou
     assert harness.archived == [(run.id, "All is well.")]
 
 
-async def test_the_model_reads_the_facts_and_what_changed_in_them(journal):
+async def test_the_prompt_shows_facts_and_their_changes(journal):
     harness = RunHarness(journal, ["first", "second"], gather=GATHER)
     await harness.one()
     harness.disk = "84 %"
@@ -189,7 +191,7 @@ async def test_the_model_reads_the_facts_and_what_changed_in_them(journal):
     assert "71 % → 84 %" in goal
 
 
-async def test_a_closed_gate_asks_no_model_and_costs_nothing(journal):
+async def test_a_closed_gate_calls_no_model_and_costs_nothing(journal):
     harness = RunHarness(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
     first, second = await harness.one(), await harness.one()
     assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
@@ -209,7 +211,7 @@ async def test_the_gate_opens_when_the_fact_changes(journal):
     assert (await harness.one()).status is Status.SUCCEEDED
 
 
-async def test_a_run_by_hand_does_not_wait_for_a_change(journal):
+async def test_a_manual_run_ignores_the_changed_gate(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
     )
@@ -217,7 +219,7 @@ async def test_a_run_by_hand_does_not_wait_for_a_change(journal):
     assert (await harness.one(trigger="manual", event="e1")).status is Status.SUCCEEDED
 
 
-async def test_a_fact_that_could_not_be_gathered_is_told_and_the_run_is_no_success(journal):
+async def test_a_required_fact_that_cannot_be_gathered_fails_the_run(journal):
     harness = RunHarness(journal, ["I could not look."], gather=GATHER)
     harness.disk = "broken"
     run = await harness.one()
@@ -225,16 +227,19 @@ async def test_a_fact_that_could_not_be_gathered_is_told_and_the_run_is_no_succe
     assert run.report == "I could not look."
 
 
-async def test_a_fact_that_is_not_required_may_fail(journal):
+async def test_an_optional_fact_may_fail(journal):
     harness = RunHarness(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
     harness.disk = "broken"
     assert (await harness.one()).status is Status.SUCCEEDED
 
 
-async def test_a_denied_gather_step_is_no_success(journal):
+async def test_a_denied_gather_step_fails_the_run_and_no_model_is_asked(journal):
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
     harness.policy = Rules(denied=["disks"])
-    assert (await harness.one()).status is Status.FAILED
+    run = await harness.one()
+    assert run.status is Status.FAILED
+    assert run.detail.startswith("could not gather host: ")
+    assert harness.provider.calls == []
 
 
 PEEK = {"name": "content", "tool": "peek", "args": {"path": "{path}"}, "required": False}
@@ -255,7 +260,7 @@ async def test_prompt_of_a_file_run_lists_the_files_and_their_facts(journal):
     assert calls_made == ["gather.content: inbox/a.csv", "gather.content: inbox/b.key"]
 
 
-async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
+async def test_an_unreadable_required_file_fails_the_run(journal):
     harness = RunHarness(
         journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}]
     )
@@ -275,29 +280,29 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
     harness = RunHarness(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
     run = await harness.one()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
-    assert [each.status for each in await journal.outbox.find(run=run.id)] == [
+    assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.SUPPRESSED
     ]
 
 
-async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal):
+async def test_a_permanent_vendor_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, [BadKey("the key was refused: s3cr3t")])
     run = await harness.one()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
-    assert [each.status for each in await journal.outbox.find(run=run.id)] == [
+    assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.PENDING
     ]
 
 
-async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal, now):
+async def test_a_temporary_error_queues_the_run_and_the_next_attempt_continues(journal, now):
     harness = RunHarness(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
     run = await harness.open()
     put_off = await supervise(run.id, harness)
     assert put_off.status is Status.QUEUED
     assert START + timedelta(seconds=7) <= put_off.not_before <= START + timedelta(seconds=30)
     now[0] = START + timedelta(minutes=1)
-    ended = await supervise(run.id, harness)
-    assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
+    ended_run = await supervise(run.id, harness)
+    assert (ended_run.status, ended_run.report, ended_run.attempt) == (Status.SUCCEEDED, "Here.", 2)
     gathers = [
         step
         for step in await journal.runs.get_steps(run.id)
@@ -306,16 +311,16 @@ async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(jou
     assert len(gathers) == 1, "what was gathered is not gathered again"
 
 
-async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal, now):
+async def test_a_lasting_temporary_error_uses_up_the_attempts(journal, now):
     harness = RunHarness(journal, [Overloaded("busy")] * 3)
     run = await harness.open()
     for _ in range(3):
-        ended = await supervise(run.id, harness)
+        ended_run = await supervise(run.id, harness)
         now[0] = START + timedelta(days=1)
-    assert (ended.status, ended.detail) == (Status.FAILED, "busy")
+    assert (ended_run.status, ended_run.detail) == (Status.FAILED, "busy")
 
 
-async def test_a_run_that_takes_too_long_is_timed_out(journal):
+async def test_a_run_over_its_timeout_is_timed_out(journal):
     harness = RunHarness(
         journal,
         [calls(call("stuck"))],
@@ -351,7 +356,7 @@ async def stopped_in_the_middle(harness):
 STUCK = {"mode": "agent", "prompt": "x", "tools": ["stuck"]}
 
 
-async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
+async def test_a_cancelled_run_ends_and_notifies_its_followers(journal):
     harness = RunHarness(journal, [calls(call("stuck"))], run=STUCK)
     run, task = await stopped_in_the_middle(harness)
     watching = harness.events.follow(run.id)
@@ -363,32 +368,32 @@ async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
     assert (await anext(watching))["type"] == "run_ended"
 
 
-async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(journal):
+async def test_the_end_of_the_process_suspends_a_run_and_the_next_process_continues_it(journal):
     harness = RunHarness(journal, [calls(call("stuck")), "I looked, it is done."], run=STUCK)
     run, task = await stopped_in_the_middle(harness)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await journal.runs.get(run.id)).status is Status.QUEUED
-    ended = await supervise(run.id, harness)
-    assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
-    told = harness.provider.calls[-1].messages[-1].content
-    assert told == "[failed] interrupted: outcome unknown; check before retrying"
+    ended_run = await supervise(run.id, harness)
+    assert (ended_run.status, ended_run.report) == (Status.SUCCEEDED, "I looked, it is done.")
+    tool_result = harness.provider.calls[-1].messages[-1].content
+    assert tool_result == "[failed] interrupted: outcome unknown; check before retrying"
 
 
-async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal):
+async def test_a_run_that_kills_its_process_three_times_is_interrupted(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
     for _ in range(3):
         await journal.runs.claim(run.id, owner="dies")
         await journal.runs.recover("test")
-    ended = await supervise(run.id, harness)
-    assert ended.status is Status.INTERRUPTED
-    assert "3 attempts in a row died without a new step" in ended.detail
+    ended_run = await supervise(run.id, harness)
+    assert ended_run.status is Status.INTERRUPTED
+    assert "3 attempts in a row died without a new step" in ended_run.detail
     assert harness.provider.calls == []
 
 
-async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
+async def test_an_ended_run_is_not_executed_again(journal):
     harness = RunHarness(journal, ["once"])
     run = await harness.one()
     assert await supervise(run.id, harness) is None
@@ -397,11 +402,11 @@ async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
 
 async def test_ping_is_sent_after_the_run_is_recorded(journal, tmp_path):
     harness = RunHarness(journal, ["ok"], ping="alive")
-    heard = []
+    pings = []
 
     async def ping(target, run):
         with closing(sqlite3.connect(tmp_path / "agentd.db")) as record:
-            heard.append(
+            pings.append(
                 (
                     target,
                     *record.execute(
@@ -412,7 +417,7 @@ async def test_ping_is_sent_after_the_run_is_recorded(journal, tmp_path):
 
     harness.ping = ping
     await harness.one()
-    assert heard == [("alive", "running", 1)]
+    assert pings == [("alive", "running", 1)]
 
 
 async def test_run_cancelled_before_its_start_calls_no_model(journal):
@@ -425,7 +430,7 @@ async def test_run_cancelled_before_its_start_calls_no_model(journal):
     assert (await journal.runs.get(run.id)).status is Status.CANCELLED
 
 
-async def test_a_run_keeps_the_definition_it_began_with(journal):
+async def test_a_run_keeps_the_definition_of_its_start(journal):
     harness = RunHarness(journal, ["ok"])
     run = await harness.open()
     harness.routine = Routine.model_validate(
@@ -435,7 +440,7 @@ async def test_a_run_keeps_the_definition_it_began_with(journal):
     assert harness.provider.calls[-1].messages[-1].content == "Report."
 
 
-async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):
+async def test_a_cancellation_during_the_claim_leaves_the_run_queued(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
     task = asyncio.create_task(supervise(run.id, harness))
@@ -446,7 +451,7 @@ async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(
     assert (await journal.runs.get(run.id)).status is Status.QUEUED
 
 
-async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
+async def test_an_internal_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, ["never"])
 
     async def broken(run, routine, record, deadline):
@@ -458,7 +463,7 @@ async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_r
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
 
 
-async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
+async def test_an_unreadable_definition_fails_the_run(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()
 
@@ -467,8 +472,142 @@ async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
 
     harness.routine_of = unreadable
     await supervise(run.id, harness)
-    ended = await journal.runs.get(run.id)
-    assert (ended.status, ended.detail) == (
+    ended_run = await journal.runs.get(run.id)
+    assert (ended_run.status, ended_run.detail) == (
         Status.FAILED,
         "the definition cannot be read by this version",
     )
+
+
+async def test_a_run_leased_by_another_process_is_executed_only_by_takeover(postgres_url, tmp_path):
+    database = await open_database(tmp_path / "x", postgres_url)
+    others_journal, our_journal = (Journal(database, clock=lambda: START) for _ in range(2))
+    run = await RunHarness(others_journal).open()
+    assert await others_journal.runs.claim(run.id, owner="another process")
+    harness = RunHarness(our_journal, ["Done."])
+    assert await supervise(run.id, harness) is None
+    assert (await our_journal.runs.get(run.id)).status is Status.RUNNING
+    assert (await supervise(run.id, harness, takeover=True)).report == "Done."
+    await database.close()
+
+
+async def open_subagents(harness, *parents):
+    """Queue one run of a sub-agent for each of these runs."""
+
+    def subagent(task: str) -> str:
+        """Delegate."""
+        return task
+
+    harness.registry.register("subagent", None, subagent)
+    claims = [
+        Claim(
+            routine="subagent",
+            definition=harness.routine.dump(),
+            trigger="subagent",
+            slot=START,
+            goal="x",
+            event=f"{parent.id}/1.0",
+        )
+        for parent in parents
+    ]
+    return await harness.journal.slots.open(claims)
+
+
+async def test_the_end_of_a_run_cancels_its_subagents_and_those_of_no_other_run(journal):
+    run_options = {"mode": "agent", "prompt": "x", "tools": ["subagent"]}
+    harness = RunHarness(journal, ["Done."], run=run_options)
+    parent, other_parent = [await harness.open(event=event) for event in ("first", "second")]
+    children = await open_subagents(harness, parent, other_parent)
+    assert (await supervise(parent.id, harness)).status is Status.SUCCEEDED
+    statuses = [(await journal.runs.get(child.id)).status for child in children]
+    assert statuses == [Status.CANCELLED, Status.QUEUED]
+
+
+async def test_the_end_of_the_process_leaves_the_subagents_of_a_run_to_the_next_process(journal):
+    run_options = {"mode": "agent", "prompt": "x", "tools": ["stuck", "subagent"]}
+    harness = RunHarness(journal, [calls(call("stuck"))], run=run_options)
+    run, task = await stopped_in_the_middle(harness)
+    (child,) = await open_subagents(harness, run)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    statuses = [(await journal.runs.get(run_id)).status for run_id in (run.id, child.id)]
+    assert statuses == [Status.QUEUED, Status.QUEUED]
+
+
+async def test_an_attempt_put_off_is_logged_with_its_time_and_its_reason(journal):
+    harness = RunHarness(journal, [Overloaded("busy: s3cr3t", retry_after=7)])
+    run = await harness.open()
+    with capture_logs() as lines:
+        queued_run = await supervise(run.id, harness)
+    (line,) = [line for line in lines if line["event"] == "run.retry_scheduled"]
+    assert line["log_level"] == "warning"
+    assert (line["until"], line["detail"]) == (queued_run.not_before.isoformat(), "busy: [secret]")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "status"),
+    [
+        ("manual", Status.FAILED),
+        ("ask", Status.FAILED),
+        ("cron", Status.QUEUED),
+        ("webhook", Status.QUEUED),
+        ("agent", Status.QUEUED),
+    ],
+)
+async def test_a_run_that_a_person_waits_for_fails_at_once_where_no_server_is_started(
+    journal, trigger, status
+):
+    harness = RunHarness(journal, [NothingListens("nothing listens there")] * 3)
+    run = await harness.one(trigger=trigger)
+    assert (run.status, run.detail) == (status, "nothing listens there")
+    assert (run.not_before is None) == (status is Status.FAILED)
+
+
+async def test_a_run_that_a_model_has_answered_waits_for_its_server_to_come_back(journal):
+    harness = RunHarness(
+        journal,
+        [calls(call("peek", path="a")), *[NothingListens("gone")] * 3],
+        run={"prompt": "x", "mode": "agent", "tools": ["peek"]},
+    )
+    assert (await harness.one(trigger="manual")).status is Status.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("origin", "taint"),
+    [
+        ({"origin": {"routine": "maker", "run": "m1", "tainted": True}}, Taint.TAINTED),
+        ({"origin": {"routine": "maker", "run": "m1", "tainted": False}}, Taint.NONE),
+        ({}, Taint.NONE),
+    ],
+)
+async def test_a_run_begins_tainted_where_the_run_that_made_its_routine_was(journal, origin, taint):
+    harness = RunHarness(journal, ["Done."], **origin)
+    run_taints = []
+
+    async def note_taint(run, routine, record, deadline):
+        run_taints.append(run.taint)
+        return await RunHarness.agent_for(harness, run, routine, record, deadline)
+
+    harness.agent_for = note_taint
+    assert (await harness.one()).status is Status.SUCCEEDED
+    assert run_taints == [taint]
+
+
+async def test_a_report_names_the_time_zone_of_its_routine(journal):
+    trigger = {"cron": "0 9 * * *", "timezone": "Asia/Tokyo"}
+    run = await RunHarness(journal, ["Done."], trigger=trigger).one()
+    (delivery,) = await journal.outbox.find(run=run.id)
+    assert delivery.report.scheduled_zone == "Asia/Tokyo"
+
+
+async def test_usage_of_a_memory_summary_counts_for_the_run(journal):
+    plain_run = await RunHarness(journal, ["Done."]).one()
+    harness = RunHarness(journal, ["Done."])
+
+    async def archive(run, routine, reply, steps):
+        return Usage(input=300, output=20)
+
+    harness.archive = archive
+    run = await harness.one(event="again")
+    assert run.usage == plain_run.usage + Usage(input=300, output=20)

@@ -1,4 +1,4 @@
-"""Every rung of the ladder that holds on this machine, and a way to run something on it."""
+"""Every sandbox level that works on this machine."""
 
 import os
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from daemon.sandbox.bounds import Bounds
-from daemon.sandbox.detection import BWRAP, choose, needed_by, python_for
-from daemon.sandbox.running import CommandResult, Running, run
+from daemon.sandbox.detection import BWRAP, choose_sandbox, find_needed_folders, find_python
+from daemon.sandbox.running import CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox, User
 
 RUNGS = ("bubblewrap", "landlock")
@@ -31,14 +31,16 @@ class Cell:
     outside: Path
 
     async def run(self, path: str, *words: str, **more: Any) -> CommandResult:
-        """Run a program within; bounds and more of Running may be given."""
+        """Run a program within; bounds and more of PreparedProgram may be given."""
         bounds = {
             name: more.pop(name)
             for name in ("writes", "host", "readable", "limits")
             if name in more
         }
         within = Bounds(workspace=str(self.workspace), folder=str(self.workspace), **bounds)
-        running = Running(path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more)
+        running = PreparedProgram(
+            path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more
+        )
         return await run(
             [(";", [running])],
             folder=self.workspace,
@@ -51,8 +53,10 @@ class Cell:
         return await self.run("/bin/sh", "-c", code, **more)
 
     async def python(self, code: str, **more: Any) -> CommandResult:
-        python = python_for(self.sandbox.user)
-        return await self.run(python, "-I", "-S", "-c", code, needs=needed_by(python), **more)
+        python = find_python(self.sandbox.user)
+        return await self.run(
+            python, "-I", "-S", "-c", code, needs=find_needed_folders(python), **more
+        )
 
 
 @pytest.fixture(scope="session")
@@ -68,14 +72,14 @@ async def cell(
     """The rung of that name; where this machine does not have it, the next one down that holds."""
     if request.param not in climbed:
         bwrap = NOT_THERE if request.param == "landlock" else BWRAP
-        climbed[request.param] = await choose("prefer", tmp_path, user, bwrap=bwrap)
-    found = climbed[request.param]
-    if not found.confines:
-        pytest.fail(f"this machine has no sandbox at all: {'; '.join(found.missing)}")
+        climbed[request.param] = await choose_sandbox("prefer", tmp_path, user, bwrap=bwrap)
+    sandbox = climbed[request.param]
+    if not sandbox.confines:
+        pytest.fail(f"this machine has no sandbox at all: {'; '.join(sandbox.missing)}")
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     for folder in (workspace, outside):
         folder.mkdir()
         folder.chmod(0o755)
         if user:
             os.chown(folder, user.uid, user.gid)
-    return Cell(found, workspace, outside)
+    return Cell(sandbox, workspace, outside)

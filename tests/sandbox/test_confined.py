@@ -1,4 +1,4 @@
-"""What a program in a sandbox cannot do, on every rung of the ladder that this machine has."""
+"""What a confined program cannot do, in every sandbox level of this machine."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.sandbox.bounds import Bounds, ProgramLimits
-from daemon.sandbox.detection import needed_by, python_for
+from daemon.sandbox.detection import find_needed_folders, find_python
 from tests.sandbox.conftest import Cell
 from tests.sandbox.test_running import ESCAPE, life_line, nobody_holds
 
@@ -28,11 +28,13 @@ def fault(call):
 """
 
 
-async def test_it_sees_the_workspace_and_what_may_be_read_and_changes_neither(cell: Cell) -> None:
+async def test_a_read_only_program_reads_workspace_and_readable_folders_and_changes_neither(
+    cell: Cell,
+) -> None:
     (cell.workspace / "notes.md").write_text("notes\n")
     (cell.outside / "book.md").write_text("book\n")
-    ended = await cell.sh(f"cat notes.md {cell.outside}/book.md", readable=(str(cell.outside),))
-    assert ended.output.text() == "notes\nbook\n"
+    result = await cell.sh(f"cat notes.md {cell.outside}/book.md", readable=(str(cell.outside),))
+    assert result.output.text() == "notes\nbook\n"
     for code in (
         "echo x > notes.md",
         "echo x > new",
@@ -53,17 +55,17 @@ async def test_it_sees_the_workspace_and_what_may_be_read_and_changes_neither(ce
     ).read_text() == "book\n"
 
 
-async def test_it_may_change_the_workspace_if_it_is_to_and_nothing_else(cell: Cell) -> None:
-    ended = await cell.sh(
+async def test_a_writing_program_changes_only_the_workspace(cell: Cell) -> None:
+    result = await cell.sh(
         f"echo x > new && mkdir -p a/b && mv new a/b && cat a/b/new; echo y > {cell.outside}/y",
         writes=True,
     )
-    assert ended.output.text().startswith("x\n")
+    assert result.output.text().startswith("x\n")
     assert (cell.workspace / "a/b/new").read_text() == "x\n"
     assert list(cell.outside.iterdir()) == []
 
 
-async def test_a_link_swapped_in_after_the_judging_leads_nowhere(cell: Cell) -> None:
+async def test_a_link_out_of_the_workspace_leads_nowhere_in_a_sandbox(cell: Cell) -> None:
     (cell.outside / "secret").write_text("CANARY")
     (cell.workspace / "innocent").symlink_to(cell.outside / "secret")
     (cell.workspace / "folder").symlink_to(cell.outside)
@@ -74,12 +76,12 @@ async def test_a_link_swapped_in_after_the_judging_leads_nowhere(cell: Cell) -> 
         "echo x > innocent",
         "echo x > folder/new",
     ):
-        ended = await cell.sh(code, writes=True)
-        assert ended.code != 0 and "CANARY" not in ended.output.text(), code
+        result = await cell.sh(code, writes=True)
+        assert result.code != 0 and "CANARY" not in result.output.text(), code
     assert (cell.outside / "secret").read_text() == "CANARY" and not (cell.outside / "new").exists()
 
 
-async def test_modes_owners_and_times_outside_stay(cell: Cell) -> None:
+async def test_a_program_cannot_change_file_metadata_outside_the_workspace(cell: Cell) -> None:
     book = cell.outside / "book.md"
     book.write_text("book\n")
     book.chmod(0o644)
@@ -94,28 +96,28 @@ async def test_modes_owners_and_times_outside_stay(cell: Cell) -> None:
     )
 
 
-async def test_nothing_of_the_daemons_environment_is_there_to_be_read(
+async def test_a_program_cannot_read_the_environment_of_the_daemon(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CANARY", "canary-in-the-environment")
-    ended = await cell.sh(
+    result = await cell.sh(
         (  # noqa: UP034
             "for f in /proc/[0-9]*/environ /proc/self/environ; do tr '\\0' '\\n' < $f; done "
             "2>/dev/null; env"
         )
     )
-    assert "canary" not in ended.output.text().lower()
-    assert "PWD" in ended.output.text()  # it did look
+    assert "canary" not in result.output.text().lower()
+    assert "PWD" in result.output.text()  # it did look
 
 
-async def test_a_child_that_hides_in_a_session_of_its_own_dies_with_it(cell: Cell) -> None:
+async def test_a_child_in_a_session_of_its_own_is_killed_with_its_program(cell: Cell) -> None:
     with life_line() as (reading, writing):
-        ended = await cell.python(ESCAPE, stdin=writing)
-        assert (ended.code, ended.left) == (0, ())
+        result = await cell.python(ESCAPE, stdin=writing)
+        assert (result.code, result.left) == (0, ())
         assert nobody_holds(writing, reading)
 
 
-async def test_no_socket_is_reached_by_path_by_name_or_by_port(cell: Cell) -> None:
+async def test_a_program_cannot_connect_to_any_socket(cell: Cell) -> None:
     with socket.socket(socket.AF_UNIX) as unix, socket.create_server(("127.0.0.1", 0)) as tcp:
         unix.bind(f"{cell.outside}/s")
         (cell.outside / "s").chmod(0o777)
@@ -131,14 +133,13 @@ print(fault(lambda: to(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 9))))
 print(fault(lambda: to(socket.AF_INET6, socket.SOCK_STREAM, ("::1", 9))))
 a, b = socket.socketpair(); a.send(b"x"); print(b.recv(1))
 """
-        ended = await cell.python(
-            code, readable=(str(cell.outside),)
-        )  # shown, and still not to be connected to
-        assert ended.output.text().split() == ["EACCES"] * 4 + ["b'x'"]
+        # shown, and still not to be connected to
+        result = await cell.python(code, readable=(str(cell.outside),))
+        assert result.output.text().split() == ["EACCES"] * 4 + ["b'x'"]
         assert not select.select([unix, tcp], [], [], 0)[0]
 
 
-async def test_calls_that_lead_out_are_forbidden(cell: Cell) -> None:
+async def test_system_calls_for_an_escape_are_forbidden(cell: Cell) -> None:
     code = f"""{TRY}
 NEWUSER, NEWNS = 0x10000000, 0x00020000
 print("unshare", fault(lambda: libc.unshare(NEWUSER)), fault(lambda: libc.unshare(NEWNS)))
@@ -150,8 +151,8 @@ print("setuid", fault(lambda: os.setuid(0)) != "worked", flush=True)
 if os.fork() == 0: print("fork", "worked", flush=True); os._exit(0)
 os.wait()
 """  # noqa: E501
-    ended = await cell.python(code)
-    assert ended.output.text().splitlines() == [
+    result = await cell.python(code)
+    assert result.output.text().splitlines() == [
         *(
             "unshare EPERM EPERM",
             "mount EPERM",
@@ -164,17 +165,17 @@ os.wait()
     ]
 
 
-async def test_memory_and_files_end_at_their_limits(cell: Cell) -> None:
+async def test_memory_file_size_and_cpu_time_are_limited(cell: Cell) -> None:
     small = ProgramLimits(seconds=10, memory=128 << 20, processes=16, file=1 << 20)
-    ended = await cell.python("bytearray(200 << 20)", limits=small)
-    assert ended.code == 1 and "MemoryError" in ended.output.text()
-    ended = await cell.sh("head -c 2000000 /dev/zero > big", limits=small, writes=True)
-    assert ended.code != 0 and (cell.workspace / "big").stat().st_size == 1 << 20
-    ended = await cell.python("while True: pass", limits=ProgramLimits(seconds=0))
-    assert ended.code in (128 + 24, 128 + 9)  # SIGXCPU, then SIGKILL
+    result = await cell.python("bytearray(200 << 20)", limits=small)
+    assert result.code == 1 and "MemoryError" in result.output.text()
+    result = await cell.sh("head -c 2000000 /dev/zero > big", limits=small, writes=True)
+    assert result.code != 0 and (cell.workspace / "big").stat().st_size == 1 << 20
+    result = await cell.python("while True: pass", limits=ProgramLimits(seconds=0))
+    assert result.code in (128 + 24, 128 + 9)  # SIGXCPU, then SIGKILL
 
 
-async def test_a_bomb_of_forks_ends_at_its_limit(cell: Cell) -> None:
+async def test_a_fork_bomb_stops_at_the_process_limit(cell: Cell) -> None:
     code = """
 import os, resource
 children = 0
@@ -190,18 +191,18 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
 """
     reading, writing = os.pipe()
     try:
-        ended = await cell.python(code, limits=ProgramLimits(processes=16), stdin=reading)
+        result = await cell.python(code, limits=ProgramLimits(processes=16), stdin=reading)
     finally:
         os.close(reading)
         os.close(writing)
-    children, limited = ended.output.text().split()
+    children, limited = result.output.text().split()
     assert limited == "True"
     if cell.sandbox.level == "bubblewrap" and Path("/usr/bin/prlimit").exists():
         assert int(children) < 16
 
 
 @pytest.mark.parametrize("cell", ["bubblewrap"], indirect=True)
-async def test_what_else_the_user_starts_takes_no_place_of_a_command_in_bubblewrap(
+async def test_other_processes_of_the_user_do_not_count_toward_the_process_limit_in_bubblewrap(
     cell: Cell,
 ) -> None:
     if cell.sandbox.level != "bubblewrap" or not Path("/usr/bin/prlimit").exists():
@@ -216,41 +217,41 @@ os.wait()
 print("forked")
 """
     release = threading.Event()
-    here, there = socket.socketpair()
-    with here, there:
-        command = asyncio.ensure_future(cell.python(code, stdin=there.fileno()))
-        assert await asyncio.to_thread(here.recv, 1) == b"!"
+    own_socket, client_socket = socket.socketpair()
+    with own_socket, client_socket:
+        command = asyncio.ensure_future(cell.python(code, stdin=client_socket.fileno()))
+        assert await asyncio.to_thread(own_socket.recv, 1) == b"!"
         tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
         threads = [threading.Thread(target=release.wait) for _ in range(tasks + 100)]
         try:
             for thread in threads:
                 thread.start()
-            here.send(b"!")
-            ended = await command
+            own_socket.send(b"!")
+            result = await command
         finally:
             release.set()
             for thread in threads:
                 thread.join()
-    assert ended.output.text() == "forked\n"
+    assert result.output.text() == "forked\n"
 
 
-async def test_what_looks_at_the_machine_sees_it_and_changes_nothing(cell: Cell) -> None:
-    ended = await cell.run("/bin/cat", f"/proc/{os.getpid()}/status", host=True)
-    assert f"Pid:\t{os.getpid()}" in ended.output.text()
-    ended = await cell.sh(
+async def test_a_program_that_inspects_the_host_changes_nothing(cell: Cell) -> None:
+    result = await cell.run("/bin/cat", f"/proc/{os.getpid()}/status", host=True)
+    assert f"Pid:\t{os.getpid()}" in result.output.text()
+    result = await cell.sh(
         f"cat {cell.outside}/x; echo x > new; echo x > {cell.outside}/new", host=True, writes=True
     )
     assert list(cell.workspace.iterdir()) + list(cell.outside.iterdir()) == []
     (cell.outside / "secret").write_text("CANARY")
     assert "CANARY" not in (await cell.sh(f"cat {cell.outside}/secret", host=True)).output.text()
-    ended = await cell.python(
+    result = await cell.python(
         f"{TRY}\nimport socket\nprint(fault(lambda: socket.socket(socket.AF_INET).close()))",
         host=True,
     )
-    assert "EACCES" in ended.output.text() or "worked" not in ended.output.text()
+    assert "EACCES" in result.output.text() or "worked" not in result.output.text()
 
 
-async def test_the_workspaces_repository_is_not_written_and_what_lies_beside_it_is(
+async def test_the_git_folder_of_the_workspace_is_not_writable_and_other_folders_are(
     cell: Cell,
 ) -> None:
     for name in (".git", "notes"):
@@ -273,17 +274,17 @@ async def test_the_workspaces_repository_is_not_written_and_what_lies_beside_it_
     assert list(cell.outside.iterdir()) == []
 
 
-async def test_when_the_daemon_is_killed_what_it_confined_goes_with_it(cell: Cell) -> None:
-    python = python_for(cell.sandbox.user)
+async def test_a_confined_program_dies_with_a_killed_daemon(cell: Cell) -> None:
+    python = find_python(cell.sandbox.user)
     within = Bounds(workspace=str(cell.workspace), folder=str(cell.workspace))
     words = [python, "-I", "-S", "-c", f"{ESCAPE}\nsignal.pause()\n"]
     daemon = f"""
 import asyncio, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from daemon.sandbox.running import Running, run
-program = Running(path={python!r}, argv={words!r}, stdin=os.dup(0), cell={cell.sandbox.cell(within)!r},
-                  needs={needed_by(python)!r})
+from daemon.sandbox.running import PreparedProgram, run
+program = PreparedProgram(path={python!r}, argv={words!r}, stdin=os.dup(0), cell={cell.sandbox.cell(within)!r},
+                  needs={find_needed_folders(python)!r})
 folder = Path({str(cell.workspace)!r})
 asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60, output_bytes=1000))
 """  # noqa: E501
@@ -292,6 +293,5 @@ asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60,
             os.close(writing)
             assert os.read(reading, 1) == b"!"
             process.kill()
-        assert (
-            os.read(reading, 1) == b""
-        )  # comes when the last one is gone; the test's own limit if one stays
+        # comes when the last one is gone; the test's own limit if one stays
+        assert os.read(reading, 1) == b""

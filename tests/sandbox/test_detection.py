@@ -1,6 +1,4 @@
-"""Which sandbox there is, is found out by trying to break out; a rung that does not hold is left
-for the next.
-"""
+"""Sandbox detection by escape tests: the strongest level that holds is chosen."""
 
 import os
 from pathlib import Path
@@ -9,7 +7,7 @@ import pytest
 
 from daemon.sandbox import confine
 from daemon.sandbox.current import SandboxDetection
-from daemon.sandbox.detection import PROBES, choose, examine
+from daemon.sandbox.detection import PROBES, choose_sandbox, run_escape_tests
 from daemon.sandbox.sandbox import Sandbox, User
 from daemon.system import syscalls
 from tests.sandbox.conftest import NOT_THERE
@@ -20,46 +18,46 @@ CLAIMING = 'while [ "$1" != -- ]; do shift; done\nshift\ncase "$1" in */prlimit)
 LEVELS = ("bubblewrap", "landlock", "profiles")
 
 
-async def test_the_best_rung_that_holds_is_taken_and_says_why_none_better(
+async def test_the_strongest_working_sandbox_is_chosen_with_reasons_against_stronger_levels(
     tmp_path: Path, user: User | None
 ) -> None:
-    found = await choose("prefer", tmp_path, user)
-    assert len(found.missing) == LEVELS.index(found.level)
-    assert [probe.name for probe in found.probes if probe.held] == (
-        list(PROBES) if found.confines else []
+    sandbox = await choose_sandbox("prefer", tmp_path, user)
+    assert len(sandbox.missing) == LEVELS.index(sandbox.level)
+    assert [probe.name for probe in sandbox.probes if probe.held] == (
+        list(PROBES) if sandbox.confines else []
     )
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_a_killed_trial_left_is_cleared_away_by_the_next(
+async def test_leftovers_of_a_killed_detection_are_removed_by_the_next(
     tmp_path: Path, user: User | None
 ) -> None:
     for name in ("trial-old", "trial-now"):
         (tmp_path / name / "outside").mkdir(parents=True)
     os.utime(tmp_path / "trial-old", (1, 1))
-    await choose("prefer", tmp_path, user)
+    await choose_sandbox("prefer", tmp_path, user)
     assert [path.name for path in tmp_path.iterdir()] == ["trial-now"]
 
 
-async def test_without_bubblewrap_the_next_rung_is_taken(tmp_path: Path, user: User | None) -> None:
-    found = await choose("prefer", tmp_path, user, bwrap=NOT_THERE)
-    assert found.missing[0] == "bubblewrap: is not installed"
-    expected = "landlock" if syscalls.landlock_version() >= confine.OLDEST_LANDLOCK else "profiles"
-    assert found.level == expected
-
-
-async def test_a_program_that_only_claims_to_confine_is_found_out(
+async def test_without_bubblewrap_the_next_sandbox_level_is_chosen(
     tmp_path: Path, user: User | None
 ) -> None:
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=NOT_THERE)
+    assert sandbox.missing[0] == "bubblewrap: is not installed"
+    expected = "landlock" if syscalls.landlock_version() >= confine.OLDEST_LANDLOCK else "profiles"
+    assert sandbox.level == expected
+
+
+async def test_a_fake_bubblewrap_fails_the_escape_tests(tmp_path: Path, user: User | None) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text(f"#!/bin/sh\n{CLAIMING}")
     fake.chmod(0o755)
-    found = await choose("prefer", tmp_path, user, bwrap=[str(fake)])
-    assert found.level != "bubblewrap"
-    assert found.missing[0].startswith("bubblewrap: a program could write outside")
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=[str(fake)])
+    assert sandbox.level != "bubblewrap"
+    assert sandbox.missing[0].startswith("bubblewrap: a program could write outside")
 
 
-async def test_a_rung_that_only_lacked_room_for_a_process_is_tried_again(
+async def test_a_sandbox_level_that_lacked_a_process_is_tested_again(
     tmp_path: Path, user: User | None
 ) -> None:
     turns = tmp_path / "turns"
@@ -72,24 +70,24 @@ async def test_a_rung_that_only_lacked_room_for_a_process_is_tried_again(
     )
     fake.write_text(f"#!/bin/sh\nrmdir {turns}/first 2>/dev/null && {{ {busy}; }}\n{CLAIMING}")
     fake.chmod(0o755)
-    found = await choose("prefer", tmp_path, user, bwrap=[str(fake)])
-    assert found.missing[0].startswith("bubblewrap: a program could write outside")
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=[str(fake)])
+    assert sandbox.missing[0].startswith("bubblewrap: a program could write outside")
 
 
-async def test_a_rung_that_cannot_even_start_is_left(tmp_path: Path, user: User | None) -> None:
+async def test_a_sandbox_level_that_cannot_start_is_skipped_with_its_error(
+    tmp_path: Path, user: User | None
+) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
-    found = await choose("prefer", tmp_path, user, bwrap=[str(fake)])
-    assert "No permissions to create new namespace" in found.missing[0]
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=[str(fake)])
+    assert "No permissions to create new namespace" in sandbox.missing[0]
 
 
-async def test_the_intruder_gets_at_everything_where_nothing_confines_it(
-    tmp_path: Path, user: User | None
-) -> None:
-    found = {
+async def test_escape_tests_succeed_without_confinement(tmp_path: Path, user: User | None) -> None:
+    held_by_name = {
         probe.name: probe.held
-        for probe in await examine(Sandbox(level="profiles", user=user), tmp_path)
+        for probe in await run_escape_tests(Sandbox(level="profiles", user=user), tmp_path)
     }
     open_to_it = (
         "write outside",
@@ -98,15 +96,15 @@ async def test_the_intruder_gets_at_everything_where_nothing_confines_it(
         "reach the network",
         "reach other processes",
     )
-    assert [found[name] for name in open_to_it] == [False] * 5
-    assert found["survive its end"]  # the supervisor sees to that on every rung
+    assert [held_by_name[name] for name in open_to_it] == [False] * 5
+    assert held_by_name["survive its end"]  # the supervisor sees to that on every rung
 
 
-async def test_a_policy_that_wants_none_gets_none(tmp_path: Path) -> None:
-    assert (await choose("off", tmp_path)).level == "off"
+async def test_a_policy_with_sandbox_off_gets_no_sandbox(tmp_path: Path) -> None:
+    assert (await choose_sandbox("off", tmp_path)).level == "off"
 
 
-async def test_a_ladder_is_climbed_once_and_follows_the_policy(
+async def test_sandbox_detection_runs_once_and_follows_the_policy(
     tmp_path: Path, user: User | None
 ) -> None:
     mode = ["prefer"]
@@ -120,10 +118,10 @@ async def test_a_ladder_is_climbed_once_and_follows_the_policy(
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_a_filter_is_a_program_that_the_kernel_would_take(machine: str) -> None:
+def test_the_seccomp_filter_is_a_valid_bpf_program(machine: str) -> None:
     program = confine.filter_program(
-        (*confine.NEVER, *confine.METADATA, *confine.SIGNALS),
-        idle=confine.TIMES,
+        (*confine.FORBIDDEN_CALLS, *confine.METADATA_CALLS, *confine.SIGNAL_CALLS),
+        idle=confine.TIME_CALLS,
         families=(1,),
         machine=machine,
     )

@@ -1,10 +1,10 @@
-"""Of any output the two ends are kept, as readable text, in bounded memory."""
+"""Of long output both ends are kept as readable text in bounded memory."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.sandbox.output import BoundedOutput, readable
+from daemon.sandbox.output import BoundedOutput, decode_readable
 from tests.properties import scaled_settings
 
 
@@ -17,7 +17,7 @@ def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
 
 @scaled_settings(100)
 @given(st.text(alphabet="ab\n日é", max_size=60), st.integers(1, 80), st.integers(1, 9))
-def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> None:
+def test_output_within_the_limit_is_unchanged(text: str, limit: int, piece: int) -> None:
     data = text.encode()
     output = collected(data, limit, piece)
     assert output.size == len(data)
@@ -27,7 +27,7 @@ def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> No
 
 @scaled_settings(100)
 @given(st.binary(min_size=50, max_size=400), st.integers(2, 40), st.integers(1, 500))
-def test_of_more_the_ends_are_kept_and_the_rest_is_counted(
+def test_output_over_the_limit_keeps_both_ends_and_counts_the_cut_bytes(
     data: bytes, limit: int, piece: int
 ) -> None:
     output = collected(data, limit, piece)
@@ -36,7 +36,7 @@ def test_of_more_the_ends_are_kept_and_the_rest_is_counted(
     assert len(output._head) + len(output._tail) <= limit // 2 + max(2 * limit, piece) + 2
 
 
-def test_a_cut_falls_between_lines_and_between_characters() -> None:
+def test_output_is_cut_between_lines_and_between_characters() -> None:
     data = b"".join(b"line %d\n" % number for number in range(100))
     head, _, tail = collected(data, 100).text().partition("[…")
     assert head == "line 0\nline 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"
@@ -60,5 +60,5 @@ def test_a_cut_falls_between_lines_and_between_characters() -> None:
         (b"\xc2\x9b31m", "\\x9b31m"),
     ],
 )
-def test_bytes_become_text_that_does_nothing_to_a_terminal(data: bytes, text: str) -> None:
-    assert readable(data) == text
+def test_output_bytes_become_text_without_terminal_sequences(data: bytes, text: str) -> None:
+    assert decode_readable(data) == text

@@ -1,6 +1,4 @@
-"""What an agent may make and steer: routines of its own, with no more rights than it has, and never
-a person's file.
-"""
+"""Routines made by agents: with no more rights than their maker, and never over a person's file."""
 
 import tomllib
 
@@ -78,7 +76,7 @@ async def results(app, run):
     return [step.body for step in await app.journal.runs.get_steps(run.id) if step.kind == "result"]
 
 
-async def told(app, *replies, routine="planner"):
+async def run_calls(app, *replies, routine="planner"):
     """Live one run in which the model makes these calls; return what it was told of each."""
     script(app, *replies)
     async with app:
@@ -92,7 +90,7 @@ def made_routine(app, name="tea"):
 
 
 async def test_routine_made_by_an_agent_has_its_makers_origin_limits_tools_and_targets(app):
-    ((ok, text),) = await told(app, call(**TEA))
+    ((ok, text),) = await run_calls(app, call(**TEA))
     assert ok, text
     file = made_routine(app)
     assert file["trigger"] == {"cron": "0 16 * * *", "timezone": "Europe/Berlin"}
@@ -140,7 +138,7 @@ async def test_refused_routines_name_their_reason_and_leave_no_file(app):
     planner = tomllib.loads(PLANNER)
     planner["run"] |= {"max_iterations": 50, "max_tool_calls": 50, "budget": {"tokens": 900_000}}
     app.write_routine("planner", tomli_w.dumps(planner))
-    answers = await told(app, *calls)
+    answers = await run_calls(app, *calls)
     assert len(answers) == len(REFUSED)
     for (change, reason), (ok, text) in zip(REFUSED, answers, strict=True):
         assert not ok, change
@@ -148,11 +146,11 @@ async def test_refused_routines_name_their_reason_and_leave_no_file(app):
     assert not list((app.state / "routines.d").glob("*"))
 
 
-async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(app):
+async def test_routines_made_by_an_agent_overwrite_nothing_and_respect_the_limit(app):
     app.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
-    await told(app, call(**TEA))
+    await run_calls(app, call(**TEA))
     before = made_routine(app)
-    again, another = await told(
+    again, another = await run_calls(
         app, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
     )
     assert not again[0] and "nothing is overwritten" in again[1]
@@ -171,7 +169,7 @@ async def test_routine_made_by_an_agent_has_no_more_rights_than_its_maker(app):
         'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { '
         "tool_calls = 3 }\n",
     )
-    await told(app, call(**TEA))
+    await run_calls(app, call(**TEA))
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     under = "planner/tea"
     assert (
@@ -182,11 +180,11 @@ async def test_routine_made_by_an_agent_has_no_more_rights_than_its_maker(app):
     assert policy.judge("file_read", {"path": "notes"}, routine=under).allows
     assert policy.limits_for(under).tool_calls == 3
     look = {"name": "self_info", "arguments": {}}
-    ((ok, text),) = await told(app, look, routine="tea")
+    ((ok, text),) = await run_calls(app, look, routine="tea")
     assert not ok and "planner may not use self_info" in text
 
 
-async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbids_counts(app):
+async def test_a_policy_rule_for_an_agent_made_routine_grants_nothing_but_may_deny(app):
     app.write(
         "policy.toml",
         RULES + '[[rule]]\ntool = "shell"\nargv = ["df"]\neffect = "allow"\nroutines = ["te*"]\n'
@@ -195,12 +193,12 @@ async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbi
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
     assert not policy.judge("shell", {"command": "df"}, routine="planner/tea").allows
     assert not policy.judge("file_read", {"path": "notes"}, routine="planner/tea").allows
-    ((ok, text),) = await told(app, call(**TEA))
+    ((ok, text),) = await run_calls(app, call(**TEA))
     assert not ok and "the policy speaks of routines of that name (rule 5 (shell: df))" in text
 
 
 async def test_routine_made_by_an_agent_makes_no_routines(app):
-    await told(app, call(**TEA))
+    await run_calls(app, call(**TEA))
     path = app.state / "routines.d" / "tea.toml"
     path.write_text(path.read_text().replace('"self_info"', '"routine"'))
     script(app)
@@ -212,7 +210,7 @@ async def test_routine_made_by_a_tainted_run_stays_tainted(app):
     app.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")
-    read, create = await told(
+    read, create = await run_calls(
         app, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA)
     )
     assert read[0] and create[0], create
@@ -233,10 +231,10 @@ async def test_tainted_run_asks_before_making_a_routine(app):
 
 async def test_only_the_maker_removes_its_routine(app):
     app.write_routine("other", PLANNER.replace("Plan.", "Meddle."))
-    await told(app, call(**TEA))
-    ((ok, text),) = await told(app, call(action="remove", name="tea"), routine="other")
+    await run_calls(app, call(**TEA))
+    ((ok, text),) = await run_calls(app, call(action="remove", name="tea"), routine="other")
     assert not ok and "not of your making" in text and made_routine(app)
-    listed, shown, gone, other = await told(
+    listed, shown, gone, refusal = await run_calls(
         app,
         call(action="list"),
         call(action="show", name="tea"),
@@ -245,17 +243,17 @@ async def test_only_the_maker_removes_its_routine(app):
     )
     assert '"made_by": "planner"' in listed[1] and "Say that it is time for tea." in shown[1]
     assert gone[0] and made_routine(app) is None
-    assert not other[0] and (app.folder / "routines" / "other.toml").exists()
+    assert not refusal[0] and (app.folder / "routines" / "other.toml").exists()
 
 
-async def test_without_a_daemon_nothing_is_steered(app):
+async def test_without_a_daemon_the_routine_tool_steers_nothing(app):
     for action in ("pause", "resume", "run"):
-        ((ok, text),) = await told(app, call(action=action, name="planner"))
+        ((ok, text),) = await run_calls(app, call(action=action, name="planner"))
         assert not ok and "no daemon is at work here" in text
 
 
-async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(app):
-    await told(app, call(**TEA))
+async def test_a_routine_of_a_person_wins_over_an_agent_made_routine_of_the_same_name(app):
+    await run_calls(app, call(**TEA))
     app.write_routine("tea", '[run]\nprompt = "Mine."\n')
     app.write_routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
     script(app)
@@ -266,7 +264,7 @@ async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(app)
 
 
 @pytest.mark.parametrize("pattern", ['"rout*"', '"*"', '"r*"'])
-def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
+def test_the_routine_tool_must_be_named_by_the_policy(tmp_path, pattern):
     path = tmp_path / "policy.toml"
     (tmp_path / "w").mkdir()
     path.write_text(
@@ -276,7 +274,7 @@ def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
     policy = Policy.load(path, workspace=tmp_path / "w")
     assert policy.judge("routine", TEA, routine="r").effect is Effect.DENY
     assert policy.judge("config", {"action": "show"}, routine="r").effect is Effect.DENY
-    assert not policy.names("routine", "r")
+    assert not policy.has_rule_naming("routine", "r")
     path.write_text(
         path.read_text()
         + '[[rule]]\ntool = "routine"\neffect = "allow"\nargv = [["list", "create"]]\n'
@@ -288,7 +286,7 @@ def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
     assert not named.judge("routine", {"action": "pause", "name": "r"}, routine="r").allows
 
 
-async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_policy_names_it(app):
+async def test_the_routine_tool_is_offered_only_where_the_policy_names_it(app):
     app.write_routine(
         "all",
         PLANNER.replace(
@@ -298,12 +296,13 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
     script(app)
     async with app:
         offered = {
-            each["name"] for each in (await app.parts.preview(app.engine.routines["all"])).functions
+            function["name"]
+            for function in (await app.parts.preview(app.engine.routines["all"])).functions
         }
         assert "routine" in offered and "config" not in offered
 
 
-async def test_the_shipped_policy_grants_neither(tmp_path):
+async def test_the_shipped_policy_allows_neither_routine_nor_config(tmp_path):
     from tests.acceptance.story import ROOT
 
     policy = Policy.load(ROOT / "policy.toml", workspace=tmp_path)

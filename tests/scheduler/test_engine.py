@@ -1,5 +1,5 @@
-"""The engine on a real journal: every slot is started once or accounted for, whatever happens to
-clock and process.
+"""The engine on a real journal: every slot is started once or accounted for, despite clock changes
+and kills.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import NotFound, Refused, StoreFull
 from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
-from daemon.store.journal import Claim, Journal, Portion
+from daemon.store.journal import Claim, Journal, SlotRange
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, loaded, routine
 
 # --- outages
-# ---------------------------------------------------------------------------------------
 
 
 async def test_a_slot_starts_one_run_at_its_instant(harness: EngineHarness) -> None:
@@ -43,13 +43,13 @@ async def test_a_slot_starts_one_run_at_its_instant(harness: EngineHarness) -> N
     assert harness.next_start == at("02 09:00")
 
 
-async def test_a_new_routine_does_not_run_the_slot_of_this_morning(harness: EngineHarness) -> None:
+async def test_a_new_routine_does_not_run_earlier_slots(harness: EngineHarness) -> None:
     await harness.reach("01 10:00")
     await harness.boot(routine())
     assert await harness.rows() == []
 
 
-async def test_a_restart_in_the_same_minute_does_not_run_it_again(harness: EngineHarness) -> None:
+async def test_a_restart_in_the_same_minute_repeats_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.reach("01 09:00:20")
     await harness.finish(*harness.submitted)
@@ -57,7 +57,7 @@ async def test_a_restart_in_the_same_minute_does_not_run_it_again(harness: Engin
     assert harness.started == ["daily 01 09:00"]
 
 
-async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_told(
+async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_missed(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine())
@@ -72,7 +72,7 @@ async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_tol
     assert harness.started == ["daily 03 09:00"], "a second restart starts nothing"
 
 
-async def test_a_slot_too_late_to_be_worth_it_is_missed(harness: EngineHarness) -> None:
+async def test_a_slot_later_than_catch_up_is_missed(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.crash()
     await harness.reach("03 08:30")
@@ -81,7 +81,7 @@ async def test_a_slot_too_late_to_be_worth_it_is_missed(harness: EngineHarness) 
     assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 ran"]
 
 
-async def test_misses_of_the_same_kind_go_on_in_one_row(harness: EngineHarness) -> None:
+async def test_missed_slots_of_several_downtimes_share_a_row(harness: EngineHarness) -> None:
     never = routine(trigger={**NINE, "catch_up": "none"})
     await harness.boot(never)
     for day in ("02", "04", "05"):
@@ -91,7 +91,9 @@ async def test_misses_of_the_same_kind_go_on_in_one_row(harness: EngineHarness) 
     assert await harness.rows() == ["01 09:00 to 05 09:00, 5 missed down"]
 
 
-async def test_three_months_of_every_second_are_told_at_once(harness: EngineHarness) -> None:
+async def test_three_months_of_secondly_slots_are_recorded_in_one_row(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
     await harness.crash()
     await harness.reach("2026-04-01T08:00")
@@ -186,7 +188,7 @@ class DyingSlots(SlotRepository):
 
     dies: Sequence[str] = ()
 
-    async def account(self, *args: Any, **more: Any) -> list[Portion]:
+    async def account(self, *args: Any, **more: Any) -> list[SlotRange]:
         self.maybe("before account")
         new = await super().account(*args, **more)
         self.maybe("after account")
@@ -211,7 +213,7 @@ def dying_journal(database: Database, *, clock: Any, dies: Sequence[str]) -> Jou
 
 
 @pytest.mark.parametrize("where", ["before account", "after account", "before open", "after open"])
-async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
+async def test_a_kill_between_any_two_writes_loses_and_repeats_no_slot(
     harness: EngineHarness, where: str
 ) -> None:
     await harness.boot(routine())
@@ -221,16 +223,12 @@ async def test_killed_between_any_two_writes_no_slot_is_lost_or_started_twice(
         await harness.boot(routine(), journal=partial(dying_journal, dies=[where]))
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    (
-        run,
-    ) = (
-        await harness.journal.runs.find_active()
-    )  # handed on by whoever recovers queued runs, if it was not by us
+    # handed on by whoever recovers queued runs, if it was not by us
+    (run,) = await harness.journal.runs.find_active()
     assert run.slot == at("03 09:00")
 
 
 # --- ringing
-# ---------------------------------------------------------------------------------------
 
 
 async def test_extra_alarm_changes_nothing(harness: EngineHarness) -> None:
@@ -256,16 +254,16 @@ async def test_a_thousand_routines_due_at_once_all_start(harness: EngineHarness)
     assert harness.next_start == at("02 09:00")
 
 
-async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_wait(
+async def test_routines_due_together_share_one_query_of_active_runs(
     harness: EngineHarness,
 ) -> None:
     looks: list[int] = []
 
     class Watched(RunRepository):
         async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
-            found = await super().get_active_ids()
-            looks.append(len(found))
-            return found
+            active_ids = await super().get_active_ids()
+            looks.append(len(active_ids))
+            return active_ids
 
     def watched_journal(database: Database, *, clock: Any) -> Journal:
         journal = Journal(database, clock=clock)
@@ -316,7 +314,7 @@ async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
     assert harness.engine.next_fires("daily") == []
 
 
-async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
+async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
     db = await Database.open(tmp_path / "agentd.db")
     started: asyncio.Queue[Run] = asyncio.Queue()
     clock = SystemClock()
@@ -350,7 +348,7 @@ def journal_on_full_disk(database: Database, *, clock: Any) -> Journal:
     return journal
 
 
-async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(
+async def test_a_full_disk_loses_no_slot(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(), journal=journal_on_full_disk)
@@ -362,6 +360,28 @@ async def test_on_a_full_disk_the_clock_goes_on_and_the_slot_is_not_lost(
     slots.full = False
     await harness.set_clock("01 09:05")
     assert await harness.rows() == ["01 09:00 late"]
+
+
+async def test_slots_that_a_full_disk_refused_are_missed_for_that_reason(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY))
+    await harness.crash()
+    await harness.reach("01 08:45")
+    await harness.boot(routine(trigger=HALF_HOURLY), journal=journal_on_full_disk)
+    slots = harness.journal.slots
+    assert isinstance(slots, FullDisk)
+    await harness.finish(*harness.submitted)
+    slots.full = True
+    await harness.reach("01 10:10")
+    assert len(harness.started) == 1, "what was missed while it was down was caught up"
+    slots.full = False
+    await harness.reach("01 10:30")
+    assert await harness.rows() == [
+        "01 08:30 caught_up",
+        "01 09:00 to 01 10:00, 3 missed disk_full",
+        "01 10:30 ran",
+    ]
 
 
 async def test_stopped_engine_sets_no_alarm_and_may_be_stopped_again(
@@ -377,10 +397,9 @@ async def test_stopped_engine_sets_no_alarm_and_may_be_stopped_again(
 
 
 # --- why a slot does not start
-# -----------------------------------------------------------------------
 
 
-async def test_a_paused_routine_lets_its_slots_pass_and_tells_them(harness: EngineHarness) -> None:
+async def test_slots_of_a_paused_routine_are_skipped_and_recorded(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily")
     await harness.engine.pause("daily")
@@ -396,14 +415,14 @@ async def test_a_paused_routine_lets_its_slots_pass_and_tells_them(harness: Engi
     assert harness.started == ["daily 01 11:00"]
 
 
-async def test_resuming_what_runs_anyway_loses_no_slot(harness: EngineHarness) -> None:
+async def test_resuming_a_routine_that_is_not_paused_loses_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
     await harness.engine.resume("daily")
     assert harness.started == ["daily 01 09:00"]
 
 
-async def test_a_slot_that_waits_for_its_spread_when_the_pause_ends_is_told_too(
+async def test_a_slot_waiting_for_its_spread_at_the_end_of_a_pause_is_recorded(
     harness: EngineHarness,
 ) -> None:
     spread = routine(trigger={**NINE, "spread": "10m"})
@@ -422,7 +441,7 @@ async def test_a_slot_due_before_the_pause_still_starts(harness: EngineHarness) 
     assert harness.started == ["daily 01 09:00"]
 
 
-async def test_outside_its_hours_a_slot_is_skipped_and_not_shown_as_next(
+async def test_a_slot_outside_active_hours_is_skipped_and_not_shown_as_next(
     harness: EngineHarness,
 ) -> None:
     trigger = {**HALF_HOURLY, "active_hours": "08:00-09:00", "timezone": "UTC"}
@@ -458,7 +477,7 @@ async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
         await harness.engine.trigger("daily")
 
 
-async def test_cancel_previous_cancels_what_is_under_way(harness: EngineHarness) -> None:
+async def test_cancel_previous_cancels_the_active_run(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"overlap": "cancel_previous"}))
     await harness.reach("01 09:00")
     first, second = harness.submitted
@@ -475,9 +494,11 @@ async def test_a_gate_closed_by_a_busy_operator_costs_no_run(harness: EngineHarn
     assert await harness.rows("daily") == ["01 08:30 skipped gate", "01 09:00 ran"]
 
 
-async def test_an_operator_seen_in_the_future_closes_no_gate(harness: EngineHarness) -> None:
+async def test_an_operator_seen_in_the_future_does_not_close_the_idle_gate(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
-    await harness.journal.facts.remember("operator_seen", at("2031-01-01").isoformat())
+    await harness.journal.key_values.put("operator_seen", at("2031-01-01").isoformat())
     await harness.reach("01 08:30")
     assert harness.started == ["daily 01 08:30"]
 
@@ -495,10 +516,9 @@ async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
 
 
 # --- by hand and by events
-# ---------------------------------------------------------------------------
 
 
-async def test_a_run_by_hand_ignores_hours_pause_and_gate(harness: EngineHarness) -> None:
+async def test_a_manual_run_ignores_hours_pause_and_gate(harness: EngineHarness) -> None:
     closed = routine(
         trigger={**NINE, "active_hours": "09:00-10:00"},
         gate={"idle": "4h", "max_per_day": 1},
@@ -511,7 +531,7 @@ async def test_a_run_by_hand_ignores_hours_pause_and_gate(harness: EngineHarness
     assert harness.submitted == [run]
 
 
-async def test_a_run_by_hand_is_refused_while_another_is_under_way(harness: EngineHarness) -> None:
+async def test_a_manual_run_is_refused_while_another_run_is_active(harness: EngineHarness) -> None:
     await harness.boot(routine())
     run = await harness.engine.trigger("daily")
     with pytest.raises(Refused, match=f"daily is queued already .*agentctl cancel {run.id}"):
@@ -527,7 +547,7 @@ async def test_the_same_event_gets_the_same_run(harness: EngineHarness) -> None:
     assert (await harness.engine.trigger("daily", event="client-2")).id != run.id
 
 
-async def test_a_run_by_hand_takes_no_slot(harness: EngineHarness) -> None:
+async def test_a_manual_run_takes_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
     await harness.finish(await harness.engine.trigger("daily"))
@@ -560,7 +580,9 @@ async def test_engine_loaded_without_start_runs_only_on_command(
     await engine.load(loaded(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
     assert harness.submitted == [run]
-    assert await harness.journal.facts.recall("operator_seen") is None, "a cron job is no operator"
+    assert await harness.journal.key_values.get("operator_seen") is None, (
+        "a cron job is no operator"
+    )
     await engine.stop()
 
 
@@ -615,7 +637,7 @@ async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(
     assert harness.started == ["daily 01 08:00"]
 
 
-async def test_on_start_heeds_pause_and_hours(harness: EngineHarness) -> None:
+async def test_on_start_respects_pause_and_active_hours(harness: EngineHarness) -> None:
     starting = routine(trigger={"on_start": True, "active_hours": "07:00-12:00"})
     await harness.boot(starting)
     await harness.finish(*harness.submitted)
@@ -632,7 +654,6 @@ async def test_on_start_heeds_pause_and_hours(harness: EngineHarness) -> None:
 
 
 # --- reload
-# ------------------------------------------------------------------------------------------
 
 
 async def test_a_reload_adds_changes_and_removes(harness: EngineHarness) -> None:
@@ -644,7 +665,7 @@ async def test_a_reload_adds_changes_and_removes(harness: EngineHarness) -> None
     assert set(harness.engine.routines) == set(harness.engine.states) == {"b", "c", "d"}
 
 
-async def test_what_was_due_under_the_old_definition_starts_before_the_new_one_counts(
+async def test_slots_due_under_the_old_definition_start_before_a_reload(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("a"), routine("b"))
@@ -653,7 +674,7 @@ async def test_what_was_due_under_the_old_definition_starts_before_the_new_one_c
     assert harness.started == ["a 01 09:00", "b 01 09:00"]
 
 
-async def test_a_routine_that_was_away_comes_back_without_its_past(harness: EngineHarness) -> None:
+async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.reload()
     await harness.reach("03 08:00")
@@ -667,7 +688,7 @@ async def test_a_routine_that_was_away_comes_back_without_its_past(harness: Engi
     assert harness.next_start == at("06 09:00")
 
 
-async def test_a_file_that_broke_keeps_what_it_said_before(harness: EngineHarness) -> None:
+async def test_a_broken_file_keeps_its_last_valid_definition(harness: EngineHarness) -> None:
     await harness.boot(routine())
     changes = await harness.reload(broken=["daily"])
     assert not changes
@@ -676,7 +697,7 @@ async def test_a_file_that_broke_keeps_what_it_said_before(harness: EngineHarnes
     assert harness.started == ["daily 01 09:00"]
 
 
-async def test_a_file_broken_at_start_loses_no_slot_once_it_is_mended(
+async def test_a_file_broken_at_start_loses_no_slot_once_corrected(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine())
@@ -688,7 +709,9 @@ async def test_a_file_broken_at_start_loses_no_slot_once_it_is_mended(
     assert await harness.rows() == ["01 09:00 late"]
 
 
-async def test_disabling_stops_it_and_enabling_begins_anew(harness: EngineHarness) -> None:
+async def test_disabling_stops_a_routine_and_enabling_sets_a_new_baseline(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine())
     await harness.reload(routine(enabled=False))
     await harness.reach("02 12:00")
@@ -698,7 +721,7 @@ async def test_disabling_stops_it_and_enabling_begins_anew(harness: EngineHarnes
     assert await harness.rows() == ["03 09:00 ran"]
 
 
-async def test_a_host_that_moves_takes_its_routines_along_with_a_new_baseline(
+async def test_a_change_of_the_host_zone_sets_a_new_baseline(
     harness: EngineHarness,
 ) -> None:
     here = routine("fixed", {**NINE, "timezone": "UTC"})
@@ -711,10 +734,41 @@ async def test_a_host_that_moves_takes_its_routines_along_with_a_new_baseline(
     assert harness.started == ["fixed 01 09:00", "daily 01 14:00"]
 
 
-async def test_a_reload_of_the_same_changes_nothing(harness: EngineHarness) -> None:
+async def test_a_reload_without_changes_changes_nothing(harness: EngineHarness) -> None:
     await harness.boot(routine())
     before = harness.engine.states["daily"]
     await harness.reach("01 08:30")
     assert not await harness.reload(routine())
     assert harness.engine.states["daily"] == before
     assert harness.next_start == at("01 09:00")
+
+
+async def test_slots_outside_the_active_hours_are_one_line_of_the_log_each_night(
+    harness: EngineHarness,
+) -> None:
+    trigger = {"every": timedelta(seconds=10), "active_hours": "08:00-20:00"}
+    await harness.reach("01 19:59:50")
+    with capture_logs() as lines:
+        await harness.boot(routine("pulse", trigger))
+        await harness.reach("01 20:01")
+    # the rest are lines of level debug, if these are written at all
+    shown = [
+        line for line in lines if line["event"] == "slot.skipped" and line["log_level"] == "info"
+    ]
+    assert [line["reason"] for line in shown] == ["quiet_hours"]
+    skipped_slots = [slot for slot in await harness.journal.slots.find("pulse") if slot.reason]
+    assert sum(slot.count for slot in skipped_slots) > 3
+
+
+async def test_incidents_of_a_removed_routine_are_closed_by_a_reload_and_a_start(
+    harness: EngineHarness,
+) -> None:
+    names = ("gone", "left", "broken")
+    await harness.boot(*(routine(name) for name in names))
+    for name in names:
+        await harness.journal.incidents.report(f"routine {name}", "exit 1")
+    await harness.reload(routine("left"), routine("broken"))
+    open_subjects = await harness.journal.incidents.get_open_subjects()
+    assert open_subjects == {"routine left", "routine broken"}
+    await harness.boot(broken=["broken"])
+    assert await harness.journal.incidents.get_open_subjects() == {"routine broken"}

@@ -1,6 +1,4 @@
-"""APScheduler drives the routines: its own loop rings, our trigger and job store only answer its
-questions.
-"""
+"""APScheduler drives the engine by its public interfaces: trigger and job store."""
 
 from __future__ import annotations
 
@@ -33,10 +31,12 @@ class BrokenSchedule(Schedule):
 
 @pytest.mark.parametrize("ours", [StartTrigger, BatchedJobStore])
 def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
-    theirs = {name for base in ours.__mro__[1:-1] for name in vars(base)}
-    shared = {name for name in theirs & vars(ours).keys() if not name.startswith(("__", "_abc_"))}
-    assert shared
-    assert not [name for name in shared if name.startswith("_")]
+    library_names = {name for base in ours.__mro__[1:-1] for name in vars(base)}
+    shared_names = {
+        name for name in library_names & vars(ours).keys() if not name.startswith(("__", "_abc_"))
+    }
+    assert shared_names
+    assert not [name for name in shared_names if name.startswith("_")]
 
 
 async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
@@ -52,7 +52,7 @@ async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
     assert sorted(run.routine for run in harness.submitted) == sorted(names)
 
 
-async def test_after_an_outage_a_job_is_executed_once_however_late_it_is(
+async def test_after_a_downtime_a_late_job_is_executed_once(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
@@ -64,7 +64,7 @@ async def test_after_an_outage_a_job_is_executed_once_however_late_it_is(
     assert harness.started == ["pulse 01 20:00"]
 
 
-def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> None:
+def test_a_start_trigger_returns_the_next_start_after_now_or_the_last_start() -> None:
     trigger = StartTrigger("daily", Schedule.of(timezone="UTC", cron="0 9 * * *"))
     now = at("01 08:00")
     assert trigger.get_next_fire_time(None, now) == at("01 09:00")
@@ -73,9 +73,7 @@ def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> 
     assert StartTrigger("hand", Schedule.of(timezone="UTC")).get_next_fire_time(None, now) is None
 
 
-async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> (  # noqa: E501
-    None
-):
+async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> None:
     """What a trigger raises would end APScheduler's loop."""
     rung: list[str] = []
     both = asyncio.Event()
@@ -112,9 +110,9 @@ async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_
     await asyncio.sleep(0)
 
 
-def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> None:
+def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
     rng = random.Random(7)
-    ours, theirs = BatchedJobStore(), MemoryJobStore()
+    own_store, library_store = BatchedJobStore(), MemoryJobStore()
     scheduler = AsyncIOScheduler(timezone=UTC)
     start = at("01 08:00")
 
@@ -128,31 +126,35 @@ def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> No
         number = rng.randrange(2 * BATCH_SIZE)
         if number not in there:
             there[number] = job(number)
-            for store in (ours, theirs):
+            for store in (own_store, library_store):
                 store.add_job(there[number])
         elif rng.random() < 0.5:
             there[number] = job(number)
-            for store in (ours, theirs):
+            for store in (own_store, library_store):
                 store.update_job(there[number])
         else:
             del there[number]
-            for store in (ours, theirs):
+            for store in (own_store, library_store):
                 store.remove_job(f"job {number}")
-    assert ours.get_all_jobs() == theirs.get_all_jobs()
-    assert ours.get_next_run_time() == theirs.get_next_run_time()
+    assert own_store.get_all_jobs() == library_store.get_all_jobs()
+    assert own_store.get_next_run_time() == library_store.get_next_run_time()
     for minutes in range(-1, 9):
-        due = theirs.get_due_jobs(start + minutes * MINUTE)
-        assert ours.get_due_jobs(start + minutes * MINUTE) == due[:BATCH_SIZE]
+        due = library_store.get_due_jobs(start + minutes * MINUTE)
+        assert own_store.get_due_jobs(start + minutes * MINUTE) == due[:BATCH_SIZE]
     assert len(due) > BATCH_SIZE
     (some, *_) = there
-    assert ours.lookup_job(f"job {some}") is there[some]
-    assert ours.lookup_job("none") is None
+    assert own_store.lookup_job(f"job {some}") is there[some]
+    assert own_store.lookup_job("none") is None
     with pytest.raises(ConflictingIdError):
-        ours.add_job(there[some])
+        own_store.add_job(there[some])
     with pytest.raises(JobLookupError):
-        ours.remove_job("none")
-    ours.remove_all_jobs()
-    assert (ours.get_all_jobs(), ours.get_next_run_time(), ours.get_due_jobs(start)) == (
+        own_store.remove_job("none")
+    own_store.remove_all_jobs()
+    assert (
+        own_store.get_all_jobs(),
+        own_store.get_next_run_time(),
+        own_store.get_due_jobs(start),
+    ) == (
         [],
         None,
         [],

@@ -1,4 +1,4 @@
-"""`why`: one sentence for any slot, with the rule that decided it."""
+"""`why` explains any slot in one sentence with the rule that decided it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(status: Status, **more: Any) -> Run:
     return Run(id="01ABCDEFGHJKMNPQRSTVWXYZ12", status=status, **{**fields, **more})
 
 
-def asked(
+def explain_slot(
     moment: str,
     *,
     now: str = "05 12:00",
@@ -52,8 +52,8 @@ def asked(
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in
     UTC.
     """
-    made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
-    kept = {
+    routine_ = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
+    state_fields = {
         "name": "daily",
         "schedule_key": "k",
         "baseline": at(baseline),
@@ -62,9 +62,9 @@ def asked(
     }
     return explain(
         SlotQuery(
-            routine=made,
-            schedule=schedule_of(made),
-            state=RoutineState(**kept),
+            routine=routine_,
+            schedule=schedule_of(routine_),
+            state=RoutineState(**state_fields),
             first=at(moment),
             until=at(moment) + timedelta(seconds=seconds),
             now=at(now),
@@ -72,7 +72,7 @@ def asked(
             following=following,
             run=lived,
             elsewhere=elsewhere,
-            held=held,
+            needs_rehearsal=held,
         )
     )
 
@@ -84,7 +84,7 @@ HOURS = {
 
 
 @pytest.mark.parametrize(
-    ("given", "outcome", "sentence"),
+    ("arguments", "outcome", "sentence"),
     [
         (
             {"rows": [row("02 09:00", Outcome.RAN, run="r")], "lived": run(Status.SUCCEEDED)},
@@ -167,6 +167,17 @@ HOURS = {
             (
                 "daily skipped @: its gate was closed: the gate's command said no: test -s todo "
                 "(run TVWXYZ12)."
+            ),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.MISSED, Reason.DISK_FULL)],
+                "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "none"},
+            },
+            "missed",
+            (
+                "daily missed @: the disk was full, and the daemon could write nothing, and"
+                ' catch_up = "none" starts no slot late.'
             ),
         ),
         (
@@ -318,15 +329,17 @@ HOURS = {
         ),
     ],
 )
-def test_one_sentence_names_the_rule(given: dict[str, Any], outcome: str, sentence: str) -> None:
-    because = asked("02 09:00", **given)
+def test_why_names_the_rule_in_one_sentence(
+    arguments: dict[str, Any], outcome: str, sentence: str
+) -> None:
+    because = explain_slot("02 09:00", **arguments)
     assert because.sentence == sentence.replace("@", "Fri 02 Jan 09:00 UTC")
     assert because.outcome == outcome
     assert because.rule in because.sentence or because.rule == "the ledger"
 
 
-def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
-    before = asked(
+def test_why_names_the_missing_rehearsal() -> None:
+    before = explain_slot(
         "02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)]
     )
     assert before.sentence == (
@@ -334,15 +347,15 @@ def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
         "rehearsal of it as it is "
         "now was approved); agentctl rehearse daily shows what it would do."
     )
-    coming = asked("06 09:00", held=True)
+    coming = explain_slot("06 09:00", held=True)
     assert (coming.outcome, coming.rule) == ("not_yet", UNREHEARSED)
     assert coming.sentence.endswith(
         "and will be skipped then: it is held back (" + UNREHEARSED + "); agentctl rehearse daily."
     )
 
 
-def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
-    because = asked("02 09:00", elsewhere="not on this machine: desk is none of box-*")
+def test_why_names_the_machines_of_a_routine() -> None:
+    because = explain_slot("02 09:00", elsewhere="not on this machine: desk is none of box-*")
     assert because.outcome == "elsewhere"
     assert because.sentence == (
         "daily does not start here at Fri 02 Jan 09:00 UTC: not on this machine: desk is none "
@@ -350,9 +363,9 @@ def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
     )
 
 
-def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
+def test_why_names_the_start_of_a_slot_waiting_for_its_spread() -> None:
     offset = spread_offset("daily", timedelta(minutes=10), "")
-    because = asked(
+    because = explain_slot(
         "02 09:00",
         now="02 09:00",
         trigger={"cron": "0 9 * * *", "timezone": "UTC", "spread": "10m"},
@@ -364,19 +377,19 @@ def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
     )
 
 
-def test_a_heartbeat_shows_the_moments_drawn_for_the_day() -> None:
-    given = {**HOURS, "gate": {"moments": 2}, "deliver": [{"to": "log"}]}
-    because = asked(
+def test_why_names_the_random_moments_of_the_day() -> None:
+    keys = {**HOURS, "gate": {"moments": 2}, "deliver": [{"to": "log"}]}
+    because = explain_slot(
         "02 09:00",
         rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="moments = 2")],
-        **given,
+        **keys,
     )
     assert "moments = 2 (drawn for that day: " in because.sentence
-    coming = asked("06 09:00", **given).sentence
+    coming = explain_slot("06 09:00", **keys).sentence
     assert "speaks only if a moment is open then" in coming or "by every" in coming
 
 
-def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next() -> None:
+def test_why_without_a_time_explains_the_last_or_else_the_next_slot() -> None:
     daily = schedule_of(routine(trigger={"cron": "0 9 * * *", "timezone": "UTC"}))
     state = RoutineState(name="daily", schedule_key="k", baseline=at("01 00:00"), paused=False)
     assert default_slot(daily, state, at("05 12:00"), None) == at("05 09:00")
@@ -398,7 +411,7 @@ def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next
     st.integers(0, 6 * 24 * 60),
     st.integers(0, 6 * 24 * 60),
 )
-def test_there_is_an_answer_for_every_moment(
+def test_why_explains_every_moment(
     trigger: dict[str, Any],
     outcome: Outcome,
     reason: Reason | None,
@@ -408,7 +421,7 @@ def test_there_is_an_answer_for_every_moment(
 ) -> None:
     moment = at("01 00:00") + timedelta(minutes=minute)
     rows = [row(moment.isoformat()[:16], outcome, reason)] if written else []
-    because = asked(
+    because = explain_slot(
         moment.isoformat()[:16],
         now=(at("01 00:00") + timedelta(minutes=now)).isoformat()[:16],
         rows=rows,
@@ -427,14 +440,14 @@ async def test_why_agrees_with_what_the_engine_did(harness: EngineHarness) -> No
     await harness.crash()
     await harness.reach("01 10:10")
     await harness.boot(daily)
-    told = {}
+    explanations = {}
     for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
         first = at(moment)
         rows = await harness.journal.slots.find_within("daily", first, first + timedelta(minutes=1))
         after = await harness.journal.slots.find_within(
             "daily", first + timedelta(minutes=1), datetime.now(UTC)
         )
-        told[moment] = explain(
+        explanations[moment] = explain(
             SlotQuery(
                 routine=daily,
                 schedule=harness.engine.schedule(daily),
@@ -447,7 +460,7 @@ async def test_why_agrees_with_what_the_engine_did(harness: EngineHarness) -> No
                 run=None,
             )
         ).outcome
-    assert list(told.values()) == [
+    assert list(explanations.values()) == [
         "before_baseline",
         "ran",
         "missed",

@@ -1,6 +1,4 @@
-"""Routines that are held up: paused by a person, resting after failures, started apart after a
-night down.
-"""
+"""Routines paused by a person, delayed by backoff, and started apart after a downtime."""
 
 from __future__ import annotations
 
@@ -27,10 +25,10 @@ async def fail(
     """Let what is queued fail, and tell the engine as the executor does."""
     ended = []
     for run in await harness.journal.runs.find_active():
-        taken = await harness.journal.runs.claim(run.id, owner="test")
-        assert taken
+        claimed_run = await harness.journal.runs.claim(run.id, owner="test")
+        assert claimed_run
         run = await harness.journal.runs.end(
-            taken.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
+            claimed_run.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
         await harness.engine.note_end(run)
         ended.append(run)
@@ -44,23 +42,20 @@ async def succeed(harness: EngineHarness) -> None:
 
 
 # --- a person's pause
-# ------------------------------------------------------------------------------
 
 
 async def test_pause_until_a_time_ends_at_that_time(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily", until=at("01 09:15"))
     await harness.reach("01 09:10")
-    assert harness.engine.states["daily"].pausing(datetime.now(UTC))
+    assert harness.engine.states["daily"].is_paused(datetime.now(UTC))
     await harness.reach("01 09:30")
     assert await harness.rows() == ["01 08:30 to 01 09:00, 2 skipped paused", "01 09:30 ran"]
     assert not harness.engine.states["daily"].paused
 
 
 @pytest.mark.parametrize("back", ["01 09:20", "01 09:40"])
-async def test_a_pause_survives_a_restart_and_ends_while_nobody_is_there(
-    harness: EngineHarness, back: str
-) -> None:
+async def test_a_pause_ends_on_time_over_a_restart(harness: EngineHarness, back: str) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily", until=at("01 09:15"))
     await harness.crash()
@@ -88,7 +83,7 @@ async def test_a_pause_can_be_made_longer_and_cut_short(harness: EngineHarness) 
     assert await harness.rows() == ["01 08:30 to 01 09:00, 2 skipped paused", "01 09:30 ran"]
 
 
-async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot_of_that_time_due(
+async def test_a_pause_ended_while_the_routine_was_disabled_makes_no_slot_due(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
@@ -100,7 +95,7 @@ async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot
     assert await harness.rows() == ["01 10:30 ran"]
 
 
-async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_again(
+async def test_a_clock_set_back_into_an_ended_pause_does_not_pause_again(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
@@ -113,10 +108,9 @@ async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_aga
 
 
 # --- failing
-# ---------------------------------------------------------------------------------------
 
 
-async def test_a_routine_that_fails_rests_longer_each_time(harness: EngineHarness) -> None:
+async def test_the_backoff_of_a_failing_routine_doubles(harness: EngineHarness) -> None:
     await harness.boot(
         routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "max": "4m", "pause_after": 0}})
     )
@@ -129,7 +123,7 @@ async def test_a_routine_that_fails_rests_longer_each_time(harness: EngineHarnes
     assert "01 08:04 to 01 08:05, 2 skipped not_before" in await harness.rows()
 
 
-async def test_one_success_ends_the_resting(harness: EngineHarness) -> None:
+async def test_one_success_ends_the_backoff(harness: EngineHarness) -> None:
     await harness.boot(
         routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "pause_after": 3}})
     )
@@ -146,7 +140,7 @@ async def test_one_success_ends_the_resting(harness: EngineHarness) -> None:
     assert not harness.engine.states["daily"].paused, "the row of failures began anew"
 
 
-async def test_a_routine_that_keeps_failing_is_paused_and_says_why(
+async def test_a_repeatedly_failing_routine_is_paused_with_the_reason(
     harness: EngineHarness, capsys: pytest.CaptureFixture
 ) -> None:
     structlog.reset_defaults()  # whatever another test has set
@@ -157,9 +151,11 @@ async def test_a_routine_that_keeps_failing_is_paused_and_says_why(
     state = harness.engine.states["daily"]
     assert (state.paused, state.paused_until) == (True, None)
     assert state.paused_why == "3 runs in a row failed, the last one: the key was refused"
-    told = [line for line in capsys.readouterr().out.splitlines() if "routine.paused" in line]
-    assert len(told) == 1
-    assert "warning" in told[0]
+    paused_lines = [
+        line for line in capsys.readouterr().out.splitlines() if "routine.paused" in line
+    ]
+    assert len(paused_lines) == 1
+    assert "warning" in paused_lines[0]
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 3}}))
     await harness.reach("01 10:10")
     assert harness.engine.states["daily"].paused_why == state.paused_why, (
@@ -174,16 +170,16 @@ async def test_a_routine_that_keeps_failing_is_paused_and_says_why(
     assert not harness.engine.states["daily"].paused, "what was before is forgiven"
 
 
-async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the_next_start(
+async def test_a_kill_before_the_pause_for_failures_pauses_the_routine_at_the_next_start(
     harness: EngineHarness,
 ) -> None:
     failing = routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}})
     await harness.boot(failing)
     await harness.reach("01 08:30")
     (run,) = harness.submitted
-    taken = await harness.journal.runs.claim(run.id, owner="test")
+    claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     await harness.journal.runs.end(
-        taken.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow")
+        claimed_run.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow")
     )
     await harness.boot(failing)
     assert (
@@ -192,7 +188,7 @@ async def test_killed_between_the_last_failure_and_the_pause_it_is_paused_at_the
     )
 
 
-async def test_a_person_who_tries_a_routine_out_gets_it_neither_rested_nor_paused(
+async def test_failed_manual_runs_cause_neither_backoff_nor_pause(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 2}}))
@@ -204,7 +200,7 @@ async def test_a_person_who_tries_a_routine_out_gets_it_neither_rested_nor_pause
     assert harness.started[-1] == "daily 01 08:30"
 
 
-async def test_by_hand_a_resting_and_a_paused_routine_still_runs(harness: EngineHarness) -> None:
+async def test_a_manual_run_ignores_backoff_and_pause(harness: EngineHarness) -> None:
     await harness.boot(
         routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 1}})
     )
@@ -213,7 +209,7 @@ async def test_by_hand_a_resting_and_a_paused_routine_still_runs(harness: Engine
     assert (await harness.engine.trigger("daily")).trigger == "manual"
 
 
-async def test_a_failure_of_2031_does_not_let_it_rest_until_then(harness: EngineHarness) -> None:
+async def test_a_failure_recorded_in_2031_causes_no_backoff_today(harness: EngineHarness) -> None:
     await harness.reach("2031-05-05T08:00")
     await harness.boot(
         routine(trigger=HALF_HOURLY, run={"retry": {"backoff": "10m", "pause_after": 0}})
@@ -229,9 +225,9 @@ async def test_cancelled_and_skipped_runs_are_no_failures(harness: EngineHarness
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}}))
     await harness.reach("01 08:30")
     (run,) = harness.submitted
-    taken = await harness.journal.runs.claim(run.id, owner="test")
+    claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     await harness.engine.note_end(
-        await harness.journal.runs.end(taken.to(Status.SKIPPED, ended=datetime.now(UTC)))
+        await harness.journal.runs.end(claimed_run.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await harness.reach("01 09:00")
     await harness.engine.note_end(
@@ -241,10 +237,9 @@ async def test_cancelled_and_skipped_runs_are_no_failures(harness: EngineHarness
 
 
 # --- apart
-# -----------------------------------------------------------------------------------------
 
 
-async def test_after_a_night_down_runs_start_a_few_seconds_apart(harness: EngineHarness) -> None:
+async def test_late_runs_after_a_downtime_start_seconds_apart(harness: EngineHarness) -> None:
     crowd = [routine(f"r{number:02}") for number in range(50)]
     await harness.boot(*crowd)
     await harness.crash()
@@ -263,7 +258,6 @@ async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -
 
 
 # --- the numbers
-# -----------------------------------------------------------------------------------
 
 laws = scaled_settings(100)
 spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
@@ -271,11 +265,13 @@ spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
 
 @laws
 @given(st.integers(1, 1000), spans, spans)
-def test_a_rest_doubles_up_to_its_limit(failures: int, first: timedelta, most: timedelta) -> None:
-    rest = backoff_delay(failures, first, most)
-    assert min(first, most) <= rest <= most
+def test_the_backoff_doubles_up_to_its_limit(
+    failures: int, first: timedelta, most: timedelta
+) -> None:
+    delay = backoff_delay(failures, first, most)
+    assert min(first, most) <= delay <= most
     following = backoff_delay(failures + 1, first, most)
-    assert following == min(2 * rest, most)
+    assert following == min(2 * delay, most)
 
 
 @laws
@@ -311,7 +307,6 @@ def test_delay_of_late_starts_has_an_upper_bound() -> None:
 
 
 # --- on the real process
-# -----------------------------------------------------------------------------
 
 
 async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:

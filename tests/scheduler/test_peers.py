@@ -21,7 +21,6 @@ from tests.acceptance.story import Home, Vendor
 from tests.engine_harness import HALF_HOURLY, EngineHarness, FakeEventLoop, at, loaded, routine
 
 # --- a run due during a restart disappears without a trace
-# ------------------------------------------
 
 
 async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(harness: EngineHarness) -> None:
@@ -51,7 +50,7 @@ async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
     assert harness.started == ["daily 04 09:00"]
 
 
-async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(
+async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
     harness: EngineHarness,
 ) -> None:
     """OC#17852, OC#12025: the next slot was computed from the end of a run, and a long run silenced
@@ -78,7 +77,6 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(
 
 
 # --- a catch-up fires stale work
-# --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ async def test_a_daily_job_never_jumps_over_a_day_however_long_its_run_takes(
         ({"cron": "0 11 * * *", "catch_up": "none"}, "01 11:00 missed down"),
     ],
 )
-async def test_the_market_check_of_eleven_does_not_run_at_ten_past_ten_at_night(
+async def test_a_slot_of_the_morning_does_not_run_at_night(
     harness: EngineHarness, trigger: dict[str, str], row: str
 ) -> None:
     """OC#73644, OC#73643."""
@@ -102,10 +100,9 @@ async def test_the_market_check_of_eleven_does_not_run_at_ten_past_ten_at_night(
 
 
 # --- a running flag that never clears, a wedged lane
-# ------------------------------------------------
 
 
-async def test_a_run_that_died_with_its_process_does_not_block_its_routine(
+async def test_a_run_of_a_dead_process_does_not_block_its_routine(
     harness: EngineHarness,
 ) -> None:
     """OC#142638, OC#133223, OC#57058, OC#18120, OC#17554, OC#30096: the job was dead until disabled
@@ -125,7 +122,7 @@ async def test_a_run_that_died_with_its_process_does_not_block_its_routine(
     assert harness.started[-1] == "daily 02 09:00"
 
 
-async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_can_be_cancelled(
+async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     harness: EngineHarness,
 ) -> None:
     """OC#10904: the whole lane was wedged for hours."""
@@ -159,10 +156,9 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
 
 
 # --- two schedulers, every job twice
-# ----------------------------------------------------------------
 
 
-async def test_a_second_daemon_goes_away_and_names_the_first(home: Home) -> None:
+async def test_a_second_daemon_exits_and_names_the_first(home: Home) -> None:
     """HA#59229, HA#57191, HA#102944."""
     home.routine("pulse", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
     await home.start()
@@ -191,18 +187,17 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHar
 
 
 # --- delivery failed, status ok
-# ---------------------------------------------------------------------
 
 
-async def test_a_report_that_did_not_arrive_is_not_a_success(home: Home) -> None:
+async def test_an_undelivered_report_is_shown_as_no_success(home: Home) -> None:
     """HA#83993 (13 hours of silence), OC PR#100916, OC#113181; and the run itself is none the
     worse: OC#29973.
     """
     home.routine("report", '[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "reports/x.md"\n')
     await home.start()
     home.workspace.joinpath("reports").write_text("in the way")
-    said = await home.agentctl("run", "report")
-    assert said.code in (0, 6), "0: still being delivered"
+    result = await home.agentctl("run", "report")
+    assert result.code in (0, 6), "0: still being delivered"
     run = (await home.agentctl("runs", "--json")).json["items"][0]
     assert run["status"] == "succeeded"
     assert run["delivery"] in ("failed", "pending")
@@ -212,10 +207,9 @@ async def test_a_report_that_did_not_arrive_is_not_a_success(home: Home) -> None
 
 
 # --- a herd, or one slow job that starves all
-# -------------------------------------------------------
 
 
-async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home: Home) -> None:
+async def test_a_hanging_model_delays_neither_facts_nor_other_providers(home: Home) -> None:
     """MO#335, HA PR#13021, HA PR#7158."""
     for name in ("slow", "slower"):
         home.routine(name, '[run]\nprompt = "x"\n')
@@ -229,7 +223,7 @@ async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home:
         )
         await home.start()
         first = await home.agentctl("run", "slow", "--detach")
-        await vendor.asked(1)
+        await vendor.wait_for_requests(1)
         await home.agentctl("run", "slower", "--detach")
         assert (await home.agentctl("run", "facts")).code == 0
         status = (await home.agentctl("status")).out
@@ -238,7 +232,7 @@ async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home:
         assert "queued" in shown
         await home.agentctl("cancel", first.out.strip())
         async with asyncio.timeout(60):
-            await vendor.asked(2)
+            await vendor.wait_for_requests(2)
 
 
 async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> None:
@@ -270,7 +264,6 @@ async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> No
 
 
 # --- the wrong hour, and days on which clocks change
-# ------------------------------------------------
 
 # zone, the night of a change, crontab line, every slot of the two days around it in local time
 NIGHTS = [
@@ -287,7 +280,7 @@ NIGHTS = [
 
 
 @pytest.mark.parametrize(("zone", "day", "line", "slots"), NIGHTS)
-async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
+async def test_clock_changes_lose_no_slot_and_repeat_none(
     harness: EngineHarness, zone: str, day: str, line: str, slots: list[str]
 ) -> None:
     """use-agent-os/agent-os#2472, MO#49, cortextos PR#589, AI-Employee PR#268, aiocron#7,
@@ -310,10 +303,9 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
 
 
 # --- a laptop that slept
-# ----------------------------------------------------------------------------
 
 
-async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_later(
+async def test_a_suspended_laptop_runs_its_slot_at_wake_up(
     harness: EngineHarness,
 ) -> None:
     """cc-connect#1798 (+9 h 57 min), anthropics/claude-code#60144.

@@ -1,4 +1,4 @@
-"""Runs are lived as they come, so many at a time, and stopped without losing one."""
+"""Runs are executed in order within limits, and stopped without losing one."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -88,7 +88,7 @@ class Parking:
         return run(run_id, routine="r", status=Status.WAITING if first else Status.SUCCEEDED)
 
 
-async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
+async def test_a_waiting_run_holds_later_runs_of_its_routine():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=2, clock=FakeClock(NOW))
     for name in ("a", "b"):
@@ -117,7 +117,7 @@ async def test_run_answered_during_suspension_is_continued():
     assert lives.begun == ["a", "a"]
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
+async def test_cancelling_a_waiting_run_starts_the_next_run_of_its_routine():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     executor.hold_parked([run("old", routine="r")])  # since before this process began
@@ -129,7 +129,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
     assert lives.begun == ["new"]
 
 
-async def test_a_run_is_not_tried_before_its_time():
+async def test_a_run_is_not_executed_before_its_time():
     lives = Lives()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=SystemClock())
     instant = datetime.now(UTC) + timedelta(seconds=0.2)
@@ -142,7 +142,7 @@ async def test_a_run_is_not_tried_before_its_time():
     assert lives.begun == ["now", "later"]
 
 
-async def test_a_run_that_was_put_off_is_tried_again():
+async def test_a_delayed_run_is_executed_again():
     tries, again = [], asyncio.Event()
 
     async def live(run_id):
@@ -181,7 +181,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
     assert begun == ["bad", "good"]
 
 
-async def test_stopping_waits_for_the_grace_and_then_interrupts():
+async def test_stopping_the_queue_interrupts_runs_after_the_grace():
     lives = Lives()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     await executor.submit(run("a"))
@@ -192,7 +192,7 @@ async def test_stopping_waits_for_the_grace_and_then_interrupts():
     assert lives.begun == ["a"], "nothing new starts while stopping"
 
 
-async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
+async def test_a_run_ending_within_the_grace_is_not_interrupted():
     lives = Lives()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
     await executor.submit(run("a"))
@@ -279,7 +279,7 @@ async def test_earliest_due_run_starts_first_in_any_order_of_arrival():
     assert lives.begun == ["first", "due 1", "due 2", "due 3"]
 
 
-async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
+async def test_a_routine_with_many_runs_does_not_delay_other_routines():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives)
     for number in range(4):
@@ -307,7 +307,7 @@ async def test_run_waiting_for_its_provider_occupies_no_slot():
     assert lives.begun == ["slow a", "fast d", "slow b"]
 
 
-async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
+async def test_runs_without_a_model_are_not_starved_by_runs_with_a_model():
     lives = OneByOne()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=lives, group_of=lanes())
     for name in ("claude a", "claude b", "offline c", "offline d"):
@@ -356,8 +356,8 @@ async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
 
     async def live(run_id):
         lively.append(runs[run_id])
-        groups = [group_of(each) for each in lively]
-        assert len({each.routine for each in lively}) == len(lively)
+        groups = [group_of(run) for run in lively]
+        assert len({run.routine for run in lively}) == len(lively)
         assert sum(group.uses_model for group in groups) <= most
         assert sum(not group.uses_model for group in groups) <= most
         assert all(
@@ -374,8 +374,8 @@ async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
         for number, (routine, minutes, lane) in enumerate(asked)
     }
     executor = LocalRunQueue(live, max_concurrent=most, clock=lives, group_of=group_of)
-    for each in runs.values():
-        await executor.submit(each)
+    for queued_run in runs.values():
+        await executor.submit(queued_run)
     assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))
     await executor.wait_until_idle()
     assert sorted(lives.begun) == sorted(runs)

@@ -1,4 +1,4 @@
-"""Whatever a clock does, every slot that it has passed is told once, and none is started twice."""
+"""Despite any clock change, every slot is recorded once and none is started twice."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_clock_jump_during_downtime_is_handled_like_one_at_run_time(
     ]
 
 
-async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_has_come(
+async def test_paused_slots_recorded_ahead_of_the_clock_are_kept_up_to_now(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
@@ -84,7 +84,7 @@ async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_ha
     assert await harness.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
 
 
-async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(  # noqa: E501
+async def test_a_slot_jumped_over_after_a_corrected_clock_is_late(
     harness: EngineHarness,
 ) -> None:
     harness.time.move_to(at("2031-05-05T08:00"))
@@ -94,7 +94,7 @@ async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_
     assert await harness.rows() == ["01 09:00 late"], "the daemon was not down"
 
 
-async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(
+async def test_an_unreported_clock_step_is_noticed_at_the_next_slot(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("often", {"every": timedelta(minutes=5)}), routine(trigger=NEVER))
@@ -108,7 +108,7 @@ async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(
     assert await harness.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
 
 
-async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(  # noqa: E501
+async def test_a_clock_set_again_during_rescheduling_leaves_no_wrong_alarm(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(*(routine(f"r{number}") for number in range(BATCH_SIZE + 1)))
@@ -130,10 +130,10 @@ class DyingSlots(SlotRepository):
 
     dies = ""
 
-    async def take_back(self, kept: Any) -> None:
+    async def reopen_future_slots(self, remains: Any) -> None:
         if self.dies == "before":
             raise Killed
-        await super().take_back(kept)
+        await super().reopen_future_slots(remains)
         if self.dies == "after":
             raise Killed
 
@@ -165,7 +165,7 @@ async def test_crash_during_a_setback_loses_no_slot(harness: EngineHarness, dies
     ]
 
 
-async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(
+async def test_why_ignores_slots_run_with_a_clock_ahead(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=NEVER))
@@ -211,10 +211,10 @@ class Upheavals(RuleBasedStateMachine):
 
         self.runner.run(done())
         self.now = datetime.now(UTC)
-        for name, made in self.made.items():
+        for name, made_at in self.made.items():
             self.base[name] = min(self.base[name], self.now)
             self.due[name] = {slot for slot in self.due[name] if slot <= self.now}
-            if made.enabled:
+            if made_at.enabled:
                 self.due[name] |= set(grid(self.base[name], self.now))
 
     def teardown(self) -> None:
@@ -287,12 +287,12 @@ class Upheavals(RuleBasedStateMachine):
     def all_is_told_once(self) -> None:
         for name, due in self.due.items():
             rows = self.runner.run(self.harness.journal.slots.find(name, limit=10_000))
-            told = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
-            assert len(told) == len(set(told)), "a slot stands in two rows"
-            assert len(told) == sum(row.count for row in rows), "a row counts wrong"
+            slots = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
+            assert len(slots) == len(set(slots)), "a slot stands in two rows"
+            assert len(slots) == sum(row.count for row in rows), "a row counts wrong"
             ran = {row.first for row in rows if row.run}
-            assert due <= set(told), "a slot was lost"
-            assert set(told) - ran <= due, (
+            assert due <= set(slots), "a slot was lost"
+            assert set(slots) - ran <= due, (
                 "a slot is told of that has not come, or that never was one"
             )
         started = [(run.routine, run.slot) for run in self.harness.submitted]

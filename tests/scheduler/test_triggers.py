@@ -1,6 +1,4 @@
-"""What starts runs besides the clock, on a real journal and real files: each event once, whatever
-happens.
-"""
+"""Event triggers on a real journal and real files: each event starts one run."""
 
 from __future__ import annotations
 
@@ -46,10 +44,10 @@ class Workplace(EngineHarness):
 
     async def end(self, run: Run, status: Status = Status.SUCCEEDED) -> Run:
         """Live a run for a minute."""
-        taken = await self.journal.runs.claim(run.id, owner="test")
+        claimed_run = await self.journal.runs.claim(run.id, owner="test")
         self.time.tick(60)
-        assert taken
-        return await self.journal.runs.end(taken.to(status, report="said"))
+        assert claimed_run
+        return await self.journal.runs.end(claimed_run.to(status, report="said"))
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ async def harness(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[
 
 
 @pytest.fixture
-def said() -> Iterator[asyncio.Queue[dict[str, Any]]]:
+def log_events() -> Iterator[asyncio.Queue[dict[str, Any]]]:
     """What goes to the log, one event after the other."""
     queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -82,9 +80,9 @@ def said() -> Iterator[asyncio.Queue[dict[str, Any]]]:
     structlog.configure(**before)
 
 
-async def hear(said: asyncio.Queue[dict[str, Any]], name: str) -> dict[str, Any]:
+async def next_log_event(log_events: asyncio.Queue[dict[str, Any]], name: str) -> dict[str, Any]:
     async with asyncio.timeout(60):
-        while (event := await said.get())["event"] != name:
+        while (event := await log_events.get())["event"] != name:
             pass
     return event
 
@@ -102,10 +100,9 @@ BACKUP = routine("backup", {})
 
 
 # --- files
-# -----------------------------------------------------------------------------------------
 
 
-async def test_files_that_land_together_start_one_run_that_is_told_of_them(
+async def test_files_landing_together_start_one_run_with_their_paths(
     harness: Workplace,
 ) -> None:
     await harness.boot(inbox())
@@ -117,7 +114,7 @@ async def test_files_that_land_together_start_one_run_that_is_told_of_them(
     assert await harness.rows() == ["01 08:00 ran"]
 
 
-async def test_what_arrived_while_the_daemon_was_down_is_found_at_start_and_only_once(
+async def test_files_landed_during_a_downtime_start_one_run_at_start(
     harness: Workplace,
 ) -> None:
     await harness.boot(inbox())
@@ -144,7 +141,7 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(harness: Workpl
     assert len(await harness.journal.slots.find()) == 2
 
 
-async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_new_one(
+async def test_each_file_version_starts_one_run_despite_an_edit_of_the_prompt(
     harness: Workplace,
 ) -> None:
     await harness.boot(inbox())
@@ -157,7 +154,7 @@ async def test_each_version_is_handled_once_and_an_edit_of_the_prompt_makes_no_n
     assert len(await harness.journal.slots.find()) == 2
 
 
-async def test_a_routine_of_another_name_has_its_own_account(harness: Workplace) -> None:
+async def test_each_routine_records_its_own_file_versions(harness: Workplace) -> None:
     await harness.boot(inbox())
     harness.drop("a.csv")
     await harness.end(await harness.next_run())
@@ -166,85 +163,89 @@ async def test_a_routine_of_another_name_has_its_own_account(harness: Workplace)
     assert (run.routine, await harness.paths(run)) == ("second", ["inbox/a.csv"])
 
 
-async def test_files_wait_while_a_run_is_under_way_and_go_together_afterwards(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_landing_during_a_run_start_one_run_afterwards(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox())
     harness.drop("a.csv")
     first = await harness.next_run()
     harness.drop("b.csv", "c.csv")
-    assert (await hear(said, "files.waiting"))["reason"] == "overlap"
+    assert (await next_log_event(log_events, "files.waiting"))["reason"] == "overlap"
     await harness.end(first)
     assert await harness.paths(await harness.next_run()) == ["inbox/b.csv", "inbox/c.csv"]
 
 
 async def test_files_wait_for_the_end_of_a_pause(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox())
     await harness.engine.pause("inbox")
     harness.drop("a.csv")
-    assert (await hear(said, "files.waiting"))["reason"] == "paused"
+    assert (await next_log_event(log_events, "files.waiting"))["reason"] == "paused"
     await harness.engine.resume("inbox")
     assert await harness.paths(await harness.next_run()) == ["inbox/a.csv"]
 
 
-async def test_a_pause_that_ends_by_itself_lets_them_go_at_its_end(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_start_a_run_at_the_end_of_a_timed_pause(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox())
     await harness.engine.pause("inbox", until=at("01 10:00"))
     harness.drop("a.csv")
-    await hear(said, "files.waiting")
+    await next_log_event(log_events, "files.waiting")
     await harness.quiet()
     assert harness.next_start == at("01 10:00")
     await harness.reach("01 10:00")
     assert (await harness.next_run()).slot == at("01 10:00")
 
 
-async def test_files_of_the_night_are_handled_in_the_morning(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_landing_outside_active_hours_wait_for_them(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
     harness.drop("a.csv")
-    assert (await hear(said, "files.waiting"))["reason"] == "quiet_hours"
+    assert (await next_log_event(log_events, "files.waiting"))["reason"] == "quiet_hours"
     await harness.quiet()
     await harness.reach("01 09:00")
     assert (await harness.next_run()).slot == at("01 09:00")
 
 
-async def test_files_beyond_the_most_per_day_wait_for_the_next_day(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_over_max_per_day_wait_for_the_next_day(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox(gate={"max_per_day": 1}))
     harness.drop("a.csv")
     await harness.end(await harness.next_run())
     harness.drop("b.csv")
-    assert (await hear(said, "files.waiting"))["until"] == "2026-01-02T00:00:00+00:00"
+    assert (await next_log_event(log_events, "files.waiting"))[
+        "until"
+    ] == "2026-01-02T00:00:00+00:00"
     await harness.quiet()
     await harness.reach("02 00:00")
     assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
 
 
-async def test_files_wait_until_nobody_is_at_work_with_agentd(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_wait_for_the_idle_gate(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox(gate={"idle": timedelta(hours=2)}), BACKUP)
     await harness.engine.trigger("backup")
     await harness.next_run()
     harness.drop("a.csv")
-    assert (await hear(said, "files.waiting"))["until"] == "2026-01-01T10:00:00+00:00"
+    assert (await next_log_event(log_events, "files.waiting"))[
+        "until"
+    ] == "2026-01-01T10:00:00+00:00"
     await harness.quiet()
     await harness.reach("01 10:00")
     assert (await harness.next_run()).routine == "inbox"
 
 
-async def test_a_gate_that_is_opened_in_the_file_lets_files_go_at_once(
-    harness: Workplace, said: asyncio.Queue[dict[str, Any]]
+async def test_files_start_a_run_when_an_edit_opens_the_gate(
+    harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox(trigger={"active_hours": "09:00-17:00"}))
     harness.drop("a.csv")
-    await hear(said, "files.waiting")
+    await next_log_event(log_events, "files.waiting")
     await harness.quiet()
     await harness.reload(inbox())
     assert await harness.paths(await harness.next_run()) == ["inbox/a.csv"]
@@ -258,7 +259,7 @@ async def test_a_disabled_routine_takes_no_files_until_it_is_enabled(harness: Wo
     assert (await harness.next_run()).routine == "inbox"
 
 
-async def test_files_that_are_long_gone_are_forgotten_at_start(harness: Workplace) -> None:
+async def test_versions_of_long_removed_files_are_forgotten_at_start(harness: Workplace) -> None:
     await harness.boot(inbox())
     harness.drop("gone.csv", "kept.csv")
     await harness.end(await harness.next_run())
@@ -275,10 +276,9 @@ async def test_files_that_are_long_gone_are_forgotten_at_start(harness: Workplac
 
 
 # --- chains
-# ----------------------------------------------------------------------------------------
 
 
-async def test_a_routine_starts_after_another_and_is_told_what_that_said(
+async def test_an_after_trigger_starts_a_run_with_the_earlier_report(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
@@ -292,8 +292,8 @@ async def test_a_routine_starts_after_another_and_is_told_what_that_said(
         first.id,
         at("01 08:01"),
     )
-    told = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
-    assert await harness.journal.runs.get_input(second.id) == told
+    run_input = {"routine": "backup", "run": first.id, "status": "succeeded", "report": "said"}
+    assert await harness.journal.runs.get_input(second.id) == run_input
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
     await harness.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
     started = set()
-    for status in (each for each in Status if each.has_ended):
+    for status in (status for status in Status if status.has_ended):
         before = len(harness.submitted)
         await harness.end(await harness.engine.trigger("backup"), status)
         await harness.quiet()
@@ -329,7 +329,7 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
     assert started == starts
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_has_ended_too(harness: Workplace) -> None:
+async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workplace) -> None:
     await harness.boot(BACKUP, after("report", "backup", on="ended"))
     run = await harness.engine.trigger("backup")
     harness.time.tick(60)
@@ -350,7 +350,7 @@ async def test_chain_of_after_triggers_runs_to_its_end(harness: Workplace) -> No
     assert [run.routine for run in harness.submitted].count("report") == 2
 
 
-async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
+async def test_kill_9_between_two_chained_runs_loses_no_run(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
@@ -361,11 +361,11 @@ async def test_kill_9_between_the_end_and_the_start_of_the_next_loses_nothing(
     await harness.reach("01 09:00")
     for _ in range(3):
         await harness.boot(BACKUP, after("report", "backup"))
-    assert [each.routine for each in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted] == ["backup", "report"]
     assert harness.submitted[1].event == run.id
 
 
-async def test_an_end_from_before_the_routine_was_there_starts_nothing(harness: Workplace) -> None:
+async def test_a_run_ended_before_the_routine_existed_starts_no_run(harness: Workplace) -> None:
     await harness.boot(BACKUP)
     await harness.end(await harness.engine.trigger("backup"))
     await harness.reach("01 09:00")
@@ -374,7 +374,9 @@ async def test_an_end_from_before_the_routine_was_there_starts_nothing(harness: 
     assert len(harness.submitted) == 1
 
 
-async def test_a_run_that_was_under_way_when_the_routine_came_counts(harness: Workplace) -> None:
+async def test_a_run_active_when_the_routine_was_added_starts_its_after_trigger(
+    harness: Workplace,
+) -> None:
     await harness.boot(BACKUP)
     run = await harness.engine.trigger("backup")
     await harness.reach("01 09:00")
@@ -382,10 +384,10 @@ async def test_a_run_that_was_under_way_when_the_routine_came_counts(harness: Wo
     await harness.reach("01 10:00")
     await harness.end(run)
     await harness.quiet()
-    assert [each.routine for each in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted] == ["backup", "report"]
 
 
-async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later(
+async def test_an_after_trigger_during_a_pause_is_skipped_for_good(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
@@ -398,7 +400,7 @@ async def test_an_end_while_paused_passes_with_its_reason_and_never_starts_later
     assert len(harness.submitted) == 1
 
 
-async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(
+async def test_an_after_trigger_of_a_broken_file_fires_once_corrected(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
@@ -406,10 +408,10 @@ async def test_an_end_while_the_file_was_broken_is_answered_when_it_is_mended(
     await harness.end(await harness.engine.trigger("backup"))
     await harness.boot(BACKUP, broken=["report"])
     await harness.reload(BACKUP, after("report", "backup"))
-    assert [each.routine for each in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted] == ["backup", "report"]
 
 
-async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
+async def test_an_edit_that_closes_a_cycle_with_kept_definitions_is_refused(
     harness: Workplace,
 ) -> None:
     await harness.boot(routine("a", {}), after("b", "a"))
@@ -424,7 +426,6 @@ async def test_an_edit_that_would_close_a_circle_with_what_was_kept_is_refused(
 
 
 # --- webhooks
-# --------------------------------------------------------------------------------------
 
 DOOR = routine("door", {"webhook": True})
 
@@ -444,7 +445,7 @@ async def test_the_same_message_is_the_same_run_also_after_a_crash(harness: Work
     assert len(harness.submitted) == 1
 
 
-async def test_only_what_says_so_is_started_by_a_webhook(harness: Workplace) -> None:
+async def test_only_routines_with_a_webhook_trigger_start_by_webhook(harness: Workplace) -> None:
     await harness.boot(DOOR, BACKUP, routine("off", {"webhook": True}, enabled=False))
     for name in ("backup", "off", "nothing"):
         with pytest.raises(NotFound, match="there is no webhook"):
@@ -461,7 +462,7 @@ async def test_webhook_event_with_a_reserved_name_gets_its_own_run(harness: Work
     ).id != first.id
 
 
-async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_comes_again(
+async def test_a_refused_webhook_has_a_reason_and_is_accepted_when_sent_again(
     harness: Workplace,
 ) -> None:
     await harness.boot(DOOR)
@@ -478,7 +479,6 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
 
 
 # --- machines
-# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("globs", [["box-*"], ["BOX-1"], ["*.example.org"], ["other", "box-?"], []])
@@ -492,7 +492,7 @@ async def test_a_routine_starts_on_the_machines_it_names(
     assert harness.started == ["daily 01 09:00"]
 
 
-async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
+async def test_a_routine_of_another_machine_starts_only_manually(
     harness: Workplace,
 ) -> None:
     far = {"machines": ["laptop", "box-2"]}
@@ -519,7 +519,6 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
 
 
 # --- words
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -538,7 +537,7 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(
         ({}, "by hand only"),
     ],
 )
-async def test_what_starts_a_routine_is_said_in_words(
+async def test_triggers_are_described_in_words(
     harness: Workplace, trigger: dict[str, Any], words: str
 ) -> None:
     await harness.boot()

@@ -1,5 +1,5 @@
-"""Whatever a clock does, nothing waits longer than it was meant to: runs, deliveries, questions,
-pauses, incidents.
+"""Despite any clock change, no run, delivery, approval request, pause or incident waits longer than
+intended.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from freezegun.api import FrozenDateTimeFactory
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+import daemon.store.tables  # noqa: F401  # its models cannot be built while freezegun replaces datetime
 from daemon.errors import Refused
 from daemon.models import ApprovalRequest, Run, Status
 from daemon.scheduler.engine import RoutineEngine
@@ -93,12 +94,12 @@ class Machine:
                 call_id="1", tool="shell", request={}, digest=run_id, rule="rule"
             )
             return await self.journal.approvals.park(
-                run, [approval_request], patience=DAY, detail="waits"
+                run, [approval_request], timeout=DAY, detail="waits"
             )
-        ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
-        ended = await self.journal.runs.end(ended, [("hook", {})])
+        end = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
+        end = await self.journal.runs.end(end, [("hook", {})])
         self.finished.add(run_id)
-        return ended
+        return end
 
     async def crash(self) -> None:
         """kill -9; what was committed stays."""
@@ -115,9 +116,9 @@ class Machine:
         for _ in range(6):
             await asyncio.sleep(0)
             tasks = [
-                each
-                for each in asyncio.all_tasks()
-                if each.get_name() in OURS or "run " in each.get_name()
+                task
+                for task in asyncio.all_tasks()
+                if task.get_name() in OURS or "run " in task.get_name()
             ]
             await asyncio.gather(*tasks)
 
@@ -144,11 +145,11 @@ class Machine:
 
 @pytest.fixture
 async def machine(tmp_path: Path, time: FrozenDateTimeFactory) -> Any:
-    made = Machine(tmp_path, time)
-    await made.boot()
-    yield made
-    await made.engine.stop()
-    await made.crash()
+    new_machine = Machine(tmp_path, time)
+    await new_machine.boot()
+    yield new_machine
+    await new_machine.engine.stop()
+    await new_machine.crash()
 
 
 async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that_was_ahead_is_set_back(  # noqa: E501
@@ -163,16 +164,16 @@ async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that
     await journal.incidents.report("provider b", "it is down")
     await journal.incidents.resolve("provider b")
     await machine.set_clock(at("01 08:00"))
-    told = len(await journal.outbox.find())
+    deliveries = len(await journal.outbox.find())
     machine.time.move_to(at("02 09:00"))
     await journal.incidents.report("provider a", "it is down")
     await journal.incidents.report("provider b", "it is down")
-    assert len(await journal.outbox.find()) == told + 2, (
+    assert len(await journal.outbox.find()) == deliveries + 2, (
         "one is reminded of, the other one is a new incident"
     )
 
 
-async def test_what_was_spent_by_a_clock_that_was_ahead_is_spent_once(machine: Machine) -> None:
+async def test_spending_recorded_with_a_clock_ahead_counts_once(machine: Machine) -> None:
     await machine.set_clock(at("2046-01-01T08:00"))
     stamp = int(datetime.now(UTC).timestamp() * 1_000_000)
     await machine.journal._db.write(
@@ -196,7 +197,7 @@ async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(
     assert await machine.journal.outbox.get_digest_mark() == at("01 09:00")
 
 
-async def test_rows_of_a_version_that_did_not_say_when_a_wait_began_wait_for_a_day_at_most(
+async def test_waits_of_older_versions_without_a_start_last_a_day_at_most(
     machine: Machine,
 ) -> None:
     machine.first_waits = {"a": timedelta(minutes=5)}
@@ -252,14 +253,17 @@ class Clocks(RuleBasedStateMachine):
         if not self.up:
             return
         journal = self.machine.journal
-        due = {f"delivery {each.id}" for each in await journal.outbox.find_due(datetime.now(UTC))}
+        due = {
+            f"delivery {delivery.id}"
+            for delivery in await journal.outbox.find_due(datetime.now(UTC))
+        }
         late = {name for name, (until, _) in self.waits.items() if until <= self.passed}
         states = self.machine.engine.states
         done = {f"run {run}" for run in self.machine.finished}
         done |= {
             f"pause {name}"
             for name, state in states.items()
-            if not state.pausing(datetime.now(UTC))
+            if not state.is_paused(datetime.now(UTC))
         }
         done |= due
         assert late <= done, (
@@ -309,11 +313,11 @@ class Clocks(RuleBasedStateMachine):
     @rule(wait=WAITS)
     def put_a_delivery_off(self, wait: timedelta) -> None:
         async def work() -> int | None:
-            for each in await self.machine.journal.outbox.find_due(datetime.now(UTC)):
+            for delivery in await self.machine.journal.outbox.find_due(datetime.now(UTC)):
                 await self.machine.journal.outbox.mark_failed(
-                    each.id, "no", datetime.now(UTC) + wait
+                    delivery.id, "no", datetime.now(UTC) + wait
                 )
-                return each.id
+                return delivery.id
             return None
 
         if (delivery := self.runner.run(work())) is not None:
@@ -335,7 +339,7 @@ class Clocks(RuleBasedStateMachine):
             steps = [goal, *(until for until, _ in self.waits.values())]
             if self.up and (timer_ends := self.machine.event_loop.timer_ends) and timer_ends > now:
                 steps.append(self.passed + (timer_ends - now))
-            step = min(each for each in steps if each > self.passed) - self.passed
+            step = min(moment for moment in steps if moment > self.passed) - self.passed
             self.passed += step
             self.frozen.move_to(now + step)
             if self.up:
@@ -412,6 +416,6 @@ class Clocks(RuleBasedStateMachine):
 def test_no_wait_grows_through_any_clock_changes(
     time: FrozenDateTimeFactory,
 ) -> None:
-    made = type("Clocks", (Clocks,), {"frozen": time})
+    clocks = type("Clocks", (Clocks,), {"frozen": time})
     options = scaled_settings(15, steps=12)
-    run_state_machine_as_test(made, settings=options)
+    run_state_machine_as_test(clocks, settings=options)

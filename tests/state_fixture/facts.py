@@ -45,7 +45,7 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
     reasons = await ask_all(
         box, [("why", name, "--at", moment[:16] + "Z") for name, moment in moments]
     )
-    found = {
+    facts = {
         "runs": {run["id"]: run for run in runs},
         "inspect": {
             run["id"]: _with_short_steps(answer)
@@ -83,14 +83,14 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
         ],
     }
     for by in ("routine", "model", "day"):
-        found[f"usage by {by}"] = {
+        facts[f"usage by {by}"] = {
             row["key"]: row
             for row in (await box.json("usage", "--by", by, "--days", 365))["items"]
             if row["key"] not in names and (by != "day" or row["key"] < "2026-03-04")
         }
     for question in QUESTIONS:
         hits = (await box.json("memory", "search", "-n", 8, question))["items"]
-        found[f"memory search {question}"] = sorted(
+        facts[f"memory search {question}"] = sorted(
             (
                 {key: hit[key] for key in ("key", "text", "routine", "tainted", "anchor")}
                 for hit in hits
@@ -99,7 +99,7 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
             key=json.dumps,
         )
     result: dict[str, Any] = json.loads(
-        json.dumps(found).replace(str(box.place) + "/", str(PLACE) + "/")
+        json.dumps(facts).replace(str(box.place) + "/", str(PLACE) + "/")
     )
     return {verb: _shorten(answer) for verb, answer in result.items()}
 
@@ -140,8 +140,8 @@ def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
         pairs = enumerate(zip(expected, actual, strict=True))
         return [
             line
-            for place, (one, other) in pairs
-            for line in differences(one, other, f"{where}/{place}")
+            for index, (expected_item, actual_item) in pairs
+            for line in differences(expected_item, actual_item, f"{where}/{index}")
         ]
     return [] if expected == actual else [f"{where}: was {expected!r}, is {actual!r}"]
 
@@ -150,11 +150,11 @@ def write(facts: dict[str, Any]) -> str:
     """Return facts as JSON with one line for each thing."""
     parts = []
     for verb, answer in facts.items():
-        pairs = answer.items() if isinstance(answer, dict) else [(None, each) for each in answer]
+        pairs = answer.items() if isinstance(answer, dict) else [(None, item) for item in answer]
         lines = [
             ("" if key is None else json.dumps(key) + ": ")
-            + json.dumps(each, ensure_ascii=False, separators=(",", ":"))
-            for key, each in pairs
+            + json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+            for key, item in pairs
         ]
         begin, end = "{}" if isinstance(answer, dict) else "[]"
         parts.append(f"{json.dumps(verb)}: {begin}\n" + ",\n".join(lines) + f"\n{end}")
@@ -169,19 +169,17 @@ def _with_short_steps(run: dict[str, Any]) -> dict[str, Any]:
     for step in run["steps"]:
         for key, value in step["body"].items():
             text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-            step["body"][key] = (
-                value if len(text) <= LONGEST else text
-            )  # long ones are told by their digest
-    return {
-        key: value for key, value in run.items() if key != "calls"
-    }  # they are made of the steps
+            # long ones are told by their digest
+            step["body"][key] = value if len(text) <= LONGEST else text
+    # they are made of the steps
+    return {key: value for key, value in run.items() if key != "calls"}
 
 
 def _shorten(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _shorten(each) for key, each in value.items()}
+        return {key: _shorten(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shorten(each) for each in value]
+        return [_shorten(item) for item in value]
     if isinstance(value, str):
         if MOMENT.fullmatch(value) and not _is_old(value):
             return "later"

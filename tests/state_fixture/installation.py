@@ -22,8 +22,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zoneinfo import ZoneInfo
+
+from tests.preloaded import ForkedProcess
 
 ROOT = Path(__file__).parents[2]
 LIBFAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
@@ -63,7 +65,7 @@ class Installation:
         self.folder, self.mounted = folder, mounted
         self.place = PLACE if mounted else folder
         self.home, self.state = folder / "home", folder / "state"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | ForkedProcess | None = None
         self.output = folder / "output.txt"
         self.clock = folder / "clock"
         self.clock.write_text("+0")
@@ -103,7 +105,6 @@ class Installation:
         path.write_text(text)
 
     # --- processes
-    # --------------------------------------------------------------------------------------
 
     def command(self, program: str, *arguments: object) -> list[str]:
         """Return the command line of one of our programs, with its environment and its place in the
@@ -160,14 +161,7 @@ class Installation:
     async def start(self) -> None:
         """Start the daemon and return once it answers."""
         with self.output.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(
-                *self.command("agentd", *self.places()),
-                env=self.env,
-                cwd=self.folder,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+            self.process = await self._start_daemon(output)
 
         async def answers() -> bool:
             assert self.process
@@ -175,6 +169,16 @@ class Installation:
             return (await self.agentctl("status", "--json")).out.startswith("{")
 
         await self.until("the daemon answers", answers)
+
+    async def _start_daemon(self, output: IO[bytes]) -> asyncio.subprocess.Process | ForkedProcess:
+        return await asyncio.create_subprocess_exec(
+            *self.command("agentd", *self.places()),
+            env=self.env,
+            cwd=self.folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
 
     async def stop(self) -> int:
         """Ask the daemon to stop and return its exit code."""
@@ -202,7 +206,7 @@ class Installation:
         if self.process and self.process.returncode is None:
             await self.kill()
 
-    async def until(self, what: str, check: Callable[[], Any]) -> Any:
+    async def until(self, condition: str, check: Callable[[], Any]) -> Any:
         """Ask until the answer is true; AssertionError with the daemon's last words if it never
         is.
         """
@@ -215,7 +219,7 @@ class Installation:
             last = self.output.read_text()[-3000:] if self.output.exists() else ""
             log = self.state / "logs" / "agentd.jsonl"
             last += log.read_text()[-3000:] if log.exists() else ""
-            raise AssertionError(f"never came: {what}\n{last}") from None
+            raise AssertionError(f"never came: {condition}\n{last}") from None
 
 
 async def _result(answer: Any) -> Any:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.postgres import Server, programs
-from tests.state_fixture import installation as place
+from tests.state_fixture import installation
 from tests.state_fixture.installation import ZONE, Installation, store_in, why_not_mounted
 from tests.state_fixture.servers import Hook, requests_of, vendor
 
@@ -150,9 +150,8 @@ async def live(box: Installation) -> dict[str, Any]:
         """Let a scheduled moment come, and wait until these routines have a row of it and no run is
         under way.
         """
-        if moment.endswith(
-            ":59"
-        ):  # else it is there already, and a clock that is set again goes back a little
+        # else it is there already, and a clock that is set again goes back a little
+        if moment.endswith(":59"):
             box.set_clock(moment)
         for name, outcome in outcomes.items():
 
@@ -196,8 +195,8 @@ async def live(box: Installation) -> dict[str, Any]:
         await _post(box, "door", {"who": "Ada"})
         await box.until("the door was opened", lambda: _ended(box, "door"))
         for words in (["how", "do", "I", "open", "the", "garage?"], ["what", "did", "I", "ask?"]):
-            asked = await box.agentctl("ask", "--session", "work", *words)
-            assert asked.code == 0, asked.err
+            result = await box.agentctl("ask", "--session", "work", *words)
+            assert result.code == 0, result.err
         rehearsed = (await box.json("rehearse", "tidy"))["run"]
         assert (await box.agentctl("rehearse", "--approve", rehearsed)).code == 0
         await run("tidy")
@@ -230,8 +229,8 @@ async def live(box: Installation) -> dict[str, Any]:
         await reach("2026-03-02 15:59:59", tea="ran")
         await reach("2026-03-02 22:59:59", pulse="skipped")
         incidents = (await box.json("incidents"))["items"]
-        print("incidents", [(each["subject"], each["id"]) for each in incidents])
-        weary = next(each for each in incidents if "weary" in each["subject"])
+        print("incidents", [(incident["subject"], incident["id"]) for incident in incidents])
+        weary = next(incident for incident in incidents if "weary" in incident["subject"])
         await box.agentctl("ack", weary["id"])
         await run("feed")
         for words in (
@@ -317,8 +316,8 @@ async def _waits(box: Installation, routine: str) -> bool:
 
 
 async def _put_off(box: Installation, run: str) -> bool:
-    found = await box.json("inspect", run)
-    return found["status"] == "queued" and bool(found["not_before"])
+    run_view = await box.json("inspect", run)
+    return run_view["status"] == "queued" and bool(run_view["not_before"])
 
 
 async def _all_work(work: Path) -> bool:
@@ -378,7 +377,7 @@ async def make(kind: str, folder: Path) -> None:
         (into / "waiting.json").write_text(json.dumps(waiting, indent=1) + "\n")
         dump = dump_of_server(url) if server else dump_of_file(box.state / "agentd.db")
         (into / "dump.sql.xz").write_bytes(lzma.compress(dump.encode(), preset=9))
-        place.pack(into / "state.tar.xz", folder, ["state"])
+        installation.pack(into / "state.tar.xz", folder, ["state"])
     finally:
         with contextlib.suppress(ProcessLookupError):
             await box.close()

@@ -22,13 +22,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from daemon.cli.client import Client
 from tests.command_line import needs_process, run_command
 from tests.postgres import Server, programs
+from tests.preloaded import ForkedProcess
 from tests.state_fixture.facts import QUESTIONS, differences, facts_of, pages, write
 from tests.state_fixture.installation import (
     LIBFAKETIME,
@@ -71,10 +72,10 @@ def folder() -> Iterator[Path]:
     """A folder with a short path, for the sake of the control socket; tools of a daemon of root get
     through to it.
     """
-    made = Path(tempfile.mkdtemp(prefix="agentd-", dir="/tmp"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made)
+    new_folder = Path(tempfile.mkdtemp(prefix="agentd-", dir="/tmp"))
+    new_folder.chmod(0o711)
+    yield new_folder
+    shutil.rmtree(new_folder)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -110,10 +111,10 @@ def database(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
     try:
         server.sql("CREATE DATABASE agentd")
         url = server.url("agentd", port=server.port)
-        found = programs()
-        assert found
+        postgres_programs = programs()
+        assert postgres_programs
         words = [
-            str(found / "psql"),
+            str(postgres_programs / "psql"),
             "--quiet",
             "--no-psqlrc",
             "-v",
@@ -123,25 +124,56 @@ def database(kind: str, request: pytest.FixtureRequest) -> Iterator[str]:
             url,
         ]
         dump = lzma.decompress((HERE / kind / "dump.sql.xz").read_bytes())
-        done = subprocess.run(words, input=dump, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
+        process = subprocess.run(words, input=dump, capture_output=True, check=False)
+        assert process.returncode == 0, process.stderr.decode()
         yield url
     finally:
         server.drop("agentd")
 
 
 class OpenedInstallation(Installation):
-    """An installation whose answers in JSON, which no clock and no place of ours has a part in,
-    are asked for without a process.
+    """An installation whose programs are imported once for all tests.
+
+    Answers in JSON, which no clock and no place of ours has a part in, are asked for without a
+    process. Where no folder has to be mounted, other programs are forked.
     """
 
     async def agentctl(self, *arguments: object, input_: str | None = None) -> Ended:
         """Run `agentctl` to its end."""
         words = ("--socket", str(self.state / "agentd.sock"), *map(str, arguments))
-        if input_ is not None or "--json" not in words or needs_process("agentctl", words):
+        if input_ is not None:
             return await super().agentctl(*arguments, input_=input_)
-        result = await run_command("agentctl", *words, env=self.env, cwd=self.folder)
-        return Ended(result.code, result.out, result.err)
+        if "--json" in words and not needs_process("agentctl", words):
+            result = await run_command("agentctl", *words, env=self.env, cwd=self.folder)
+            return Ended(result.code, result.out, result.err)
+        if self.mounted:
+            return await super().agentctl(*arguments)
+        return await self._fork("agentctl", *words)
+
+    async def agentd(self, *arguments: object) -> Ended:
+        """Run a verb of `agentd` to its end."""
+        if self.mounted:
+            return await super().agentd(*arguments)
+        return await self._fork("agentd", *map(str, arguments), *self.places())
+
+    async def _fork(self, program: str, *words: str) -> Ended:
+        env = self.env | self.faketime
+        process = await ForkedProcess.start(program, *words, env=env, cwd=self.folder)
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode(), err.decode())
+
+    async def _start_daemon(self, output: IO[bytes]) -> asyncio.subprocess.Process | ForkedProcess:
+        if self.mounted:
+            return await super()._start_daemon(output)
+        return await ForkedProcess.start(
+            "agentd",
+            *self.places(),
+            env=self.env | self.faketime,
+            cwd=self.folder,
+            stdout=output,
+            stderr=output,
+        )
 
 
 def open_fixture(kind: str, folder: Path, database: str, *, mounted: bool) -> Installation:
@@ -160,7 +192,7 @@ async def working(
     box: Installation, turns: dict[str, list[Any]], moment: str
 ) -> AsyncIterator[tuple[Any, Hook]]:
     """Start the daemon at a moment, with its vendor and the receiver of its reports."""
-    server, hook = vendor({name: list(each) for name, each in turns.items()}), Hook()
+    server, hook = vendor({name: list(answers) for name, answers in turns.items()}), Hook()
     async with server, hook.open():
         box.replace_in_config(vendor=f"{server.url}/v1", hook=hook.url)
         box.set_clock(moment)
@@ -171,12 +203,12 @@ async def working(
             await box.close()
 
 
-async def ended(box: Installation, run: str) -> Any:
+async def wait_for_end(box: Installation, run: str) -> Any:
     """Wait until a run has ended and return what is said of it."""
 
     async def look() -> Any:
-        found = await box.json("inspect", run)
-        return found if found["ended"] else None
+        run_view = await box.json("inspect", run)
+        return run_view if run_view["ended"] else None
 
     return await box.until(f"run {run} ends", look)
 
@@ -199,14 +231,14 @@ def told_of(requests: list[dict[str, Any]]) -> str:
 async def all_goes_on(box: Installation, server: Any, hook: Hook, waiting: dict[str, Any]) -> None:
     """Check that what was interrupted, put off or not delivered goes on by itself."""
     for name, report in (("mason", "by hand"), ("poet", "in a model call"), ("courier", "retry")):
-        found = await ended(box, waiting[report])
-        assert (found["status"], found["report"]) == ("succeeded", TURNS[name][0])
+        run_view = await wait_for_end(box, waiting[report])
+        assert (run_view["status"], run_view["report"]) == ("succeeded", TURNS[name][0])
     assert (box.state / "workspace" / "mason.txt").read_text() == "built\n", (
         "its tool was started again"
     )
-    told = told_of(requests_of(server, "mason"))
-    assert "interrupted" in told and "unknown" in told
-    assert "use the blue ink" in told
+    requests = told_of(requests_of(server, "mason"))
+    assert "interrupted" in requests and "unknown" in requests
+    assert "use the blue ink" in requests
     row = await arrived(box, waiting["delivery"])
     reports = [
         body["data"]["report"]
@@ -220,9 +252,8 @@ async def check_facts(box: Installation, kind: str, waiting: dict[str, Any], *bu
     """Check that all that was over is told as the first version told it, except for some verbs."""
     path = HERE / kind / "expected.json"
     actual = await facts_of(box, waiting)
-    if (
-        not path.exists() and "RECORD_STATE_FIXTURE" in os.environ
-    ):  # once, by the commit that made the fixture
+    # once, by the commit that made the fixture
+    if not path.exists() and "RECORD_STATE_FIXTURE" in os.environ:
         path.write_text(write(actual))
     expected = json.loads(path.read_text())
     wrong = differences(
@@ -238,14 +269,14 @@ async def check_audit(box: Installation) -> None:
 
 
 @mounted
-async def test_what_waited_goes_on_and_all_else_is_shown_as_before(
+async def test_waiting_runs_of_the_old_state_continue_and_its_history_is_unchanged(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
     box = open_fixture(kind, folder, database, mounted=True)
     ledger = box.state / "workspace" / "ledger" / "second.txt"
     async with working(box, TURNS, SOON) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
-        assert (await ended(box, waiting["in its slot"]))["report"] == TURNS["builder"][0]
+        assert (await wait_for_end(box, waiting["in its slot"]))["report"] == TURNS["builder"][0]
         assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", (
             "its tool was started again"
         )
@@ -254,20 +285,23 @@ async def test_what_waited_goes_on_and_all_else_is_shown_as_before(
         assert (await box.json("inspect", waiting["approval"]))["status"] == "waiting"
         assert (await box.json("inspect", waiting["queued"]))["status"] == "queued"
         assert not ledger.exists()
-        (asked,) = (await box.json("approvals"))["items"]
-        assert (asked["run"], asked["tool"], asked["status"]) == (
+        (approval,) = (await box.json("approvals"))["items"]
+        assert (approval["run"], approval["tool"], approval["status"]) == (
             waiting["approval"],
             "file_write",
             "pending",
         )
-        approved = await box.agentctl("approve", asked["id"])
+        approved = await box.agentctl("approve", approval["id"])
         assert approved.code == 0, approved.err
-        found = await ended(box, waiting["approval"])
-        assert (found["status"], found["report"]) == ("succeeded", "The second entry is made.")
+        run_view = await wait_for_end(box, waiting["approval"])
+        assert (run_view["status"], run_view["report"]) == (
+            "succeeded",
+            "The second entry is made.",
+        )
         assert ledger.read_text() == "second\n"
         assert "and the good paper" in told_of(requests_of(server, "clerk")[:1])
-        found = await ended(box, waiting["queued"])
-        assert (found["status"], found["report"]) == ("succeeded", "Nothing else to enter.")
+        run_view = await wait_for_end(box, waiting["queued"])
+        assert (run_view["status"], run_view["report"]) == ("succeeded", "Nothing else to enter.")
         rows = (await box.json("approvals", "--all"))["items"]
         assert [row["status"] for row in rows if row["run"] == waiting["approval"]] == ["used"]
         assert len(server.requests) == 6, "a model was asked what nobody had to ask it"
@@ -275,9 +309,9 @@ async def test_what_waited_goes_on_and_all_else_is_shown_as_before(
         await check_facts(box, kind, waiting)
         await check_audit(box)
         runs = await pages(box, "runs")
-        first, *others = [run["id"] for run in runs if run["id"] not in forgotten(kind)]
-        played = [await box.json("replay", first), *await replay_by_api(box, others)]
-        parted = [each["run"] for each in played if not each["identical"]]
+        first, *later_runs = [run["id"] for run in runs if run["id"] not in forgotten(kind)]
+        played = [await box.json("replay", first), *await replay_by_api(box, later_runs)]
+        parted = [replay["run"] for replay in played if not replay["identical"]]
         assert not parted, f"these runs come out otherwise when they are replayed: {parted}"
         assert (await box.json("memory", "search", "parcel-note"))["items"][0]["tainted"]
         assert await box.stop() == 0
@@ -298,7 +332,7 @@ def forgotten(kind: str) -> list[str]:
 
 
 @mounted
-async def test_a_month_later_nothing_is_lost_and_all_is_explained(
+async def test_the_old_state_opened_a_month_later_loses_no_slot(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
     """The approval has expired, `catch_up` says which interrupted run is resumed, the slots of the
@@ -311,19 +345,26 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
     }
     async with working(box, turns, LATER) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
-        found = await ended(box, waiting["in its slot"])
-        assert found["status"] == "interrupted"
+        run_view = await wait_for_end(box, waiting["in its slot"])
+        assert run_view["status"] == "interrupted"
         assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", (
             "its tool was started again"
         )
-        asked, queued = await ended(box, waiting["approval"]), await ended(box, waiting["queued"])
-        assert asked["status"] == "succeeded"
+        waiting_run, queued = (
+            await wait_for_end(box, waiting["approval"]),
+            await wait_for_end(box, waiting["queued"]),
+        )
+        assert waiting_run["status"] == "succeeded"
         # which of the two goes first is not promised
-        assert {asked["report"], queued["report"]} == {"Nobody has answered.", "Nothing to enter."}
+        assert {waiting_run["report"], queued["report"]} == {
+            "Nobody has answered.",
+            "Nothing to enter.",
+        }
         assert len(requests_of(server, "clerk")) == 2, "a run was started twice"
         assert not (box.state / "workspace" / "ledger" / "second.txt").exists()
         rows = (await box.json("approvals", "--all"))["items"]
         assert [row["status"] for row in rows if row["run"] == waiting["approval"]] == ["expired"]
+        # a run was made
         since = (
             "list",
             "why",
@@ -332,7 +373,7 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
             "usage by routine",
             "usage by model",
             *SEARCHES,
-        )  # a run was made
+        )
         await check_facts(box, kind, waiting, *since)
         await check_audit(box)
         for slot, outcome, reason in (
@@ -346,39 +387,41 @@ async def test_a_month_later_nothing_is_lost_and_all_is_explained(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
-async def test_in_another_folder_the_parked_call_is_asked_about_anew(
+async def test_the_old_state_in_another_folder_asks_again_for_its_waiting_call(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
     box = open_fixture(kind, folder, database, mounted=False)
     async with working(box, TURNS, SOON) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
-        (asked,) = (await box.json("approvals"))["items"]
-        assert (await box.agentctl("approve", asked["id"])).code == 5, (
+        (approval,) = (await box.json("approvals"))["items"]
+        assert (await box.agentctl("approve", approval["id"])).code == 5, (
             "it was approved for another folder"
         )
 
         async def asked_anew() -> Any:
             return [
-                row for row in (await box.json("approvals"))["items"] if row["id"] != asked["id"]
+                row for row in (await box.json("approvals"))["items"] if row["id"] != approval["id"]
             ]
 
         (again,) = await box.until("the call is asked about anew", asked_anew)
-        assert (again["run"], again["what"]) == (waiting["approval"], asked["what"])
+        assert (again["run"], again["what"]) == (waiting["approval"], approval["what"])
         assert (await box.agentctl("approve", again["id"])).code == 0
-        assert (await ended(box, waiting["approval"]))["report"] == "The second entry is made."
+        assert (await wait_for_end(box, waiting["approval"]))[
+            "report"
+        ] == "The second entry is made."
         assert (box.state / "workspace" / "ledger" / "second.txt").read_text() == "second\n"
-        assert (await ended(box, waiting["queued"]))["status"] == "succeeded"
-        assert (await ended(box, waiting["in its slot"]))["status"] == "succeeded"
+        assert (await wait_for_end(box, waiting["queued"]))["status"] == "succeeded"
+        assert (await wait_for_end(box, waiting["in its slot"]))["status"] == "succeeded"
         await check_facts(box, kind, waiting)
         await check_audit(box)
         assert await box.stop() == 0
 
 
-async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> None:
+async def test_a_backup_of_the_old_state_is_restored_in_another_folder(folder: Path) -> None:
     waiting = json.loads((HERE / "sqlite" / "waiting.json").read_text())
     box = open_fixture("sqlite", folder, "", mounted=False)
-    other = folder / "other"
-    other.mkdir(mode=0o711)
+    other_path = folder / "other"
+    other_path.mkdir(mode=0o711)
     hangs = [{"text": "never", "hang": True}]
     async with working(
         box, dict.fromkeys(("mason", "builder", "poet", "courier"), hangs), SOON
@@ -386,9 +429,11 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
         await box.until("what goes on by itself is under way", lambda: len(server.requests) == 4)
         copied = await box.agentctl("backup", folder / "copy.db")
         assert copied.code == 0, copied.err
-    again = OpenedInstallation(other, mounted=False)
+    again = OpenedInstallation(other_path, mounted=False)
     again.set_clock(SOON)
-    restored = await again.agentd("restore", folder / "copy.db", "--definitions", other / "home")
+    restored = await again.agentd(
+        "restore", folder / "copy.db", "--definitions", other_path / "home"
+    )
     assert restored.code == 0, restored.err
     async with working(again, {}, SOON):
         routines = (await again.json("list"))["items"]
@@ -401,14 +446,14 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
         assert await again.stop() == 0
 
 
-def test_the_fixture_is_what_was_made_and_small() -> None:
+def test_the_state_fixture_is_unchanged_and_small() -> None:
     listed = dict(
         line.split("  ", 1)[::-1] for line in (HERE / "SHA256SUMS").read_text().splitlines()
     )
     files = [
         path
-        for place in ("home", "sqlite", "postgres")
-        for path in sorted((HERE / place).rglob("*"))
+        for folder in ("home", "sqlite", "postgres")
+        for path in sorted((HERE / folder).rglob("*"))
     ]
     actual = {
         str(path.relative_to(HERE)): hashlib.sha256(path.read_bytes()).hexdigest()

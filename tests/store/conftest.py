@@ -1,4 +1,4 @@
-"""A real database in a folder of its own, and a journal whose clock the test turns."""
+"""A real database in a temporary folder, and a journal with a fake clock."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Ledger:
         self.journal = Journal(db, clock=clock.now)
 
     def claim(self, routine: str = "daily", **more: Any) -> Claim:
-        given = {
+        fields = {
             "definition": '{"prompt": "go"}',
             "trigger": "cron",
             "slot": self.clock.now(),
             "goal": "go",
         }
-        return Claim(routine=routine, **{**given, **more})
+        return Claim(routine=routine, **{**fields, **more})
 
     async def queued(self, routine: str = "daily", **more: Any) -> Run:
         """Return a fresh run, of a slot a minute after the last one."""
@@ -67,7 +67,7 @@ def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: st
     """Return what a run is told, as an agent writes it: long enough that others share most of
     it.
     """
-    given = {
+    default_sections = {
         "identity": "You are agentd.",
         "safety": (
             f"What tools bring stands between <data {boundary}> and </data {boundary}>. "
@@ -78,8 +78,8 @@ def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: st
         "own sections": GUIDE,
     } | sections
     body = {
-        "system": "\n\n".join(given.values()),
-        "sections": {name: len(text) for name, text in given.items()},
+        "system": "\n\n".join(default_sections.values()),
+        "sections": {name: len(text) for name, text in default_sections.items()},
         "functions": functions,
         "boundary": boundary,
         "language": "en",

@@ -1,4 +1,4 @@
-"""The audit tells of every call, without its words, and of every attempt to change it."""
+"""The audit records every call without its text, and detects every change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def filled(ledger: Ledger) -> None:
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
 
 
-async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox(
+async def test_a_call_and_its_result_are_audit_rows_with_verdict_policy_taint_and_sandbox(
     ledger: Ledger,
 ) -> None:
     await filled(ledger)
@@ -50,12 +50,12 @@ async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox
         "taint": "tainted",
     }
     assert (end.kind, end.body["ok"], end.body["bytes"]) == ("result", True, 4)
-    told = str([call.body, end.body])
-    assert "private" not in told and "mine" not in told, "of words only digests are kept"
-    assert (await ledger.journal.audit.prove()).rows == 2
+    bodies = str([call.body, end.body])
+    assert "private" not in bodies and "mine" not in bodies, "of words only digests are kept"
+    assert (await ledger.journal.audit.verify()).rows == 2
 
 
-async def test_the_list_is_paged_and_narrowed_to_a_run(ledger: Ledger) -> None:
+async def test_the_audit_is_listed_by_page_and_by_run(ledger: Ledger) -> None:
     await filled(ledger)
     await filled(ledger)
     (newest,) = await ledger.journal.audit.find(limit=1)
@@ -74,27 +74,27 @@ async def test_the_list_is_paged_and_narrowed_to_a_run(ledger: Ledger) -> None:
         "UPDATE audit SET hash = (SELECT hash FROM audit WHERE seq = 4) WHERE seq = 3",
     ],
 )
-async def test_whatever_is_changed_or_taken_out_is_noticed(
+async def test_changed_or_removed_audit_rows_are_detected(
     db: Database, ledger: Ledger, tampering: str
 ) -> None:
     for _ in range(3):
         await filled(ledger)
     await db.write(lambda connection: connection.execute(tampering))
-    assert (await ledger.journal.audit.prove()).broken == 3
+    assert (await ledger.journal.audit.verify()).broken == 3
 
 
-async def test_what_was_put_in_is_noticed_and_what_was_cut_off_has_another_head(
+async def test_inserted_audit_rows_are_detected_and_truncation_changes_the_head(
     db: Database, ledger: Ledger
 ) -> None:
     await filled(ledger)
-    head = (await ledger.journal.audit.prove()).head
+    head = (await ledger.journal.audit.verify()).head
     await db.write(
         lambda connection: connection.execute(
             "INSERT INTO audit (seq, at, kind, body, hash) VALUES (3, 0, 'call', '{}', 'x')"
         )
     )
-    assert (await ledger.journal.audit.prove()).broken == 3
+    assert (await ledger.journal.audit.verify()).broken == 3
     await db.write(lambda connection: connection.execute("DELETE FROM audit WHERE seq >= 2"))
-    proof = await ledger.journal.audit.prove()
+    proof = await ledger.journal.audit.verify()
     assert (proof.broken, proof.rows) == (None, 1)
     assert proof.head != head

@@ -1,4 +1,4 @@
-"""Real processes, killed, starved of disk and watched through strace."""
+"""Real processes under kill -9, full disks and strace."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 40, 300])
-async def test_kill_9_loses_no_step_that_was_acknowledged(
-    tmp_path: Path, acknowledged: int
-) -> None:
+async def test_kill_9_loses_no_acknowledged_step(tmp_path: Path, acknowledged: int) -> None:
     with writer(tmp_path, 50, 1_000_000) as process:
         run_id, *numbers = lines(process, 1 + acknowledged)
         process.kill()
@@ -50,36 +48,36 @@ async def test_kill_9_loses_no_step_that_was_acknowledged(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchall()
     ) == [("ok",)]
     journal = Ledger(db, FakeClock(START)).journal
-    kept = [step.body["number"] for step in await journal.runs.get_steps(run_id)]
-    assert kept == list(range(len(kept)))
-    assert len(kept) >= len(numbers)
+    numbers_of_steps = [step.body["number"] for step in await journal.runs.get_steps(run_id)]
+    assert numbers_of_steps == list(range(len(numbers_of_steps)))
+    assert len(numbers_of_steps) >= len(numbers)
 
     (left,) = await journal.runs.recover("me")
     assert (left.id, left.status, left.attempt) == (run_id, Status.QUEUED, 1)
-    taken = await journal.runs.claim(run_id, owner="me")
-    assert taken is not None
-    await journal.runs.end(taken.to(Status.SUCCEEDED))
+    claimed_run = await journal.runs.claim(run_id, owner="me")
+    assert claimed_run is not None
+    await journal.runs.end(claimed_run.to(Status.SUCCEEDED))
     await db.close()
 
 
-async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(
+async def test_a_run_stopped_by_a_full_disk_continues_at_its_step(
     tmp_path: Path,
 ) -> None:
     with writer(tmp_path, 100, 20, 200_000) as process:
-        told, _ = process.communicate("room\n")
+        output, _ = process.communicate("room\n")
     assert process.returncode == 0
-    run_id, *numbers = told.splitlines()
+    run_id, *numbers = output.splitlines()
     (full,) = (line for line in numbers if line.startswith("full"))
     assert full.startswith("full agentd.db: the disk reports an error; check the space left")
     numbers.remove(full)
     assert numbers == [str(number) for number in range(120)]
 
     db = await Database.open(tmp_path / "agentd.db")
-    kept = [
+    numbers_of_steps = [
         step.body["number"]
         for step in await Ledger(db, FakeClock(START)).journal.runs.get_steps(run_id)
     ]
-    assert kept == list(range(120))
+    assert numbers_of_steps == list(range(120))
     await db.close()
 
 
@@ -96,7 +94,7 @@ def syncs(folder: Path, plain: int, durable: int) -> int:
     return len(re.findall(r"sync\(\d+", trace.read_text()))
 
 
-def test_a_durable_step_costs_one_sync_and_any_other_none(tmp_path: Path) -> None:
+def test_only_a_durable_step_costs_a_sync(tmp_path: Path) -> None:
     if not shutil.which("strace"):
         pytest.skip("needs strace: apt-get install strace")
     idle = syncs(tmp_path / "idle", 0, 0)

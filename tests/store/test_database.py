@@ -1,4 +1,4 @@
-"""One thread writes, in batches; what it answers for is in the file."""
+"""One thread writes in batches, and acknowledged writes are in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from daemon.errors import ConfigError, StoreFull
 from daemon.store.connection import check_features, check_sqlite, open_reader
-from daemon.store.database import ANSWERS_PER_TURN, BATCH, Database, Work
+from daemon.store.database import BATCH, FUTURES_PER_TURN, Database, Work
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def keys(connection: sqlite3.Connection) -> list[int]:
 
 
 @asynccontextmanager
-async def held(db: Database) -> AsyncIterator[None]:
+async def block_writer(db: Database) -> AsyncIterator[None]:
     """Keep the writer at work, so that what is submitted meanwhile ends up in one batch."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -55,18 +55,18 @@ async def held(db: Database) -> AsyncIterator[None]:
 
 async def trace(db: Database) -> list[str]:
     """Return a list that every statement of the writer will be added to."""
-    seen: list[str] = []
-    await db.write(lambda connection: connection.set_trace_callback(seen.append))
-    seen.clear()
-    return seen
+    statements: list[str] = []
+    await db.write(lambda connection: connection.set_trace_callback(statements.append))
+    statements.clear()
+    return statements
 
 
-async def test_what_was_written_is_there_for_every_reader(db: Database) -> None:
+async def test_committed_rows_are_visible_to_every_reader(db: Database) -> None:
     assert await db.write(put(1)) == 1
     assert await db.read(keys) == [1]
 
 
-async def test_works_are_committed_in_the_order_of_their_submission(db: Database) -> None:
+async def test_writes_are_committed_in_the_order_of_submission(db: Database) -> None:
     futures = [db.submit(put(number)) for number in range(1_000)]
     await futures[-1]
     assert all(future.done() for future in futures)
@@ -74,7 +74,7 @@ async def test_works_are_committed_in_the_order_of_their_submission(db: Database
 
 
 async def test_twenty_producers_share_their_commits(db: Database) -> None:
-    seen = await trace(db)
+    statements = await trace(db)
 
     async def produce(start: int) -> None:
         for number in range(start, start + 50):
@@ -82,23 +82,23 @@ async def test_twenty_producers_share_their_commits(db: Database) -> None:
 
     await asyncio.gather(*(produce(start) for start in range(0, 1_000, 50)))
     assert sorted(await db.read(keys)) == list(range(1_000))
-    assert seen.count("COMMIT") <= 500
+    assert statements.count("COMMIT") <= 500
 
 
-async def test_a_batch_takes_what_has_come_in_but_not_without_end(db: Database) -> None:
-    seen = await trace(db)
-    async with held(db):
+async def test_a_batch_takes_pending_writes_up_to_its_limit(db: Database) -> None:
+    statements = await trace(db)
+    async with block_writer(db):
         futures = [db.submit(put(number)) for number in range(2 * BATCH + 1)]
     await futures[-1]
-    assert seen.count("COMMIT") == 1 + 3
+    assert statements.count("COMMIT") == 1 + 3
 
 
-async def test_a_work_that_fails_takes_nobody_down_with_it(db: Database) -> None:
+async def test_a_failed_write_does_not_affect_other_writes_of_its_batch(db: Database) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         put(99)(connection)
         raise LookupError("mine alone")
 
-    async with held(db):
+    async with block_writer(db):
         futures = [db.submit(work) for work in (put(1), fail, put(1), put(2))]
     assert await futures[0] == 1
     with pytest.raises(LookupError, match="mine alone"):
@@ -109,8 +109,8 @@ async def test_a_work_that_fails_takes_nobody_down_with_it(db: Database) -> None
     assert await db.read(keys) == [1, 2]
 
 
-async def test_a_waiter_who_is_cancelled_leaves_the_order_as_it_was(db: Database) -> None:
-    async with held(db):
+async def test_a_cancelled_waiter_does_not_change_the_order_of_writes(db: Database) -> None:
+    async with block_writer(db):
         first, second, third = (
             asyncio.ensure_future(db.write(put(number))) for number in (1, 2, 3)
         )
@@ -122,17 +122,17 @@ async def test_a_waiter_who_is_cancelled_leaves_the_order_as_it_was(db: Database
     assert await db.read(keys) == [1, 2, 3]
 
 
-async def test_only_a_batch_with_a_durable_work_waits_for_the_disk(db: Database) -> None:
-    seen = await trace(db)
+async def test_only_a_batch_with_a_durable_write_syncs_the_disk(db: Database) -> None:
+    statements = await trace(db)
     await db.write(put(1))
     await db.write(put(2))
-    async with held(db):
+    async with block_writer(db):
         futures = [db.submit(put(number), durable=number == 4) for number in (3, 4, 5)]
     await asyncio.gather(*futures)
     await db.write(put(6), durable=True)
     await db.write(put(7))
     await db.write(put(8))
-    markers = [line.split("VALUES")[1][1:4] if "INSERT" in line else line for line in seen]
+    markers = [line.split("VALUES")[1][1:4] if "INSERT" in line else line for line in statements]
     story = [line for line in markers if line.startswith(("PRAGMA", "COMMIT", "('"))]
     assert story == [
         *("('1", "COMMIT", "('2", "COMMIT"),
@@ -149,7 +149,7 @@ async def test_a_reader_cannot_write(db: Database) -> None:
     assert await db.read(keys) == []
 
 
-async def test_a_reader_sees_one_moment_even_while_others_write(db: Database) -> None:
+async def test_a_read_sees_one_snapshot_during_writes(db: Database) -> None:
     loop = asyncio.get_running_loop()
 
     def twice(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
@@ -161,7 +161,7 @@ async def test_a_reader_sees_one_moment_even_while_others_write(db: Database) ->
     assert await db.read(keys) == [1]
 
 
-async def test_closing_commits_what_was_submitted_and_ends_the_thread(tmp_path: Path) -> None:
+async def test_closing_commits_submitted_writes_and_ends_the_thread(tmp_path: Path) -> None:
     db = await Database.open(tmp_path / "agentd.db")
     futures = [db.submit(put(number)) for number in range(600)]
     await asyncio.gather(db.close(), db.close())
@@ -174,14 +174,14 @@ async def test_closing_commits_what_was_submitted_and_ends_the_thread(tmp_path: 
     await again.close()
 
 
-async def test_nobody_else_may_read_its_files(db: Database) -> None:
+async def test_database_files_are_private(db: Database) -> None:
     await db.write(put(1))
     files = list(db.path.parent.iterdir())
     assert len(files) == 3
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-async def test_a_file_left_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+async def test_a_database_file_readable_by_others_is_made_private(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     path.touch()
     path.chmod(0o664)
@@ -192,7 +192,7 @@ async def test_a_file_left_open_to_others_is_closed_to_them(tmp_path: Path) -> N
 # --- trouble with the file
 
 
-async def test_a_full_disk_fails_the_work_and_nothing_else(db: Database) -> None:
+async def test_a_full_disk_fails_only_the_write(db: Database) -> None:
     def big(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO meta VALUES ('big', ?)", ("x" * 1_000_000,))
 
@@ -202,15 +202,15 @@ async def test_a_full_disk_fails_the_work_and_nothing_else(db: Database) -> None
     await db.write(put(1))
     (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
     await db.write(limit(pages + 20))
-    async with held(db):
+    async with block_writer(db):
         futures = [db.submit(work) for work in (put(2), big, put(3))]
-    told = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(told[1], StoreFull)
-    assert str(told[1]).startswith(f"{db.path}: the disk is full; make room")
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(results[1], StoreFull)
+    assert str(results[1]).startswith(f"{db.path}: the disk is full; make room")
     # what was acknowledged is there, what was refused is not
     acknowledged = [
         number
-        for number, result in zip((2, 3), (told[0], told[2]), strict=True)
+        for number, result in zip((2, 3), (results[0], results[2]), strict=True)
         if result == number
     ]
     assert await db.read(
@@ -221,14 +221,16 @@ async def test_a_full_disk_fails_the_work_and_nothing_else(db: Database) -> None
     await db.write(put(4))
 
 
-async def test_a_lock_held_by_another_program_is_told_and_outlived(db: Database) -> None:
+async def test_a_lock_of_another_program_is_reported_and_writes_continue_after_its_end(
+    db: Database,
+) -> None:
     await db.write(lambda connection: connection.execute("PRAGMA busy_timeout = 0").fetchone())
-    other = sqlite3.connect(db.path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    other_connection = sqlite3.connect(db.path, isolation_level=None)
+    other_connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreFull, match="another program holds a lock on it; close that program"):
         await db.write(put(1))
-    other.execute("ROLLBACK")
-    other.close()
+    other_connection.execute("ROLLBACK")
+    other_connection.close()
     await db.write(put(1))
 
 
@@ -236,12 +238,12 @@ def test_a_reader_of_a_damaged_file_leaves_no_connection_open(tmp_path: Path) ->
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     with pytest.raises(sqlite3.DatabaseError) as failed:
         open_reader(tmp_path / "broken.db")
-    (frame,) = (each.frame for each in failed.traceback if each.name == "open_reader")
+    (frame,) = (entry.frame for entry in failed.traceback if entry.name == "open_reader")
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         frame.f_locals["connection"].execute("SELECT 1")
 
 
-async def test_what_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     path.write_bytes(b"not a database at all" * 400)
     with pytest.raises(ConfigError) as caught:
@@ -251,7 +253,7 @@ async def test_what_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
     assert "restore a backup" in line
 
 
-async def test_a_torn_database_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     await (await Database.open(path)).close()
     whole = path.read_bytes()
@@ -260,7 +262,7 @@ async def test_a_torn_database_is_told_in_one_line(tmp_path: Path) -> None:
         await Database.open(path)
 
 
-async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+async def test_the_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     foreign = sqlite3.connect(path)
     foreign.execute("CREATE TABLE theirs (x)")
@@ -269,7 +271,7 @@ async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> 
         await Database.open(path)
 
 
-async def test_a_folder_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_missing_database_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be opened: No such file or directory"):
         await Database.open(tmp_path / "absent" / "agentd.db")
 
@@ -334,9 +336,7 @@ async def test_each_migration_is_run_once_and_in_order(tmp_path: Path, migration
     assert rows == [(1, "first"), (2, "second"), (10, "tenth")]
 
 
-async def test_a_migration_that_fails_leaves_nothing_of_itself(
-    tmp_path: Path, migrations: Path
-) -> None:
+async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Path) -> None:
     path = tmp_path / "agentd.db"
     await tables(path, migrations)
     broken = migrations / "002_second.sql"
@@ -347,9 +347,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(
     assert await tables(path, migrations) == ["migration", "first", "second"]
 
 
-async def test_a_database_of_a_newer_version_is_not_touched(
-    tmp_path: Path, migrations: Path
-) -> None:
+async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path, migrations: Path) -> None:
     path = tmp_path / "agentd.db"
     newer = migrations / "002_second.sql"
     newer.write_text("CREATE TABLE second (x);")
@@ -361,7 +359,7 @@ async def test_a_database_of_a_newer_version_is_not_touched(
         await tables(path, migrations)
 
 
-async def test_an_upgrade_leaves_a_copy_of_what_was_before_and_only_one(tmp_path: Path) -> None:
+async def test_an_upgrade_keeps_one_copy_of_the_database_before_it(tmp_path: Path) -> None:
     path, steps = tmp_path / "agentd.db", tmp_path / "sql"
     steps.mkdir()
     (steps / "001_first.sql").write_text("CREATE TABLE a (x);")
@@ -379,23 +377,23 @@ async def test_an_upgrade_leaves_a_copy_of_what_was_before_and_only_one(tmp_path
         assert new.execute("SELECT max(version) FROM migration").fetchone() == (3,)
 
 
-async def test_what_nobody_waits_for_rides_with_the_next_write(db: Database) -> None:
-    seen = await trace(db)
+async def test_a_lazy_write_joins_the_next_commit(db: Database) -> None:
+    statements = await trace(db)
     riding = db.submit(put(1), lazily=True)
     assert await db.write(put(2)) == 2
     assert await riding == 1
-    assert seen.count("COMMIT") == 1
+    assert statements.count("COMMIT") == 1
     assert await db.read(keys) == [1, 2]
 
 
-async def test_what_nobody_waits_for_is_written_before_long_where_nothing_follows(
+async def test_a_lazy_write_is_committed_without_a_later_write(
     db: Database,
 ) -> None:
     assert await db.submit(put(1), lazily=True) == 1
     assert await db.read(keys) == [1]
 
 
-async def test_what_nobody_waits_for_is_written_before_the_file_is_closed(tmp_path: Path) -> None:
+async def test_a_lazy_write_is_committed_before_closing(tmp_path: Path) -> None:
     db = await Database.open(tmp_path / "agentd.db")
     riding = db.submit(put(1), lazily=True)
     await db.close()
@@ -404,29 +402,29 @@ async def test_what_nobody_waits_for_is_written_before_the_file_is_closed(tmp_pa
         assert keys(connection) == [1]
 
 
-async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_between(
+async def test_results_of_a_batch_are_delivered_in_order_without_blocking_the_event_loop(
     db: Database,
 ) -> None:
-    told: list[int] = []
+    results: list[int] = []
     turns = 0
 
     def turn() -> None:
         nonlocal turns
         turns += 1
-        if len(told) < 100:
+        if len(results) < 100:
             asyncio.get_running_loop().call_soon(turn)
 
-    async with held(db):
+    async with block_writer(db):
         written = [db.submit(put(number)) for number in range(100)]
-        for each in written:
-            each.add_done_callback(lambda done: told.append(done.result()))
+        for write in written:
+            write.add_done_callback(lambda done: results.append(done.result()))
     turn()
     await asyncio.gather(*written)
-    assert told == list(range(100))
-    assert turns > 100 // ANSWERS_PER_TURN
+    assert results == list(range(100))
+    assert turns > 100 // FUTURES_PER_TURN
 
 
-async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_two(
+async def test_sequential_reads_use_one_reader_and_concurrent_reads_two(
     db: Database,
 ) -> None:
     def here(connection: sqlite3.Connection) -> str:
@@ -448,7 +446,7 @@ async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_t
     assert await db.read(here) == "store reader 0"
 
 
-async def test_a_read_that_fails_halfway_leaves_its_thread_no_old_snapshot(db: Database) -> None:
+async def test_a_failed_read_leaves_no_old_snapshot(db: Database) -> None:
     for number in range(3):
         await db.write(put(number))
 
@@ -456,8 +454,8 @@ async def test_a_read_that_fails_halfway_leaves_its_thread_no_old_snapshot(db: D
         rows = connection.execute("SELECT * FROM meta")
         raise ValueError(f"{rows.fetchone()} is not to my taste")
 
-    with pytest.raises(ValueError, match="taste") as held:
+    with pytest.raises(ValueError, match="taste") as caught:
         await db.read(halfway)
     await db.write(put(3))
     assert await db.read(keys) == [0, 1, 2, 3]
-    assert held.value
+    assert caught.value

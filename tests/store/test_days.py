@@ -1,4 +1,4 @@
-"""What became of each routine, day by day: counted once, on the day it was."""
+"""Counts of runs and slots per routine and day."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ EDGES = [MIDNIGHT + timedelta(days=number) for number in range(-2, 3)]
 TODAY = 2
 
 
-async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger) -> None:
+async def test_runs_of_a_day_are_counted_by_outcome_with_silent_runs_apart(ledger: Ledger) -> None:
     for status, silent in (
         (Status.SUCCEEDED, False),
         (Status.SUCCEEDED, True),
         (Status.FAILED, False),
     ):
         run = await ledger.running()
-        ended = run.to(
+        ended_run = run.to(
             status, ended=ledger.clock.now(), silent=silent, usage=Usage(input=10, output=2)
         )
-        await ledger.journal.runs.end(ended)
+        await ledger.journal.runs.end(ended_run)
     await ledger.running()  # one that is not over is no outcome yet
     (day,) = await ledger.journal.history.get_days(EDGES)
     assert (day.routine, day.day) == ("daily", TODAY)
@@ -30,7 +30,7 @@ async def test_runs_count_by_how_they_ended_and_silence_by_itself(ledger: Ledger
     assert day.tokens == {"input": 30, "output": 6}
 
 
-async def test_a_row_of_many_missed_slots_is_spread_over_its_days(ledger: Ledger) -> None:
+async def test_a_row_of_many_missed_slots_is_counted_on_each_of_its_days(ledger: Ledger) -> None:
     first, last = MIDNIGHT - timedelta(hours=36), MIDNIGHT + timedelta(hours=7)
     await ledger.journal.slots.account(
         "minutely", first=first, last=last, count=7, outcome=Outcome.MISSED, reason=Reason.DOWN
@@ -39,7 +39,7 @@ async def test_a_row_of_many_missed_slots_is_spread_over_its_days(ledger: Ledger
     assert [(day.day, day.outcomes["missed"]) for day in days] == [(0, 3), (1, 2), (2, 2)]
 
 
-async def test_what_lies_before_the_first_day_or_after_the_last_is_left_out(ledger: Ledger) -> None:
+async def test_runs_outside_the_days_are_not_counted(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))
     later = [START + timedelta(days=number) for number in (1, 2)]

@@ -1,6 +1,4 @@
-"""One alert per cause, a reminder, one word when it is over: through crashes and from one process
-to the next.
-"""
+"""One alert per cause, reminders and one recovery, over crashes and processes."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ MAIL = [("mail", {})]
 HOUR = timedelta(hours=1)
 
 
-async def ran(
+async def end_run(
     ledger: Ledger,
     clock: FakeClock,
     status: Status = Status.FAILED,
@@ -49,30 +47,34 @@ async def ran(
         event=new_id(),
     )
     [run] = await ledger.journal.slots.open([claim])
-    taken = await ledger.journal.runs.claim(run.id, owner="me")
-    assert taken is not None
-    return await ledger.journal.runs.end(taken.to(status, detail=detail, **more), to)  # type: ignore[arg-type]
+    claimed_run = await ledger.journal.runs.claim(run.id, owner="me")
+    assert claimed_run is not None
+    return await ledger.journal.runs.end(claimed_run.to(status, detail=detail, **more), to)  # type: ignore[arg-type]
 
 
 async def sent(journal: Journal, target: str = "mail") -> list[str]:
     """Return what is on its way to a target, oldest first: the end of a run, or the kind of a
     notice.
     """
-    found = [
-        each for each in reversed(await journal.outbox.find(limit=1000)) if each.target == target
+    deliveries = [
+        delivery
+        for delivery in reversed(await journal.outbox.find(limit=1000))
+        if delivery.target == target
     ]
-    return [_kind(each) for each in found if each.status is not DeliveryStatus.SUPPRESSED]
+    return [
+        _kind(delivery)
+        for delivery in deliveries
+        if delivery.status is not DeliveryStatus.SUPPRESSED
+    ]
 
 
 def _kind(delivery: Delivery) -> str:
     return str(delivery.options.get("notice") or delivery.report.status.value)
 
 
-async def test_a_broken_job_calls_once_however_often_it_fails(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+async def test_a_repeatedly_failing_routine_alerts_once(ledger: Ledger, clock: FakeClock) -> None:
     for number in range(5):
-        await ran(ledger, clock, detail=f"exit 1 after {number} s, run {new_id()}")
+        await end_run(ledger, clock, detail=f"exit 1 after {number} s, run {new_id()}")
     assert await sent(ledger.journal) == ["failed"]
     [incident] = await ledger.journal.incidents.find()
     assert (incident.subject, incident.count, incident.targets) == ("routine daily", 5, ("mail",))
@@ -82,106 +84,112 @@ async def test_a_broken_job_calls_once_however_often_it_fails(
 
 
 async def test_another_cause_is_another_incident(ledger: Ledger, clock: FakeClock) -> None:
-    await ran(ledger, clock, detail="exit 1")
-    await ran(ledger, clock, detail="the key is wrong")
-    await ran(ledger, clock, Status.TIMED_OUT, detail="not done within 600 s")
+    await end_run(ledger, clock, detail="exit 1")
+    await end_run(ledger, clock, detail="the key is wrong")
+    await end_run(ledger, clock, Status.TIMED_OUT, detail="not done within 600 s")
     assert await sent(ledger.journal) == ["failed", "failed", "timed_out"]
 
 
-async def test_who_was_told_is_reminded_and_told_once_when_it_is_over(
+async def test_an_incident_sends_reminders_and_one_recovery(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     for _ in range(50):
-        await ran(ledger, clock)
+        await end_run(ledger, clock)
     assert await sent(ledger.journal) == ["failed"] * 3, "at 0, 24 and 48 hours"
     for _ in range(3):
-        await ran(ledger, clock, Status.SUCCEEDED, None)
+        await end_run(ledger, clock, Status.SUCCEEDED, None)
     assert (await sent(ledger.journal))[3:].count("incident.recovered") == 1
     assert await ledger.journal.incidents.find() == []
     [over] = await ledger.journal.incidents.find(closed=True)
     assert over.count == 50 and over.closed is not None
 
 
-async def test_a_silent_success_brings_the_word_of_recovery_too(
-    ledger: Ledger, clock: FakeClock
-) -> None:
-    await ran(ledger, clock)
-    await ran(ledger, clock, Status.SUCCEEDED, None, silent=True)
+async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeClock) -> None:
+    await end_run(ledger, clock)
+    await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
     assert await sent(ledger.journal) == ["failed", "incident.recovered"]
 
 
-async def test_a_job_that_flickers_does_not_call_each_time(
+async def test_a_flapping_routine_alerts_once_within_the_cool_down(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.incidents.alerting = Alerting(cool_down=2 * HOUR)
     for _ in range(5):
-        await ran(ledger, clock)
-        await ran(ledger, clock, Status.SUCCEEDED, None, silent=True)
+        await end_run(ledger, clock)
+        await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
     assert await sent(ledger.journal) == ["failed", "incident.recovered"]
     [incident] = await ledger.journal.incidents.find(closed=True)
     assert incident.count == 5
 
 
-async def test_acknowledged_means_no_more_reminders_until_it_is_over(
+async def test_an_acknowledged_incident_sends_no_reminders_until_its_recovery(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ran(ledger, clock)
+    await end_run(ledger, clock)
     [incident] = await ledger.journal.incidents.find()
     assert (
-        await ledger.journal.incidents.acknowledge(incident.id, known=["routine daily"])
+        await ledger.journal.incidents.acknowledge(incident.id, existing_subjects=["routine daily"])
     ).closed is None
     clock.move_to(clock.now() + timedelta(days=7))
-    await ran(ledger, clock)
+    await end_run(ledger, clock)
     assert await sent(ledger.journal) == ["failed"]
-    await ran(ledger, clock, Status.SUCCEEDED, None)
+    await end_run(ledger, clock, Status.SUCCEEDED, None)
     clock.move_to(clock.now() + timedelta(days=1))
-    await ran(ledger, clock)
+    await end_run(ledger, clock)
     assert await sent(ledger.journal) == ["failed", "incident.recovered", "succeeded", "failed"]
     with pytest.raises(NotFound):
-        await ledger.journal.incidents.acknowledge(99, known=[])
+        await ledger.journal.incidents.acknowledge(99, existing_subjects=[])
 
 
-async def test_the_incident_of_a_routine_that_is_gone_is_over_once_a_person_knows(
+async def test_acknowledging_closes_the_incident_of_a_removed_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ran(ledger, clock)
+    await end_run(ledger, clock)
     [incident] = await ledger.journal.incidents.find()
     assert (
-        await ledger.journal.incidents.acknowledge(incident.id, known=["routine other"])
+        await ledger.journal.incidents.acknowledge(incident.id, existing_subjects=["routine other"])
     ).closed is not None
 
 
-async def test_what_a_person_tries_by_hand_calls_nobody_else(
-    ledger: Ledger, clock: FakeClock
-) -> None:
-    await ran(ledger, clock, trigger="manual")
+async def test_a_failed_manual_run_opens_no_incident(ledger: Ledger, clock: FakeClock) -> None:
+    await end_run(ledger, clock, trigger="manual")
     assert await ledger.journal.incidents.find() == []
     assert await sent(ledger.journal) == ["failed"], "its report goes where it always does"
 
 
-async def test_records_are_written_whatever_is_known(ledger: Ledger, clock: FakeClock) -> None:
+async def test_file_and_log_targets_receive_every_failure_during_an_incident(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     places = [("file", {"path": "{run}.md"}), ("log", {}), *MAIL]
     for _ in range(3):
-        await ran(ledger, clock, to=places)
+        await end_run(ledger, clock, to=places)
     assert [len(await sent(ledger.journal, name)) for name in ("file", "log", "mail")] == [3, 3, 1]
 
 
-async def test_a_routine_that_tells_nobody_has_its_alert_told_where_config_says(
+async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.incidents.alerting = Alerting(to=("ops",))
     for _ in range(3):
-        await ran(ledger, clock, to=[("file", {"path": "x.md"})])
+        await end_run(ledger, clock, to=[("file", {"path": "x.md"})])
     assert await sent(ledger.journal, "ops") == ["failed"]
-    await ran(ledger, clock, Status.SUCCEEDED, None, to=[])
+    await end_run(ledger, clock, Status.SUCCEEDED, None, to=[])
     assert await sent(ledger.journal, "ops") == ["failed", "incident.recovered"]
 
 
-async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_there(
+async def test_a_file_target_by_another_name_calls_nobody(ledger: Ledger, clock: FakeClock) -> None:
+    ledger.journal.incidents.alerting = Alerting(to=("ops",), records=frozenset({"archive"}))
+    for _ in range(3):
+        await end_run(ledger, clock, to=[("archive", {})])
+    assert await sent(ledger.journal, "archive") == ["failed"] * 3
+    assert await sent(ledger.journal, "ops") == ["failed"]
+
+
+async def test_alerts_of_a_broken_target_go_to_another_target(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.incidents.alerting = Alerting(to=("mail", "ops"))
-    await ran(ledger, clock)
+    await end_run(ledger, clock)
     [alert] = await ledger.journal.outbox.find()
     for _ in range(4):
         assert (
@@ -190,7 +198,9 @@ async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_
         )
     assert sorted(await sent(ledger.journal, "ops")) == ["failed", "incident.opened"]
     await ledger.journal.outbox.mark_delivered(alert.id, "there")
-    assert [each.subject for each in await ledger.journal.incidents.find()] == ["routine daily"]
+    assert [incident.subject for incident in await ledger.journal.incidents.find()] == [
+        "routine daily"
+    ]
     assert sorted(await sent(ledger.journal, "ops")) == [
         "failed",
         "incident.opened",
@@ -198,7 +208,27 @@ async def test_a_target_that_takes_nothing_is_told_elsewhere_and_its_alert_goes_
     ]
 
 
-async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
+@pytest.mark.parametrize("of_run", [True, False], ids=["of a run", "of the daemon"])
+async def test_an_alert_goes_to_another_target_once_though_the_clock_is_set_back(
+    ledger: Ledger, clock: FakeClock, of_run: bool
+) -> None:
+    incidents = ledger.journal.incidents
+    if of_run:
+        incidents.alerting = Alerting(to=("ops",))
+        await end_run(ledger, clock)
+    else:
+        incidents.alerting = Alerting(to=("mail",))
+        await incidents.report("provider a", "it is down")
+        incidents.alerting = Alerting(to=("ops",))
+    [alert] = await ledger.journal.outbox.find()
+    assert alert.target == "mail"
+    clock.move_to(clock.now() - 3 * HOUR)
+    for _ in range(2):
+        await incidents.report("target mail", "451 later", delivery=alert.id)
+    assert len(await sent(ledger.journal, "ops")) == 2, "the alert, and that mail is in trouble"
+
+
+async def test_an_incident_without_a_working_target_is_returned_to_the_caller_once(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.incidents.alerting = Alerting(to=("mail",))
@@ -211,7 +241,7 @@ async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["of this version", "of an older version"])
-async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wrote_it(
+async def test_cancelling_a_run_suppresses_its_unsent_approval_request_of_any_version(
     ledger: Ledger, clock: FakeClock, older: bool
 ) -> None:
     run = await ledger.running()
@@ -222,28 +252,28 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
         title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone")
     )
     await ledger.journal.approvals.park(
-        run, [approval_request], patience=HOUR, detail="waits", notice=notice
+        run, [approval_request], timeout=HOUR, detail="waits", notice=notice
     )
     if older:  # it had no such column
         await ledger.db.write(
             lambda connection: connection.execute("UPDATE outbox SET kind = NULL")
         )
-    assert {each.kind for each in await ledger.journal.outbox.find()} == {"question"}
+    assert {delivery.kind for delivery in await ledger.journal.outbox.find()} == {"question"}
     await ledger.journal.runs.request_cancel(run.id)
-    assert {each.status for each in await ledger.journal.outbox.find()} == {
+    assert {delivery.status for delivery in await ledger.journal.outbox.find()} == {
         DeliveryStatus.SUPPRESSED
     }
 
 
-async def test_an_incident_outlives_the_process(ledger: Ledger, clock: FakeClock) -> None:
-    await ran(ledger, clock)
-    other = Ledger(ledger.db, clock)
-    await ran(other, clock)
+async def test_an_incident_survives_a_restart(ledger: Ledger, clock: FakeClock) -> None:
+    await end_run(ledger, clock)
+    other_ledger = Ledger(ledger.db, clock)
+    await end_run(other_ledger, clock)
     assert await sent(ledger.journal) == ["failed"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("error", "later_error"),
     [
         ("exit 1 after 3.5 s", "exit 2 after 12 s"),
         ("run 01M7Y1XG80JRPSQFYG5PZBA4WP failed", "run 01M7Y1XG8ZJRPSQFYG5PZBA4WQ failed"),
@@ -252,11 +282,23 @@ async def test_an_incident_outlives_the_process(ledger: Ledger, clock: FakeClock
         ("2026-11-20 08:30: Late", "2026-11-21 09:00: late"),
     ],
 )
-def test_a_cause_is_known_again_by_its_words(one: str, other: str) -> None:
-    assert signature_of(one) == signature_of(other)
+def test_errors_with_the_same_words_have_the_same_signature(error: str, later_error: str) -> None:
+    assert signature_of(error) == signature_of(later_error)
 
 
 @scaled_settings()
 @given(st.text(max_size=2000))
 def test_any_error_has_a_signature(text: str) -> None:
     assert len(signature_of(text)) <= 200 and signature_of(text) == signature_of(f" {text} ")
+
+
+async def test_removing_a_routine_closes_its_incident_and_says_so_once(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await end_run(ledger, clock)
+    for _ in range(2):
+        await ledger.journal.incidents.close_of_removed(["daily", "weekly"])
+    assert await ledger.journal.incidents.find() == []
+    assert await sent(ledger.journal) == ["failed", "incident.recovered"]
+    notice = (await ledger.journal.outbox.find())[0]
+    assert notice.options["title"] == "daily was removed, and its incident is closed"

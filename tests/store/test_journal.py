@@ -1,4 +1,4 @@
-"""The journal as a whole: small facts, counts, and reads that stay quick when it has grown."""
+"""The journal as a whole: stored values, counts, and queries that use indexes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.store.conftest import START, Ledger, step
 T = TypeVar("T")
 
 
-async def test_small_facts_are_kept_by_name(ledger: Ledger) -> None:
-    assert await ledger.journal.facts.recall("operator") is None
-    await ledger.journal.facts.remember("operator", "08:00")
-    await ledger.journal.facts.remember("operator", "09:00")
-    assert await ledger.journal.facts.recall("operator") == "09:00"
+async def test_stored_values_are_recalled_by_name(ledger: Ledger) -> None:
+    assert await ledger.journal.key_values.get("operator") is None
+    await ledger.journal.key_values.put("operator", "08:00")
+    await ledger.journal.key_values.put("operator", "09:00")
+    assert await ledger.journal.key_values.get("operator") == "09:00"
 
 
-async def test_what_there_is_is_counted(ledger: Ledger) -> None:
+async def test_the_journal_counts_runs_steps_deliveries_and_bytes(ledger: Ledger) -> None:
     await ledger.queued()
     run = await ledger.running()
     await ledger.journal.runs.append(run, step(), step())
@@ -74,7 +74,7 @@ def explained() -> Iterator[Explained]:
     connection.close()
 
 
-async def test_no_daily_question_walks_through_the_history(explained: Explained) -> None:
+async def test_everyday_queries_use_indexes(explained: Explained) -> None:
     journal = Journal(explained, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
     await journal.runs.get_last_by_routine(["daily"])
     await journal.runs.find_active()
@@ -83,7 +83,7 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.runs.find(status=Status.FAILED, before="01", limit=5)
     await journal.runs.get_last("daily", statuses={Status.SUCCEEDED, Status.FAILED})
     await journal.runs.get_steps("01")
-    await journal.routines.count_heard("daily", START - timedelta(days=1))
+    await journal.routines.count_heard_runs("daily", START - timedelta(days=1))
     await journal.slots.find("daily")
     await journal.slots.find()
     await journal.slots.get_accounted_until("daily")
@@ -94,7 +94,7 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.outbox.find(run="01")
     await journal.outbox.find(limit=5)
     await journal.outbox.find(status=DeliveryStatus.FAILED)
-    await journal.facts.recall("operator")
+    await journal.key_values.get("operator")
     await journal.runs.get_input("01")
     await journal.slots.get_seen_files("daily")
     await journal.slots.find_unanswered(

@@ -1,8 +1,9 @@
-"""The state folder belongs to one daemon, and to nobody else's eyes."""
+"""The state folder is locked by one daemon and private."""
 
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def hold(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_daemon_is_told_who_holds_the_state(tmp_path: Path) -> None:
+def test_a_second_daemon_on_a_state_folder_names_the_first_process(tmp_path: Path) -> None:
     with hold(tmp_path / "state") as first:
         with pytest.raises(
             StateBusy, match=f"is in use by process {first.pid}; stop it first"
@@ -47,14 +48,14 @@ def test_a_second_daemon_is_told_who_holds_the_state(tmp_path: Path) -> None:
     lock_state(tmp_path / "state").release()
 
 
-def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
+def test_the_state_lock_ends_with_its_killed_process(tmp_path: Path) -> None:
     with hold(tmp_path) as first:
         first.kill()
     with lock_state(tmp_path) as lock:
         assert lock.path.read_text() == f"{os.getpid()}\n"
 
 
-def test_a_lock_is_released_once_and_leaves_no_pid(tmp_path: Path) -> None:
+def test_a_released_state_lock_leaves_no_pid(tmp_path: Path) -> None:
     lock = lock_state(tmp_path)
     with pytest.raises(StateBusy):
         lock_state(tmp_path)
@@ -65,7 +66,7 @@ def test_a_lock_is_released_once_and_leaves_no_pid(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_whose_holder_has_not_written_its_pid_yet_is_told_without(tmp_path: Path) -> None:
+def test_a_state_lock_without_a_pid_is_reported_without_a_pid(tmp_path: Path) -> None:
     with lock_state(tmp_path) as lock:
         lock.path.write_text("")
         with pytest.raises(StateBusy, match="is in use by another process") as caught:
@@ -73,7 +74,7 @@ def test_a_lock_whose_holder_has_not_written_its_pid_yet_is_told_without(tmp_pat
     assert caught.value.pid is None
 
 
-def test_a_child_process_does_not_inherit_the_lock(tmp_path: Path) -> None:
+def test_a_child_process_does_not_inherit_the_state_lock(tmp_path: Path) -> None:
     lock = lock_state(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False
@@ -84,7 +85,7 @@ def test_a_child_process_does_not_inherit_the_lock(tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_the_folder_is_made_and_kept_private(tmp_path: Path) -> None:
+def test_the_state_folder_is_created_and_kept_private(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "state"
     # root's tools run as another user, who must be able to pass
     expected = 0o711 if os.geteuid() == 0 else 0o700
@@ -96,7 +97,18 @@ def test_the_folder_is_made_and_kept_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == expected
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file takes a byte
+    try:
+        with pytest.raises(ConfigError, match="the state folder cannot be written: File too large"):
+            lock_state(tmp_path / "state")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_in_place_of_the_state_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(ConfigError, match="the state folder cannot be used: File exists"):
         lock_state(tmp_path / "state")
@@ -117,7 +129,7 @@ def mounts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("folder", "found"),
+    ("folder", "expected"),
     [
         ("state", "ext4"),
         ("home/me/state", "nfs4"),
@@ -128,9 +140,9 @@ def mounts(tmp_path: Path) -> Path:
     ],
 )
 def test_the_file_system_is_the_one_mounted_nearest(
-    tmp_path: Path, mounts: Path, folder: str, found: str
+    tmp_path: Path, mounts: Path, folder: str, expected: str
 ) -> None:
-    assert filesystem(tmp_path / folder, mounts) == found
+    assert filesystem(tmp_path / folder, mounts) == expected
 
 
 def test_a_link_does_not_hide_a_network_file_system(tmp_path: Path, mounts: Path) -> None:
@@ -148,6 +160,6 @@ def test_a_network_file_system_is_refused_by_name(
         lock_state(tmp_path / folder, mounts=mounts)
 
 
-def test_a_system_that_does_not_tell_its_mounts_is_trusted(tmp_path: Path) -> None:
+def test_a_state_folder_is_accepted_if_mounts_are_unknown(tmp_path: Path) -> None:
     with lock_state(tmp_path / "state", mounts=tmp_path / "absent"):
         pass

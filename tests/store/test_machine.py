@@ -102,8 +102,8 @@ class JournalMachine(RuleBasedStateMachine):
     def claim(self, routine: str, minutes: list[int]) -> Any:
         ledger = Ledger(self.db, FakeClock(START))
         claims = [ledger.claim(routine, slot=at(minute)) for minute in minutes]
-        given = self.wait(lambda: self.journal.slots.open(claims))
-        for minute, run in zip(minutes, given, strict=True):
+        opened = self.wait(lambda: self.journal.slots.open(claims))
+        for minute, run in zip(minutes, opened, strict=True):
             assert (run is None) == ((routine, minute) in self.slots)
             if run is not None:
                 self.slots[routine, minute] = run.id
@@ -112,7 +112,7 @@ class JournalMachine(RuleBasedStateMachine):
                     run.status,
                     run.fence,
                 )
-        return multiple(*(run.id for run in given if run))
+        return multiple(*(run.id for run in opened if run))
 
     @rule(routine=ROUTINES, count=st.integers(1, 3), reason=st.sampled_from(list(Reason)))
     def account(self, routine: str, count: int, reason: Reason) -> None:
@@ -138,13 +138,13 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(target=held, run_id=runs)
     def take(self, run_id: str) -> Any:
-        taken = self.wait(lambda: self.journal.runs.claim(run_id, owner="me"))
-        assert (taken is not None) == (self.status[run_id] is Status.QUEUED)
-        if taken is None:
+        run = self.wait(lambda: self.journal.runs.claim(run_id, owner="me"))
+        assert (run is not None) == (self.status[run_id] is Status.QUEUED)
+        if run is None:
             return multiple()
-        assert taken.fence > self.fence[run_id]
-        self.status[run_id], self.fence[run_id] = Status.RUNNING, taken.fence
-        return self.journal, taken
+        assert run.fence > self.fence[run_id]
+        self.status[run_id], self.fence[run_id] = Status.RUNNING, run.fence
+        return self.journal, run
 
     @rule(target=held, run_id=runs, stepping=st.booleans())
     def begin(self, run_id: str, stepping: bool) -> Any:
@@ -211,12 +211,12 @@ class JournalMachine(RuleBasedStateMachine):
             with pytest.raises(Refused):
                 self.wait(lambda: self.journal.runs.request_cancel(run_id))
             return
-        asked = self.wait(lambda: self.journal.runs.request_cancel(run_id))
-        assert asked.cancel
-        assert asked.status is (
+        run = self.wait(lambda: self.journal.runs.request_cancel(run_id))
+        assert run.cancel
+        assert run.status is (
             Status.RUNNING if self.status[run_id] is Status.RUNNING else Status.CANCELLED
         )
-        self.status[run_id], self.fence[run_id] = asked.status, asked.fence
+        self.status[run_id], self.fence[run_id] = run.status, run.fence
 
     # --- the end of a process, and the next one
 
@@ -259,9 +259,9 @@ class JournalMachine(RuleBasedStateMachine):
             self.journal.runs.append(await self.journal.runs.get(run_id), step(number=-1))
             for run_id in flying
         ]
-        here = self.db.path.parent
+        folder = self.db.path.parent
         shutil.copytree(
-            here, here.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm")
+            folder, folder.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm")
         )
         leave.set()
         await asyncio.gather(*held, *lost)
@@ -273,9 +273,9 @@ class JournalMachine(RuleBasedStateMachine):
         assert {run_id: run.status for run_id, run in runs.items()} == self.status
         assert {run_id: run.fence for run_id, run in runs.items()} == self.fence
         for run_id, expected in self.steps.items():
-            kept = await self.journal.runs.get_steps(run_id)
-            assert [found.body["number"] for found in kept] == expected
-            assert [found.seq for found in kept] == list(range(len(expected)))
+            steps = await self.journal.runs.get_steps(run_id)
+            assert [step.body["number"] for step in steps] == expected
+            assert [step.seq for step in steps] == list(range(len(expected)))
         rows = await self.journal.slots.find(limit=1_000)
         assert sum(row.count for row in rows) == len(self.slots)
         assert {row.run for row in rows if row.run} == set(runs)

@@ -1,4 +1,4 @@
-"""A report is on its way from the commit that ends its run, until it arrived or was given up."""
+"""A delivery exists from the commit that ends its run until it is delivered or fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.testing import FakeClock
 from tests.store.conftest import Ledger
 
 
-async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: object) -> Run:
+async def end_run(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: object) -> Run:
     run = await ledger.running()
     deliveries = [("file", {"path": "{slot:%d}.md"}), ("log", {})]
     return await ledger.journal.runs.end(
@@ -20,8 +20,8 @@ async def ended(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: ob
     )
 
 
-async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: FakeClock) -> None:
-    run = await ended(ledger, report="# All well")
+async def test_deliveries_of_an_ended_run_are_due_at_once(ledger: Ledger, clock: FakeClock) -> None:
+    run = await end_run(ledger, report="# All well")
     file, log = await ledger.journal.outbox.find_due(clock.now())
     assert (file.target, file.options, file.attempts, file.created) == (
         "file",
@@ -38,31 +38,31 @@ async def test_every_end_has_its_deliveries_due_at_once(ledger: Ledger, clock: F
     assert await ledger.journal.outbox.get_next_due() == clock.now()
 
 
-async def test_a_run_that_failed_without_a_report_delivers_why(
+async def test_a_failed_run_without_a_report_delivers_the_reason(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ended(ledger, Status.FAILED, detail="the model gave no answer")
+    await end_run(ledger, Status.FAILED, detail="the model gave no answer")
     due = await ledger.journal.outbox.find_due(clock.now())
     assert {delivery.report.text for delivery in due} == {"the model gave no answer"}
 
 
-async def test_a_silent_run_delivers_nothing_and_says_so(ledger: Ledger, clock: FakeClock) -> None:
-    run = await ended(ledger, report="NOTHING", silent=True)
+async def test_deliveries_of_a_silent_run_are_suppressed(ledger: Ledger, clock: FakeClock) -> None:
+    run = await end_run(ledger, report="NOTHING", silent=True)
     assert await ledger.journal.outbox.find_due(clock.now() + timedelta(days=9)) == []
     assert await ledger.journal.outbox.get_next_due() is None
-    kept = await ledger.journal.outbox.find(run=run.id)
-    assert {delivery.status for delivery in kept} == {DeliveryStatus.SUPPRESSED}
+    deliveries = await ledger.journal.outbox.find(run=run.id)
+    assert {delivery.status for delivery in deliveries} == {DeliveryStatus.SUPPRESSED}
 
 
-async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: FakeClock) -> None:
-    await ended(ledger)
+async def test_a_delivered_delivery_is_due_no_more(ledger: Ledger, clock: FakeClock) -> None:
+    await end_run(ledger)
     file, log = await ledger.journal.outbox.find_due(clock.now())
     await ledger.journal.outbox.mark_delivered(file.id, "/reports/02.md")
     assert [delivery.id for delivery in await ledger.journal.outbox.find_due(clock.now())] == [
         log.id
     ]
-    (kept,) = await ledger.journal.outbox.find(status=DeliveryStatus.DELIVERED)
-    assert (kept.receipt, kept.attempts, kept.next_at, kept.error) == (
+    (delivered,) = await ledger.journal.outbox.find(status=DeliveryStatus.DELIVERED)
+    assert (delivered.receipt, delivered.attempts, delivered.next_at, delivered.error) == (
         "/reports/02.md",
         1,
         None,
@@ -70,10 +70,10 @@ async def test_what_arrived_is_sent_no_more(ledger: Ledger, clock: FakeClock) ->
     )
 
 
-async def test_what_failed_is_tried_again_when_its_time_has_come(
+async def test_a_failed_delivery_is_due_again_at_its_retry_time(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await ended(ledger)
+    await end_run(ledger)
     file, log = await ledger.journal.outbox.find_due(clock.now())
     later = clock.now() + timedelta(seconds=30)
     await ledger.journal.outbox.mark_failed(file.id, "disk \udcff full", later)
@@ -89,28 +89,28 @@ async def test_what_failed_is_tried_again_when_its_time_has_come(
     )
 
 
-async def test_what_was_given_up_stays_visible_as_failed(ledger: Ledger, clock: FakeClock) -> None:
-    run = await ended(ledger)
+async def test_a_delivery_given_up_is_listed_as_failed(ledger: Ledger, clock: FakeClock) -> None:
+    run = await end_run(ledger)
     file, _ = await ledger.journal.outbox.find_due(clock.now())
     await ledger.journal.outbox.mark_failed(file.id, "no such folder", None)
-    (kept,) = await ledger.journal.outbox.find(run=run.id, status=DeliveryStatus.FAILED)
-    assert (kept.error, kept.attempts) == ("no such folder", 1)
+    (delivery,) = await ledger.journal.outbox.find(run=run.id, status=DeliveryStatus.FAILED)
+    assert (delivery.error, delivery.attempts) == ("no such folder", 1)
 
 
 async def test_deliveries_are_found_for_several_runs_at_once(ledger: Ledger) -> None:
-    runs = [await ended(ledger) for _ in range(3)]
-    found = await ledger.journal.outbox.find_of_runs([runs[0].id, runs[2].id])
-    assert [delivery.run for delivery in found] == [runs[2].id] * 2 + [runs[0].id] * 2
+    runs = [await end_run(ledger) for _ in range(3)]
+    deliveries = await ledger.journal.outbox.find_of_runs([runs[0].id, runs[2].id])
+    assert [delivery.run for delivery in deliveries] == [runs[2].id] * 2 + [runs[0].id] * 2
     assert await ledger.journal.outbox.find_of_runs([]) == []
     assert len(await ledger.journal.outbox.find(limit=5)) == 5
 
 
-async def test_a_delivery_that_is_unknown_is_not_found(ledger: Ledger) -> None:
+async def test_an_unknown_delivery_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="there is no delivery 7"):
         await ledger.journal.outbox.mark_delivered(7, "there")
 
 
-async def test_a_delivery_given_up_can_be_sent_again_with_all_its_patience(ledger: Ledger) -> None:
+async def test_a_delivery_given_up_can_be_sent_again_with_all_retries(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
     [delivery] = await ledger.journal.outbox.find()
@@ -118,15 +118,15 @@ async def test_a_delivery_given_up_can_be_sent_again_with_all_its_patience(ledge
     again = await ledger.journal.outbox.send_again(delivery.id)
     assert (again.status, again.attempts) == (DeliveryStatus.PENDING, 0)
     assert again.next_at is not None
-    assert [each.id for each in await ledger.journal.outbox.find_due(again.next_at)] == [
-        delivery.id
-    ]
+    assert [
+        due_delivery.id for due_delivery in await ledger.journal.outbox.find_due(again.next_at)
+    ] == [delivery.id]
     await ledger.journal.outbox.mark_delivered(delivery.id, "there")
     with pytest.raises(Refused, match="is delivered already"):
         await ledger.journal.outbox.send_again(delivery.id)
 
 
-async def test_a_delivery_that_was_dropped_is_trouble_no_more(ledger: Ledger) -> None:
+async def test_a_dropped_delivery_is_no_longer_failed(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
     [delivery] = await ledger.journal.outbox.find()

@@ -1,6 +1,4 @@
-"""The journal on a server: what becomes of it when the server goes away, and what others may do
-meanwhile.
-"""
+"""The journal on PostgreSQL: outages of the server, and several processes."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ async def db(tmp_path: Path, postgres_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def other(tmp_path: Path, postgres_url: str) -> AsyncIterator[Any]:
+async def other_db(tmp_path: Path, postgres_url: str) -> AsyncIterator[Any]:
     """Another process, as far as the server can tell."""
     database = await open_database(tmp_path / "agentd.db", postgres_url)
     yield database
@@ -43,9 +41,9 @@ async def other(tmp_path: Path, postgres_url: str) -> AsyncIterator[Any]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server of our own, to be killed; it keeps what a crash must keep."""
-    made = Server(durable=True)
-    yield made
-    made.remove()
+    new_server = Server(durable=True)
+    yield new_server
+    new_server.remove()
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def keys(connection: Any) -> list[int]:
 
 
 @asynccontextmanager
-async def held(db: Database) -> AsyncIterator[None]:
+async def block_writer(db: Database) -> AsyncIterator[None]:
     """Keep the writer at work, so that what is submitted meanwhile ends up in one batch."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -86,8 +84,8 @@ async def held(db: Database) -> AsyncIterator[None]:
 # --- commits
 
 
-async def test_works_are_committed_together_and_in_order(db: Database) -> None:
-    async with held(db):
+async def test_writes_of_a_batch_are_committed_together_in_order(db: Database) -> None:
+    async with block_writer(db):
         futures = [db.submit(put(number)) for number in range(BATCH)]
     assert await asyncio.gather(*futures) == list(range(BATCH))
     stamps = await db.read(
@@ -96,33 +94,33 @@ async def test_works_are_committed_together_and_in_order(db: Database) -> None:
     assert len(stamps) == 1, "one transaction"
 
 
-async def test_a_work_that_fails_takes_nobody_down_with_it(db: Database) -> None:
+async def test_a_failed_write_does_not_affect_other_writes_of_its_batch(db: Database) -> None:
     def fail(connection: Any) -> None:
         put(99)(connection)
         raise LookupError("mine alone")
 
-    async with held(db):
+    async with block_writer(db):
         futures = [db.submit(work) for work in (put(1), fail, put(1), put(2))]
-    told = await asyncio.gather(*futures, return_exceptions=True)
-    assert (told[0], told[3]) == (1, 2)
-    assert isinstance(told[1], LookupError)
-    assert "violates unique constraint" in str(told[2])
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert (results[0], results[3]) == (1, 2)
+    assert isinstance(results[1], LookupError)
+    assert "violates unique constraint" in str(results[2])
     assert await db.read(keys) == [1, 2]
 
 
-async def test_only_what_is_durable_waits_for_the_disk(db: Database) -> None:
+async def test_only_durable_writes_use_synchronous_commit(db: Database) -> None:
     def how(connection: Any) -> str:
         (value,) = connection.execute("SHOW synchronous_commit").fetchone()
         return str(value)
 
     assert await db.write(how) == "off"
     assert await db.write(how, durable=True) == "on"
-    async with held(db):
+    async with block_writer(db):
         both = [db.submit(how), db.submit(how, durable=True)]
     assert await asyncio.gather(*both) == ["on", "on"]
 
 
-async def test_a_reader_sees_one_moment_and_cannot_write(db: Database) -> None:
+async def test_a_read_sees_one_snapshot_and_cannot_write(db: Database) -> None:
     loop = asyncio.get_running_loop()
 
     def twice(connection: Any) -> tuple[list[int], list[int]]:
@@ -136,8 +134,8 @@ async def test_a_reader_sees_one_moment_and_cannot_write(db: Database) -> None:
         await db.read(put(2))
 
 
-async def test_two_processes_that_look_and_then_write_do_not_meet(
-    db: Database, other: Database
+async def test_read_then_write_transactions_of_two_processes_are_serialized(
+    db: Database, other_db: Database
 ) -> None:
     def count_up(connection: Any) -> None:
         row = connection.execute("SELECT value FROM meta WHERE key = 'n'").fetchone()
@@ -150,52 +148,60 @@ async def test_two_processes_that_look_and_then_write_do_not_meet(
             (str(number),),
         )
 
-    await asyncio.gather(*(each.write(count_up) for _ in range(50) for each in (db, other)))
+    await asyncio.gather(
+        *(database.write(count_up) for _ in range(50) for database in (db, other_db))
+    )
     assert await db.read(
         lambda connection: connection.execute("SELECT value FROM meta").fetchall()
     ) == [("100",)]
 
 
-async def test_each_slot_has_one_run_however_many_daemons_claim_it(
-    db: Database, other: Database, clock: FakeClock
+async def test_a_slot_claimed_by_several_daemons_has_one_run(
+    db: Database, other_db: Database, clock: FakeClock
 ) -> None:
-    ledgers = [Ledger(each, clock) for each in (db, other)]
+    ledgers = [Ledger(database, clock) for database in (db, other_db)]
     slots = [clock.now() + timedelta(minutes=number) for number in range(40)]
-    claims = [(each.journal, each.claim(slot=slot)) for slot in slots for each in ledgers]
+    claims = [(ledger.journal, ledger.claim(slot=slot)) for slot in slots for ledger in ledgers]
     opened = await asyncio.gather(*(journal.slots.open([claim]) for journal, claim in claims))
     assert sum(run is not None for (run,) in opened) == 40
-    proof = await ledgers[0].journal.audit.prove()
+    proof = await ledgers[0].journal.audit.verify()
     assert proof.broken is None
 
 
-async def test_whoever_lets_the_lease_run_out_loses_the_run(
-    db: Database, other: Database, clock: FakeClock
+async def test_a_process_with_an_expired_lease_loses_its_run(
+    db: Database, other_db: Database, clock: FakeClock
 ) -> None:
-    mine, theirs = Ledger(db, clock), Ledger(other, clock)
-    run = await mine.running()
-    await mine.journal.runs.append(run, step(StepKind.LLM, number=1))
-    assert await theirs.journal.runs.claim(run.id, owner="other") is None, "its owner is heard of"
-    assert await theirs.journal.runs.recover("other") == []
-    await mine.lapse()
-    taken = await theirs.journal.runs.claim(run.id, owner="other")
-    assert taken is not None
-    assert taken.fence > run.fence
+    own_ledger, other_ledger = Ledger(db, clock), Ledger(other_db, clock)
+    run = await own_ledger.running()
+    await own_ledger.journal.runs.append(run, step(StepKind.LLM, number=1))
+    assert await other_ledger.journal.runs.claim(run.id, owner="other") is None, (
+        "its owner is heard of"
+    )
+    assert await other_ledger.journal.runs.recover("other") == []
+    await own_ledger.lapse()
+    claimed_run = await other_ledger.journal.runs.claim(run.id, owner="other")
+    assert claimed_run is not None
+    assert claimed_run.fence > run.fence
     with pytest.raises(Fenced):
-        await mine.journal.runs.append(run, step(StepKind.LLM, number=2))
+        await own_ledger.journal.runs.append(run, step(StepKind.LLM, number=2))
     with pytest.raises(Fenced):
-        await mine.journal.runs.end(run.to(Status.SUCCEEDED))
-    assert [each.body["number"] for each in await theirs.journal.runs.get_steps(run.id)] == [1]
-    await theirs.journal.runs.end(taken.to(Status.SUCCEEDED))
+        await own_ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    assert [step.body["number"] for step in await other_ledger.journal.runs.get_steps(run.id)] == [
+        1
+    ]
+    await other_ledger.journal.runs.end(claimed_run.to(Status.SUCCEEDED))
 
 
-async def test_whoever_comes_back_to_its_state_folder_goes_on_at_once(
-    db: Database, other: Database, clock: FakeClock
+async def test_a_restarted_daemon_recovers_its_own_runs_at_once(
+    db: Database, other_db: Database, clock: FakeClock
 ) -> None:
-    mine, again = Ledger(db, clock).journal, Ledger(other, clock).journal
+    old_journal, new_journal = Ledger(db, clock).journal, Ledger(other_db, clock).journal
     run = await Ledger(db, clock).queued()
-    assert await mine.runs.claim(run.id, owner="here:box:1:a")
-    assert await again.runs.recover("there:box:1:a") == []
-    assert [each.id for each in await again.runs.recover("here:box:2:b")] == [run.id]
+    assert await old_journal.runs.claim(run.id, owner="here:box:1:a")
+    assert await new_journal.runs.recover("there:box:1:a") == []
+    assert [
+        recovered_run.id for recovered_run in await new_journal.runs.recover("here:box:2:b")
+    ] == [run.id]
 
 
 async def test_leases_are_measured_by_the_clock_of_the_server(
@@ -217,7 +223,7 @@ async def test_leases_are_measured_by_the_clock_of_the_server(
 # --- the server goes away
 
 
-async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
+async def test_acknowledged_steps_survive_a_crash_of_the_server(
     mortal: Database, server: Server, clock: FakeClock
 ) -> None:
     ledger = Ledger(mortal, clock)
@@ -225,23 +231,21 @@ async def test_what_was_acknowledged_outlives_a_crash_of_the_server(
     for number in range(10):
         await ledger.journal.runs.append(run, step(number=number), durable=number == 7)
     await asyncio.to_thread(server.crash)
-    kept = [each.body["number"] for each in await ledger.journal.runs.get_steps(run.id)]
-    assert kept == list(range(len(kept)))
-    assert len(kept) >= 8, "all up to the last durable one"
+    step_numbers = [record.body["number"] for record in await ledger.journal.runs.get_steps(run.id)]
+    assert step_numbers == list(range(len(step_numbers)))
+    assert len(step_numbers) >= 8, "all up to the last durable one"
     # what was taken with it is noticed: the run goes on from what there is
-    (told,) = await asyncio.gather(
+    (result,) = await asyncio.gather(
         ledger.journal.runs.append(run, step(number=10)), return_exceptions=True
     )
-    if len(kept) < 10:
-        assert isinstance(told, StoreFull)
-        assert "resumes from the ones before" in str(told)
+    if len(step_numbers) < 10:
+        assert isinstance(result, StoreFull)
+        assert "resumes from the ones before" in str(result)
     else:
-        assert not isinstance(told, BaseException)
+        assert not isinstance(result, BaseException)
 
 
-async def test_a_server_that_is_away_for_a_moment_is_waited_for(
-    mortal: Database, server: Server
-) -> None:
+async def test_writes_wait_for_a_server_that_restarts(mortal: Database, server: Server) -> None:
     await mortal.write(put(0))
     restarted = asyncio.create_task(asyncio.to_thread(server.crash))
     writes = [mortal.write(put(number), durable=True) for number in range(1, 60)]
@@ -250,46 +254,49 @@ async def test_a_server_that_is_away_for_a_moment_is_waited_for(
     assert set(range(1, 60)) <= set(await mortal.read(keys))
 
 
-async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
+async def test_a_commit_with_a_lost_answer_is_applied_exactly_once(
     mortal: Any, server: Server
 ) -> None:
     """The server dies in the COMMIT: before it stood, or after it stood and before we heard of
     it.
     """
-    asked = 0
+    commits = 0
 
     def count_up(connection: Any) -> int:
         connection.execute(
-            "INSERT INTO told (run_id, event, text, at) VALUES ('x', ?, '', 0)", (str(asked),)
+            "INSERT INTO told (run_id, event, text, at) VALUES ('x', ?, '', 0)", (str(commits),)
         )
-        return asked
+        return commits
 
     await mortal.write(
         lambda connection: connection.control("ALTER TABLE told DROP CONSTRAINT told_run_id_fkey")
     )
     await mortal.write(lambda connection: connection.control("DROP INDEX told_event"))
-    for asked in range(6):
+    for commits in range(6):
         wire = mortal._connection
-        said = wire.control
+        control = wire.control
 
         def broken(
-            statements: str, wire: Any = wire, said: Any = said, stood: bool = asked % 2 == 0
+            statements: str,
+            wire: Any = wire,
+            control: Any = control,
+            stood: bool = commits % 2 == 0,
         ) -> Any:
             if statements == "COMMIT":
                 if stood:
-                    said("COMMIT")
+                    control("COMMIT")
                 wire.driver.close()
-            return said(statements)
+            return control(statements)
 
         wire.control = broken
-        assert await mortal.write(count_up, durable=True) == asked
-    found = await mortal.read(
+        assert await mortal.write(count_up, durable=True) == commits
+    events = await mortal.read(
         lambda connection: connection.execute("SELECT event FROM told ORDER BY id").fetchall()
     )
-    assert found == [(str(number),) for number in range(6)]
+    assert events == [(str(number),) for number in range(6)]
 
 
-def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> None:
+def test_a_statement_on_a_silent_server_times_out(postgres_url: str) -> None:
     """psycopg says so by an error of its own, whose class is private."""
     import psycopg
 
@@ -305,7 +312,7 @@ def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> N
     connection.close()
 
 
-async def test_a_server_that_stays_away_is_said_and_found_again(
+async def test_an_unreachable_server_is_reported_and_used_again_after_its_return(
     mortal: Any, server: Server
 ) -> None:
     mortal.reconnect_timeout = 0.3
@@ -325,8 +332,8 @@ async def test_a_server_that_stays_away_is_said_and_found_again(
     assert await mortal.query(lambda session: session.exec(select(MetaRow.key)).all()) == ["2"]
 
 
-async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(
-    db: Any, other: Database
+async def test_a_writer_paused_in_a_transaction_delays_others_only_briefly(
+    db: Any, other_db: Database
 ) -> None:
     await db.write(
         lambda connection: connection.control("SET idle_in_transaction_session_timeout = '2s'")
@@ -343,34 +350,34 @@ async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(
 
     writing = asyncio.create_task(db.write(paused))
     await asyncio.to_thread(stopped.wait)
-    await other.write(put(2))  # its lock was taken from the one that sleeps
-    assert await other.read(keys) == [2]
+    await other_db.write(put(2))  # its lock was taken from the one that sleeps
+    assert await other_db.read(keys) == [2]
     go_on.set()
     await writing  # done again from its beginning
-    assert (times, await other.read(keys)) == (2, [1, 2])
+    assert (times, await other_db.read(keys)) == (2, [1, 2])
 
 
 # --- the tables
 
 
-async def test_daemons_that_start_together_make_the_tables_once(
+async def test_daemons_starting_together_create_the_tables_once(
     postgres: Server, tmp_path: Path
 ) -> None:
     name = postgres.create()
     paths = [tmp_path / str(number) for number in range(4)]
     opened = await asyncio.gather(*(open_database(path, postgres.url(name)) for path in paths))
     applied = await opened[0].read(
-        lambda each: each.execute("SELECT version FROM migration ORDER BY 1").fetchall()
+        lambda connection: connection.execute("SELECT version FROM migration ORDER BY 1").fetchall()
     )
     assert [version for (version,) in applied] == sorted(
         int(file.name[:3]) for file in MIGRATIONS.glob("*.sql")
     )
-    for each in opened:
-        await each.close()
+    for database in opened:
+        await database.close()
     postgres.drop(name)
 
 
-async def test_a_database_of_a_newer_version_is_not_touched(
+async def test_a_database_of_a_newer_version_is_refused(
     postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     db = await open_database(tmp_path / "x", postgres_url)
@@ -382,9 +389,7 @@ async def test_a_database_of_a_newer_version_is_not_touched(
         await open_database(tmp_path / "x", postgres_url)
 
 
-async def test_the_tables_of_another_program_are_left_alone(
-    postgres: Server, tmp_path: Path
-) -> None:
+async def test_the_tables_of_another_program_are_refused(postgres: Server, tmp_path: Path) -> None:
     name = postgres.create()
     postgres.sql("CREATE TABLE theirs (x int)", name)
     with pytest.raises(ConfigError, match="holds the tables of another program"):
@@ -392,7 +397,7 @@ async def test_the_tables_of_another_program_are_left_alone(
     postgres.drop(name)
 
 
-async def test_a_server_that_is_not_there_is_told_in_one_line_without_the_password(
+async def test_an_unreachable_server_is_reported_in_one_line_without_the_password(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("psycopg")

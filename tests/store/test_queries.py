@@ -1,6 +1,4 @@
-"""Queries of people run in a session: in one snapshot, by indexes, and without costing those who
-ask nothing.
-"""
+"""Queries for people run in one snapshot, use indexes, and import SQLModel only when needed."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def count_runs(session: Session) -> int:
     return session.exec(select(func.count(col(RunRow.id)))).one()
 
 
-async def test_a_query_sees_one_moment_and_what_was_written_before(
+async def test_a_query_sees_one_snapshot_with_all_earlier_writes(
     db: Database, ledger: Ledger
 ) -> None:
     await ledger.queued()
@@ -57,9 +55,7 @@ async def test_a_query_cannot_write(db: Database) -> None:
     assert await db.query(lambda session: session.exec(select(MetaRow.key)).all()) == []
 
 
-async def test_a_query_that_fails_leaves_its_thread_no_old_snapshot(
-    db: Database, ledger: Ledger
-) -> None:
+async def test_a_failed_query_leaves_no_old_snapshot(db: Database, ledger: Ledger) -> None:
     await ledger.queued()
     await ledger.queued()
 
@@ -76,7 +72,9 @@ async def test_a_query_that_fails_leaves_its_thread_no_old_snapshot(
 
 
 @in_a_file
-async def test_a_damaged_file_is_explained(db: Database, ledger: Ledger) -> None:
+async def test_a_query_of_a_damaged_database_explains_the_remedy(
+    db: Database, ledger: Ledger
+) -> None:
     await ledger.queued()
     statement = "SELECT rootpage FROM sqlite_master WHERE name = 'run'"
     page: int = await db.read(lambda connection: connection.execute(statement).fetchone()[0])
@@ -92,7 +90,7 @@ async def test_a_damaged_file_is_explained(db: Database, ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("db", ["postgresql"], indirect=True)
-async def test_a_lost_connection_is_asked_again(db: Database, ledger: Ledger) -> None:
+async def test_a_query_is_repeated_on_a_new_connection(db: Database, ledger: Ledger) -> None:
     await ledger.queued()
     assert await db.query(count_runs) == 1
     end_others = (
@@ -136,7 +134,7 @@ async def live():
     await journal.outbox.find_of_runs([run.id])
     await journal.runs.get_last_by_routine(["daily"])
     await journal.history.count()
-    await journal.history.measure()
+    await journal.history.get_metrics()
     await journal.incidents.find_open()
     print("sqlmodel" in sys.modules, "sqlalchemy" in sys.modules)
     await journal.runs.find()
@@ -210,13 +208,13 @@ async def test_queries_read_no_large_table_from_end_to_end(db: Database) -> None
         scan = re.compile(rf"Seq Scan on ({_LARGE})\b")
     else:
         scan = re.compile(rf"SCAN ({_LARGE})\b(?! USING (COVERING )?INDEX)")
-    found = {
+    scans = {
         (match.group(1), statement) for statement, plan in plans for match in scan.finditer(plan)
     }
     in_order = {("outbox", "ORDER BY outbox.id DESC"), ("audit", "ORDER BY audit.seq")}
     unexpected = [
         (table, statement)
-        for table, statement in found
-        if not any(table == known and order in statement for known, order in in_order)
+        for table, statement in scans
+        if not any(table == large_table and order in statement for large_table, order in in_order)
     ]
     assert not unexpected

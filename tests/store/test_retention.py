@@ -1,4 +1,4 @@
-"""History goes when it is old, slice by slice, and what is recent stays."""
+"""Old history is removed in slices, and recent history is kept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from daemon.models import Status, Step, StepKind
-from daemon.store.maintenance import JournalMaintenance, verdict_on
-from daemon.store.retention import Keep, let_go_some, old_reports
+from daemon.store.maintenance import JournalMaintenance, check_file
+from daemon.store.retention import RetentionLimits, delete_slice, find_old_reports
 from daemon.testing import FakeClock
 from tests.store.conftest import Ledger, in_a_file
 
 DAY = timedelta(days=1)
 
 
-async def lived(ledger: Ledger, times: int, routine: str = "daily") -> None:
+async def execute_runs(ledger: Ledger, times: int, routine: str = "daily") -> None:
     for number in range(times):
         run = await ledger.running(routine)
         await ledger.journal.runs.append(
@@ -26,15 +26,19 @@ async def lived(ledger: Ledger, times: int, routine: str = "daily") -> None:
 
 async def all_gone(ledger: Ledger, clock: FakeClock, **keep: timedelta | int) -> int:
     gone = 0
-    while some := await ledger.db.write(lambda each: let_go_some(each, Keep(**keep), clock.now())):  # type: ignore[arg-type]
+    while some := await ledger.db.write(
+        lambda connection: delete_slice(connection, RetentionLimits(**keep), clock.now())
+    ):  # type: ignore[arg-type]
         gone += some
     return gone
 
 
-async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: FakeClock) -> None:
-    await lived(ledger, 30)
+async def test_retention_removes_old_steps_and_keeps_their_runs(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await execute_runs(ledger, 30)
     clock.move_to(clock.now() + 100 * DAY)
-    await lived(ledger, 5)
+    await execute_runs(ledger, 5)
     assert await all_gone(ledger, clock, steps=90 * DAY) == 25, (
         "the last ten stay whatever their age"
     )
@@ -43,13 +47,13 @@ async def test_old_steps_go_and_their_runs_stay(ledger: Ledger, clock: FakeClock
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
-async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_last(
+async def test_retention_removes_old_runs_but_the_last_of_each_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await lived(ledger, 15)
-    await lived(ledger, 3, "rare")
+    await execute_runs(ledger, 15)
+    await execute_runs(ledger, 3, "rare")
     clock.move_to(clock.now() + 100 * DAY)
-    await lived(ledger, 10)
+    await execute_runs(ledger, 10)
     assert await all_gone(ledger, clock, runs=90 * DAY) == 15
     assert {run.routine for run in await ledger.journal.runs.find(limit=100)} == {"daily", "rare"}
     counts = await ledger.journal.history.count()
@@ -63,24 +67,28 @@ async def test_old_runs_go_with_all_that_is_theirs_and_each_routine_keeps_its_la
     )
 
 
-async def test_a_database_that_grew_too_big_loses_the_oldest_first(
+async def test_a_database_over_its_size_limit_loses_the_oldest_steps(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    await lived(ledger, 150)
+    await execute_runs(ledger, 150)
     before = (await ledger.journal.history.count())["steps"]
     assert await all_gone(ledger, clock, max_bytes=1) > 0
     assert before == 150 and (await ledger.journal.history.count())["steps"] == 10
 
 
-async def test_nothing_is_let_go_that_is_to_stay_for_ever(ledger: Ledger, clock: FakeClock) -> None:
-    await lived(ledger, 30)
+async def test_without_retention_limits_nothing_is_removed(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await execute_runs(ledger, 30)
     clock.move_to(clock.now() + 10_000 * DAY)
     assert await all_gone(ledger, clock) == 0
 
 
 @in_a_file
-async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: FakeClock) -> None:
-    await lived(ledger, 150)
+async def test_the_database_file_shrinks_after_many_removals(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await execute_runs(ledger, 150)
     clock.move_to(clock.now() + 100 * DAY)
     assert (
         await ledger.db.run_outside_transaction(lambda connection: connection.shrink(64_000_000))
@@ -95,42 +103,42 @@ async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: Fake
     assert (await ledger.journal.history.count())["bytes"] < size
 
 
-async def test_old_report_files_go_and_nothing_outside_the_workspace(
+async def test_retention_removes_old_report_files_only_in_the_workspace(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     workspace, outside = tmp_path / "workspace", tmp_path / "outside.md"
     (workspace / "reports").mkdir(parents=True)
     outside.write_text("mine")
     (workspace / "link").symlink_to(tmp_path)
-    await lived(ledger, 4)
+    await execute_runs(ledger, 4)
     places = [
         workspace / "reports/a.md",
         workspace / "reports/b.md",
         outside,
         workspace / "link/outside.md",
     ]
-    for delivery, place in zip(reversed(await ledger.journal.outbox.find()), places, strict=True):
-        place.write_text("x")
-        await ledger.journal.outbox.mark_delivered(delivery.id, str(place))
+    for delivery, path in zip(reversed(await ledger.journal.outbox.find()), places, strict=True):
+        path.write_text("x")
+        await ledger.journal.outbox.mark_delivered(delivery.id, str(path))
     clock.move_to(clock.now() + 100 * DAY)
-    keep = Keep(reports=90 * DAY)
+    keep = RetentionLimits(reports=90 * DAY)
     upkeep = JournalMaintenance(
         ledger.db,
         ledger.journal,
         clock=lambda: clock.now(),
-        keep=lambda: keep,
+        limits=lambda: keep,
         workspace=workspace,
-        idle=lambda: True,
+        is_idle=lambda: True,
     )
-    await upkeep.let_go()
-    assert [place.exists() for place in places] == [False, False, True, True]
-    assert await ledger.db.read(lambda connection: old_reports(connection, clock.now())) == []
+    await upkeep.apply_retention()
+    assert [path.exists() for path in places] == [False, False, True, True]
+    assert await ledger.db.read(lambda connection: find_old_reports(connection, clock.now())) == []
 
 
 @in_a_file
-async def test_a_damaged_database_is_an_incident(
+async def test_the_integrity_check_detects_a_damaged_database(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
-    assert verdict_on(ledger.db.path) == "ok"
+    assert check_file(ledger.db.path) == "ok"
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    assert verdict_on(tmp_path / "broken.db") != "ok"
+    assert check_file(tmp_path / "broken.db") != "ok"

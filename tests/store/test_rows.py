@@ -1,4 +1,4 @@
-"""Whatever a step holds is read back the same."""
+"""Bodies of steps round-trip through their stored form."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ VALUES = st.recursive(
 @example({"half \ud800": "\udfff", "zero": "\0\x1f\x7f\u2028"})
 @example({"infinite": math.inf})
 @example({"long": "早上好" * 2000})
-def test_a_body_is_read_back_the_same(body: dict[str, Any]) -> None:
+def test_a_step_body_round_trips(body: dict[str, Any]) -> None:
     # two halves of a character beside each other are one
     assert decode(deflate(encode(body))) == json.loads(json.dumps(body))
 
 
-def test_chinese_stays_readable_and_nothing_is_put_between() -> None:
+def test_json_in_the_journal_is_compact_utf_8() -> None:
     assert encode({"说": ["早上好", None, True]}) == '{"说":["早上好",null,true]}'.encode()

@@ -1,4 +1,4 @@
-"""A run has one owner at a time, and what its owner wrote stays."""
+"""A run has one owner at a time, whose steps are kept."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.store.conftest import START, Ledger, in_a_file, step
 
 
 async def numbers(ledger: Ledger, run: Run) -> list[int]:
-    return [found.body["number"] for found in await ledger.journal.runs.get_steps(run.id)]
+    return [step.body["number"] for step in await ledger.journal.runs.get_steps(run.id)]
 
 
 # --- taking, suspending, recovering
 
 
-async def test_a_run_is_taken_once(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_run_is_claimed_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     both = await asyncio.gather(
         *(ledger.journal.runs.claim(queued.id, owner=name) for name in "ab")
     )
-    (run,) = (taken for taken in both if taken)
+    (run,) = (claimed_run for claimed_run in both if claimed_run)
     assert (run.status, run.fence, run.attempt, run.fruitless_attempts) == (Status.RUNNING, 1, 1, 1)
     assert run.started == clock.now()
     assert await ledger.journal.runs.get(run.id) == run
 
 
-async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_run_is_not_claimed_before_its_time(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued(not_before=START + timedelta(hours=1))
     assert await ledger.journal.runs.claim(queued.id, owner="me") is None
     clock.advance(hours=1)
@@ -48,14 +48,16 @@ async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: FakeClo
     assert run.not_before is None
 
 
-async def test_what_is_unknown_or_over_is_not_taken(ledger: Ledger) -> None:
+async def test_an_unknown_or_ended_run_is_not_claimed(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
     assert await ledger.journal.runs.claim(run.id, owner="me") is None
     assert await ledger.journal.runs.claim("nobody", owner="me") is None
 
 
-async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_suspended_run_continues_after_its_last_step(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     first = await ledger.running()
     await ledger.journal.runs.append(first, step(number=0), step(number=1))
     spent = replace(first, active=12.5, usage=Usage(input=9), iterations=2, provider="p", model="m")
@@ -74,7 +76,7 @@ async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: FakeC
     assert await numbers(ledger, second) == [0, 1, 2]
 
 
-async def test_what_held_a_run_before_can_write_nothing_more(ledger: Ledger) -> None:
+async def test_a_former_owner_of_a_run_is_fenced(ledger: Ledger) -> None:
     stale = await ledger.running()
     suspended = await ledger.journal.runs.suspend(stale)
     for attempt in (
@@ -123,16 +125,16 @@ async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
     assert again.fruitless_attempts == 2
 
 
-async def test_only_attempts_that_die_without_a_step_are_fruitless(
+async def test_only_attempts_without_a_new_step_are_fruitless(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await ledger.running()
 
     async def again(suspended: Run) -> Run:
         clock.advance(hours=1)
-        taken = await ledger.journal.runs.claim(suspended.id, owner="me")
-        assert taken is not None
-        return taken
+        claimed_run = await ledger.journal.runs.claim(suspended.id, owner="me")
+        assert claimed_run is not None
+        return claimed_run
 
     run = await again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
@@ -149,7 +151,7 @@ async def test_only_attempts_that_die_without_a_step_are_fruitless(
 # --- begun without waiting for the record
 
 
-async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_brings_that_along(
+async def test_a_lazy_claim_is_written_with_the_first_step(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
@@ -159,33 +161,39 @@ async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_br
         return
     assert run is not None
     await ledger.journal.runs.append(run, step(number=0))
-    kept = await ledger.journal.runs.get(run.id)
-    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.fruitless_attempts) == (
+    stored_run = await ledger.journal.runs.get(run.id)
+    assert (
+        stored_run.status,
+        stored_run.started,
+        stored_run.fence,
+        stored_run.attempt,
+        stored_run.fruitless_attempts,
+    ) == (
         Status.RUNNING,
         clock.now(),
         1,
         1,
         0,
     )
-    assert kept == replace(run, fruitless_attempts=0)
+    assert stored_run == replace(run, fruitless_attempts=0)
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
 
 
-async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> None:
+async def test_a_lazily_claimed_run_cannot_be_claimed_again(ledger: Ledger) -> None:
     queued = await ledger.queued()
     if ledger.journal.runs.claim_lazily(queued.id, owner="me"):
         assert ledger.journal.runs.claim_lazily(queued.id, owner="me") is None
         assert await ledger.journal.runs.claim(queued.id, owner="other") is None
 
 
-async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
+async def test_only_a_run_just_opened_by_this_process_is_claimed_lazily(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     later = await ledger.queued(not_before=clock.now() + timedelta(hours=1))
     assert ledger.journal.runs.claim_lazily(later.id, owner="me") is None
     assert ledger.journal.runs.claim_lazily("nobody", owner="me") is None
-    known = await ledger.queued("known")
-    assert Ledger(ledger.db, clock).journal.runs.claim_lazily(known.id, owner="me") is None
+    opened_run = await ledger.queued("known")
+    assert Ledger(ledger.db, clock).journal.runs.claim_lazily(opened_run.id, owner="me") is None
     suspended = await ledger.journal.runs.suspend(await ledger.running("again"))
     assert ledger.journal.runs.claim_lazily(suspended.id, owner="me") is None
     old = await ledger.queued("old")
@@ -197,22 +205,21 @@ async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(
 
 
 @in_a_file
-async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> None:
+async def test_a_lazily_claimed_run_can_be_cancelled(ledger: Ledger) -> None:
     run = ledger.journal.runs.claim_lazily((await ledger.queued()).id, owner="me")
     assert run is not None
-    asked = await ledger.journal.runs.request_cancel(run.id)
-    assert (asked.status, asked.cancel) == (Status.RUNNING, True)
+    marked_run = await ledger.journal.runs.request_cancel(run.id)
+    assert (marked_run.status, marked_run.cancel) == (Status.RUNNING, True)
     await ledger.journal.runs.end(run.to(Status.CANCELLED))
 
 
 @in_a_file
-async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(
+async def test_a_lazy_claim_of_a_cancelled_run_writes_no_step(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     queued = await ledger.queued()
-    await Ledger(ledger.db, clock).journal.runs.request_cancel(
-        queued.id
-    )  # of which our journal has not heard
+    # of which our journal has not heard
+    await Ledger(ledger.db, clock).journal.runs.request_cancel(queued.id)
     run = ledger.journal.runs.claim_lazily(queued.id, owner="me")
     assert run is not None
     behind = ledger.journal.runs.append(run, step(number=0))
@@ -246,7 +253,7 @@ class Refusing(Database):
         return super().submit(refused if refusing else work, durable=durable, lazily=lazily)
 
 
-async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
+async def test_a_lazy_claim_refused_by_a_full_disk_leaves_the_run_queued(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     db = await Refusing.open(tmp_path / "agentd.db")
@@ -277,26 +284,26 @@ async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(
 # --- steps
 
 
-async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: FakeClock) -> None:
+async def test_steps_round_trip(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
     long = {"text": "中文 🙂 " * DEFLATE_FROM, "nested": [1, 2.5, None, {"a": True}]}
     odd = {"half a pair": "\ud83d", "zero": "\0"}
-    given = [
+    steps = [
         step(StepKind.PROMPT, 0, **long),
         step(StepKind.LLM, 1, **odd),
         replace(step(StepKind.CALL, 1), call_id="call_1"),
     ]
-    written = await ledger.journal.runs.append(run, *given)
-    assert [(found.seq, found.at) for found in written] == [
+    written = await ledger.journal.runs.append(run, *steps)
+    assert [(record.seq, record.at) for record in written] == [
         (0, clock.now()),
         (1, clock.now()),
         (2, clock.now()),
     ]
     assert await ledger.journal.runs.get_steps(run.id) == written
-    assert [replace(found, seq=-1, at=None) for found in written] == given
+    assert [replace(record, seq=-1, at=None) for record in written] == steps
 
 
-async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
+async def test_long_step_bodies_are_compressed(ledger: Ledger, db: Database) -> None:
     run = await ledger.running()
     await ledger.journal.runs.append(run, step(text="x" * 100), step(text="x" * 100_000))
     short, long = await db.read(
@@ -311,7 +318,7 @@ async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
     )
 
 
-async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger) -> None:
+async def test_unawaited_steps_are_written_before_an_awaited_step(ledger: Ledger) -> None:
     run = await ledger.running()
     for number in range(10):
         ledger.journal.runs.append(run, step(number=number))
@@ -319,7 +326,7 @@ async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger
     assert await numbers(ledger, run) == list(range(11))
 
 
-async def test_a_step_is_written_as_it_was_when_it_was_handed_in(ledger: Ledger) -> None:
+async def test_a_step_is_written_as_of_its_append(ledger: Ledger) -> None:
     run = await ledger.running()
     body = {"number": 1}
     written = ledger.journal.runs.append(run, replace(step(), body=body))
@@ -328,7 +335,7 @@ async def test_a_step_is_written_as_it_was_when_it_was_handed_in(ledger: Ledger)
     assert await numbers(ledger, run) == [1]
 
 
-async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(
+async def test_a_step_body_that_is_no_json_is_refused_before_the_write(
     ledger: Ledger,
 ) -> None:
     run = await ledger.running()
@@ -338,7 +345,7 @@ async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(
     assert await numbers(ledger, run) == [2]
 
 
-async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
+async def test_the_active_time_of_a_run_is_stored_with_its_step(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.append(run, step(number=0), active=4.5)
     await ledger.journal.runs.append(run, step(number=1))
@@ -346,9 +353,7 @@ async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
 
 
 @in_a_file
-async def test_no_step_is_written_behind_one_that_the_disk_refused(
-    ledger: Ledger, db: Database
-) -> None:
+async def test_no_step_is_written_after_a_refused_step(ledger: Ledger, db: Database) -> None:
     run = await ledger.running()
     await ledger.journal.runs.append(run, step(number=0))
     (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
@@ -380,11 +385,11 @@ async def test_no_step_is_written_behind_one_that_the_disk_refused(
 # --- ending, cancelling
 
 
-async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
+async def test_the_end_of_a_run_is_stored_completely(ledger: Ledger, clock: FakeClock) -> None:
     run = await ledger.running()
     clock.advance(seconds=30)
     usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
-    ended = await ledger.journal.runs.end(
+    ended_run = await ledger.journal.runs.end(
         run.to(
             Status.FAILED, report="half \udc80", detail="why", active=29.5, provider=(
                 "claude"
@@ -394,13 +399,13 @@ async def test_an_end_is_kept_whole(ledger: Ledger, clock: FakeClock) -> None:
             iterations=3,
         )
     )  # fmt: skip
-    assert (ended.ended, ended.report, ended.usage, ended.active) == (
+    assert (ended_run.ended, ended_run.report, ended_run.usage, ended_run.active) == (
         clock.now(),
         "half ?",
         usage,
         29.5,
     )
-    assert await ledger.journal.runs.get(run.id) == ended
+    assert await ledger.journal.runs.get(run.id) == ended_run
 
 
 async def test_a_run_ends_once(ledger: Ledger) -> None:
@@ -411,41 +416,41 @@ async def test_a_run_ends_once(ledger: Ledger) -> None:
     assert len(await ledger.journal.outbox.find()) == 1
 
 
-async def test_only_an_end_ends_a_run(ledger: Ledger) -> None:
+async def test_a_run_cannot_end_with_a_running_status(ledger: Ledger) -> None:
     run = await ledger.running()
     with pytest.raises(ValueError, match="is running, which is no end"):
         await ledger.journal.runs.end(run)
 
 
-async def test_a_queued_run_can_be_given_up_without_taking_it(ledger: Ledger) -> None:
+async def test_a_queued_run_can_end_without_a_claim(ledger: Ledger) -> None:
     queued = await ledger.queued()
-    ended = await ledger.journal.runs.end(
+    ended_run = await ledger.journal.runs.end(
         queued.to(Status.INTERRUPTED, detail="down for three days")
     )
-    assert ended.status is Status.INTERRUPTED
+    assert ended_run.status is Status.INTERRUPTED
 
 
-async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_queued_run_is_cancelled_at_once(ledger: Ledger, clock: FakeClock) -> None:
     queued = await ledger.queued()
     cancelled = await ledger.journal.runs.request_cancel(queued.id)
     assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now())
     assert await ledger.journal.runs.claim(queued.id, owner="me") is None
 
 
-async def test_a_run_that_runs_is_asked_to_stop(ledger: Ledger) -> None:
+async def test_a_running_run_is_marked_for_cancellation(ledger: Ledger) -> None:
     run = await ledger.running()
-    asked = await ledger.journal.runs.request_cancel(run.id[-6:])
-    assert (asked.id, asked.status, asked.cancel) == (run.id, Status.RUNNING, True)
+    marked_run = await ledger.journal.runs.request_cancel(run.id[-6:])
+    assert (marked_run.id, marked_run.status, marked_run.cancel) == (run.id, Status.RUNNING, True)
     await ledger.journal.runs.append(run, step(number=0))
-    ended = await ledger.journal.runs.end(run.to(Status.CANCELLED))
-    assert ended.cancel
+    ended_run = await ledger.journal.runs.end(run.to(Status.CANCELLED))
+    assert ended_run.cancel
     with pytest.raises(Refused, match=r"has already ended \(cancelled\)"):
         await ledger.journal.runs.request_cancel(run.id)
     with pytest.raises(NotFound):
         await ledger.journal.runs.request_cancel("nobody")
 
 
-async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
+async def test_a_requested_cancellation_survives_a_restart(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.request_cancel(run.id)
     await ledger.lapse()
@@ -456,7 +461,7 @@ async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
 # --- looking
 
 
-async def test_a_part_of_an_id_is_enough_if_it_fits_one_run(ledger: Ledger) -> None:
+async def test_a_unique_part_of_an_id_finds_its_run(ledger: Ledger) -> None:
     first, second = await ledger.queued(), await ledger.queued()
     for text in (first.id, first.id.lower(), first.id[-4:], first.id[:-1], first.id[4:].lower()):
         assert await ledger.journal.runs.get(text) == first
@@ -478,8 +483,8 @@ async def test_runs_are_listed_newest_first_page_by_page(ledger: Ledger) -> None
     assert [
         run.id for run in await ledger.journal.runs.find(limit=3, before=page[-1].id)
     ] == newest[3:6]
-    ours = [run.id for run in await ledger.journal.runs.find("a", limit=2)]
-    assert ours == [id_ for id_ in newest if id_ in {run.id for run in runs[::2]}][:2]
+    found_ids = [run.id for run in await ledger.journal.runs.find("a", limit=2)]
+    assert found_ids == [id_ for id_ in newest if id_ in {run.id for run in runs[::2]}][:2]
 
 
 async def test_runs_are_found_by_status(ledger: Ledger) -> None:
@@ -499,7 +504,7 @@ async def test_runs_are_found_by_status(ledger: Ledger) -> None:
     assert await ledger.journal.runs.get_last("daily", statuses={Status.TIMED_OUT}) is None
 
 
-async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -> None:
+async def test_the_newest_run_of_each_routine_is_found_in_one_query(ledger: Ledger) -> None:
     get_last_by_routine = ledger.journal.runs.get_last_by_routine
     names = ["a", "b", "c", "never-ran"]
     assert await get_last_by_routine(names) == {}
@@ -512,7 +517,7 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
 
 
 @in_a_file
-async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
+async def test_the_last_successful_run_of_this_process_is_cached(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     journal = ledger.journal
@@ -521,11 +526,11 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
     for run, status in zip(runs, (Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED), strict=True):
         await journal.runs.end(run.to(status, report=f"of {run.id}"))
     _, second, third = runs
-    known = journal.runs.get_cached_success("daily", before=third.id)
-    assert known == await journal.runs.get_last(
+    cached_run = journal.runs.get_cached_success("daily", before=third.id)
+    assert cached_run == await journal.runs.get_last(
         "daily", statuses={Status.SUCCEEDED}, before=third.id
     )
-    assert known is not None and known.report == f"of {second.id}"
+    assert cached_run is not None and cached_run.report == f"of {second.id}"
     # what it does not know it leaves to a look
     assert journal.runs.get_cached_success("daily", before=second.id) is None
     assert journal.runs.get_cached_success("weekly", before="~") is None
@@ -539,22 +544,20 @@ async def test_the_last_run_that_succeeded_here_is_known_without_a_look(
 
 
 @in_a_file
-async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+async def test_runs_of_an_earlier_process_are_not_cached(ledger: Ledger, clock: FakeClock) -> None:
     old, young = await ledger.queued(), await ledger.running()
     await ledger.journal.runs.end(young.to(Status.SUCCEEDED))
     clock.advance(minutes=1)
     later = Journal(ledger.db, clock=clock.now)  # a daemon that was started anew
-    taken = await later.runs.claim(old.id, owner="me")
-    assert taken is not None
-    await later.runs.end(taken.to(Status.SUCCEEDED))
+    claimed_run = await later.runs.claim(old.id, owner="me")
+    assert claimed_run is not None
+    await later.runs.end(claimed_run.to(Status.SUCCEEDED))
     assert later.runs.get_cached_success("daily", before="~") is None
     last = await later.runs.get_last("daily", statuses={Status.SUCCEEDED})
     assert last is not None and last.id == young.id
 
 
-async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
+async def test_a_shared_store_caches_no_last_run(
     ledger: Ledger,
 ) -> None:
     run = await ledger.running()
@@ -562,9 +565,11 @@ async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(
     assert bool(ledger.journal.runs.get_cached_success("daily", before="~")) is not ledger.db.shared
 
 
-async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeClock) -> None:
-    async def heard() -> int:
-        return await ledger.journal.routines.count_heard("daily", since)
+async def test_runs_heard_by_a_person_are_counted_for_the_day(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    async def count_heard() -> int:
+        return await ledger.journal.routines.count_heard_runs("daily", since)
 
     async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> Run:
         return await ledger.journal.runs.end(
@@ -577,23 +582,23 @@ async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: FakeCloc
         await end(status)
     await end(Status.SUCCEEDED, ("file", {}), silent=True)
     await end(Status.SUCCEEDED, silent=True)
-    assert await heard() == 0, "nobody heard of any of these"
+    assert await count_heard() == 0, "nobody heard of any of these"
     await end(Status.SUCCEEDED)
-    assert await heard() == 1, "it said something, and there is nobody to deliver it to"
-    told = await end(Status.FAILED, ("file", {}), detail="why")
-    assert await heard() == 2, "it is on its way"
-    (delivery,) = await ledger.journal.outbox.find(run=told.id)
+    assert await count_heard() == 1, "it said something, and there is nobody to deliver it to"
+    failed_run = await end(Status.FAILED, ("file", {}), detail="why")
+    assert await count_heard() == 2, "it is on its way"
+    (delivery,) = await ledger.journal.outbox.find(run=failed_run.id)
     await ledger.journal.outbox.mark_failed(delivery.id, "nobody there", None)
-    assert await heard() == 1, "it never arrived"
+    assert await count_heard() == 1, "it never arrived"
     running = await ledger.running()
-    assert await heard() == 2, "it may still be heard"
+    assert await count_heard() == 2, "it may still be heard"
     await ledger.journal.runs.end(running.to(Status.SUCCEEDED), [("file", {})])
     (delivery,) = await ledger.journal.outbox.find(run=running.id)
     await ledger.journal.outbox.mark_delivered(delivery.id, "there")
-    assert await heard() == 2
-    assert await ledger.journal.routines.count_heard("other", since) == 0
+    assert await count_heard() == 2
+    assert await ledger.journal.routines.count_heard_runs("other", since) == 0
 
 
-async def test_a_definition_nobody_has_is_not_found(ledger: Ledger) -> None:
+async def test_an_unknown_definition_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound):
         await ledger.journal.runs.get_definition("0" * 32)

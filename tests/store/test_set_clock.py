@@ -1,6 +1,4 @@
-"""The clock of a database that processes share was ahead, and is set right: no lease and no wait
-lasts until then.
-"""
+"""A shared database whose clock was ahead is corrected: leases and waits end in time."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def worker(name: str) -> Worker:
     return Worker(id=name, kind="daemon", host="box", pid=1, version="1", started=now(), seen=now())
 
 
-async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_goes_on(
+async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_correction(
     postgres_url: str, tmp_path: Path
 ) -> None:
     database = await open_database(tmp_path / "x", postgres_url)
@@ -34,14 +32,14 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
         Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go")
         for name in ("a", "b", "c")
     ]
-    lost, mine, late = [run for run in await dead.slots.open(claims) if run]
-    assert await dead.runs.claim(lost.id, owner="dead")
-    assert await alive.runs.claim(mine.id, owner="alive")
-    taken = await alive.runs.claim(late.id, owner="alive")
-    assert taken
-    await alive.runs.suspend(taken, not_before=now() + timedelta(minutes=5))
-    assert (await dead.workers.beat(worker("dead"), may_lead=True)).leads
-    assert not (await alive.workers.beat(worker("alive"), may_lead=True)).leads
+    lost_run, own_run, late_run = [run for run in await dead.slots.open(claims) if run]
+    assert await dead.runs.claim(lost_run.id, owner="dead")
+    assert await alive.runs.claim(own_run.id, owner="alive")
+    claimed_run = await alive.runs.claim(late_run.id, owner="alive")
+    assert claimed_run
+    await alive.runs.suspend(claimed_run, not_before=now() + timedelta(minutes=5))
+    assert (await dead.workers.renew_leases(worker("dead"), may_lead=True)).leads
+    assert not (await alive.workers.renew_leases(worker("alive"), may_lead=True)).leads
 
     def jump(
         connection: Any,
@@ -52,8 +50,8 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
         connection.execute(f"UPDATE run SET {moved} WHERE status = 'queued'", (AHEAD, AHEAD))
 
     await database.write(jump)
-    beat = await alive.workers.beat(worker("alive"), may_lead=True)
-    assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late.id])
+    beat = await alive.workers.renew_leases(worker("alive"), may_lead=True)
+    assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late_run.id])
     (moved,) = beat.waits.runs
     assert moved.not_before and moved.waits_moved
     assert timedelta(minutes=4) < moved.not_before - now() < timedelta(minutes=6)
@@ -70,8 +68,10 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
     await database.write(
         lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'")
     )
-    assert list((await alive.workers.beat(worker("alive"), may_lead=True)).freed) == [lost.id]
-    assert not (await alive.workers.beat(worker("alive"), may_lead=True)).waits.runs, (
+    assert list((await alive.workers.renew_leases(worker("alive"), may_lead=True)).freed) == [
+        lost_run.id
+    ]
+    assert not (await alive.workers.renew_leases(worker("alive"), may_lead=True)).waits.runs, (
         "it is moved once"
     )
     await database.close()

@@ -1,4 +1,4 @@
-"""Every scheduled moment is accounted for exactly once."""
+"""Every slot is accounted for exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Status
-from daemon.store.journal import Portion
+from daemon.store.journal import SlotRange
 from daemon.testing import FakeClock
 from tests.store.conftest import START, Ledger
 
@@ -22,7 +22,7 @@ def at(hour: float) -> datetime:
     return START + hour * HOUR
 
 
-async def told(
+async def recorded_rows(
     ledger: Ledger, routine: str = "daily"
 ) -> list[tuple[float, float, int, str, str | None]]:
     """Return the ledger's rows, oldest first, with hours since START."""
@@ -32,11 +32,11 @@ async def told(
     ]
 
 
-def hourly(after: datetime, before: datetime) -> Portion | None:
+def hourly(after: datetime, before: datetime) -> SlotRange | None:
     """Return the full hours between two moments."""
     first, last = floor((after - START) / HOUR) + 1, ceil((before - START) / HOUR) - 1
     return (
-        Portion(first=at(first), last=at(last), count=last - first + 1) if first <= last else None
+        SlotRange(first=at(first), last=at(last), count=last - first + 1) if first <= last else None
     )
 
 
@@ -54,18 +54,21 @@ async def missed(
         reason=reason,
         between=hourly,
     )
-    return [((each.first - START) / HOUR, (each.last - START) / HOUR, each.count) for each in new]
+    return [
+        ((slot_range.first - START) / HOUR, (slot_range.last - START) / HOUR, slot_range.count)
+        for slot_range in new
+    ]
 
 
-async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
+async def put_right(ledger: Ledger, remains: SlotRange | None = None) -> None:
     """Take back what was told ahead of the clock; of a row that it stands in, `kept` remains."""
-    await ledger.journal.slots.take_back(lambda row, baseline: kept)
+    await ledger.journal.slots.reopen_future_slots(lambda row, baseline: remains)
 
 
 # --- baselines
 
 
-async def test_a_new_routine_and_a_changed_schedule_start_from_now(
+async def test_a_new_routine_and_a_changed_schedule_have_their_baseline_now(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     first = await ledger.journal.routines.set_baselines({"a": "1", "b": "1"})
@@ -80,15 +83,13 @@ async def test_a_new_routine_and_a_changed_schedule_start_from_now(
     assert await ledger.journal.routines.get_states() == states
 
 
-async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+async def test_a_removed_routine_keeps_its_baseline(ledger: Ledger, clock: FakeClock) -> None:
     await ledger.journal.routines.set_baselines({"a": "1"})
     clock.advance(hours=1)
     assert (await ledger.journal.routines.set_baselines({}))["a"].baseline == START
 
 
-async def test_resuming_starts_a_new_baseline_and_pausing_does_not(
+async def test_resuming_sets_a_new_baseline_and_pausing_does_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ledger.journal.routines.set_baselines({"a": "1"})
@@ -118,7 +119,7 @@ async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
 # --- claims
 
 
-async def test_a_slot_is_given_once(ledger: Ledger) -> None:
+async def test_a_slot_is_claimed_once(ledger: Ledger) -> None:
     claim = ledger.claim(lateness=2.5)
     first, second = await ledger.journal.slots.open([claim, claim])
     assert first is not None
@@ -135,7 +136,7 @@ async def test_a_slot_is_given_once(ledger: Ledger) -> None:
     assert await ledger.journal.runs.get_definition(first.definition) == claim.definition
 
 
-async def test_a_run_starts_queued_with_what_its_claim_says(ledger: Ledger) -> None:
+async def test_a_run_is_queued_with_the_fields_of_its_claim(ledger: Ledger) -> None:
     claim = ledger.claim(goal="say \ud800 hello", not_before=at(1), outcome=Outcome.LATE)
     (run,) = await ledger.journal.slots.open([claim])
     assert run is not None
@@ -143,12 +144,12 @@ async def test_a_run_starts_queued_with_what_its_claim_says(ledger: Ledger) -> N
     assert await ledger.journal.runs.get(run.id) == run
 
 
-async def test_the_same_moment_is_a_slot_of_every_routine(ledger: Ledger) -> None:
+async def test_each_routine_has_its_own_slot_at_the_same_moment(ledger: Ledger) -> None:
     runs = await ledger.journal.slots.open([ledger.claim("a"), ledger.claim("b")])
     assert [run.routine for run in runs if run] == ["a", "b"]
 
 
-async def test_the_hour_that_the_clock_shows_twice_has_two_slots(ledger: Ledger) -> None:
+async def test_a_repeated_hour_has_two_slots(ledger: Ledger) -> None:
     first = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     second = first.replace(fold=1)
     claims = [
@@ -159,7 +160,7 @@ async def test_the_hour_that_the_clock_shows_twice_has_two_slots(ledger: Ledger)
     assert await ledger.journal.slots.open(claims) == [None] * 4
 
 
-async def test_an_event_is_unique_by_its_id_and_not_by_its_moment(ledger: Ledger) -> None:
+async def test_an_event_is_unique_by_its_id(ledger: Ledger) -> None:
     claims = [ledger.claim(event=event) for event in ("client:1", "client:2", "client:1")]
     first, second, third = await ledger.journal.slots.open([*claims])
     assert first is not None
@@ -181,25 +182,29 @@ async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
 # --- slots without a run
 
 
-async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock: FakeClock) -> None:
+async def test_consecutive_missed_slots_of_one_reason_share_a_row(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 5, 5, 1)
     await missed(ledger, 6, 7, 2, Reason.PAUSED)
     await missed(ledger, 8, 8, 1)
-    assert await told(ledger) == [
+    assert await recorded_rows(ledger) == [
         (1, 5, 5, "missed", "down"),
         (6, 7, 2, "skipped", "paused"),
         (8, 8, 1, "missed", "down"),
     ]
 
 
-async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_run_between_missed_slots_separates_their_rows(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     clock.advance(hours=20)
     await missed(ledger, 1, 2, 2)
     await ledger.journal.slots.open([ledger.claim(slot=at(3))])
     await missed(ledger, 4, 4, 1)
-    assert await told(ledger) == [
+    assert await recorded_rows(ledger) == [
         (1, 2, 2, "missed", "down"),
         (3, 3, 1, "ran", None),
         (4, 4, 1, "missed", "down"),
@@ -213,19 +218,22 @@ async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: FakeClock) -> 
     await missed(ledger, 2, 3, 2)
     await missed(ledger, 1, 6, 6)
     await missed(ledger, 6, 6, 1, Reason.OVERLAP)
-    assert await told(ledger) == [(1, 6, 6, "missed", "down")]
+    assert await recorded_rows(ledger) == [(1, 6, 6, "missed", "down")]
 
 
-async def test_a_longer_stretch_for_another_reason_adds_only_its_new_end(
+async def test_recorded_slots_keep_their_reason_and_only_new_slots_are_added(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
     await missed(ledger, 1, 4, 4)
     await missed(ledger, 1, 5, 5, Reason.PAUSED)
-    assert await told(ledger) == [(1, 4, 4, "missed", "down"), (5, 5, 1, "skipped", "paused")]
+    assert await recorded_rows(ledger) == [
+        (1, 4, 4, "missed", "down"),
+        (5, 5, 1, "skipped", "paused"),
+    ]
 
 
-async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(
+async def test_a_slot_recorded_as_missed_cannot_be_claimed(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
@@ -254,7 +262,7 @@ async def test_accounted_until_is_the_newest_scheduled_slot(
     assert await ledger.journal.slots.get_accounted_until("other") is None
 
 
-async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
+async def test_slots_claimed_with_a_wrong_clock_do_not_mute_a_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     years = 5 * 365 * 24
@@ -269,7 +277,7 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
     await missed(ledger, -2, 1, 4)
     (run,) = await ledger.journal.slots.open([ledger.claim(slot=at(2))])
     assert run is not None
-    assert await told(ledger) == [
+    assert await recorded_rows(ledger) == [
         (-3, -3, 1, "ran", None),
         (-2, 1, 4, "missed", "down"),
         (2, 2, 1, "ran", None),
@@ -277,14 +285,14 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(
     ]
 
 
-async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
+async def test_missed_slots_are_recorded_around_recorded_slots(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
     await ledger.journal.slots.open([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
     assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
     assert await missed(ledger, 1, 9, 9) == []
-    assert [row[:3] for row in await told(ledger)] == [
+    assert [row[:3] for row in await recorded_rows(ledger)] == [
         (1, 2, 2),
         (3, 3, 1),
         (4, 4, 1),
@@ -294,7 +302,7 @@ async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(
     ]
 
 
-async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_only(
+async def test_a_run_after_a_clock_set_back_accounts_only_for_its_own_slot(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=9)
@@ -302,37 +310,39 @@ async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_on
     await ledger.journal.slots.open([ledger.claim(slot=at(6))])
     await missed(ledger, 7, 9, 3)
     clock.move_to(at(3))
-    await put_right(ledger, Portion(first=at(1), last=at(2), count=2))
-    assert await told(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
+    await put_right(ledger, SlotRange(first=at(1), last=at(2), count=2))
+    assert await recorded_rows(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
     clock.move_to(at(8))
     assert await ledger.journal.slots.get_accounted_until("daily") == at(2), (
         "not the run of a time that was taken back"
     )
     assert await missed(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
     assert await ledger.journal.slots.get_accounted_until("daily") == at(8)
-    assert [row[:3] for row in await told(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
+    assert [row[:3] for row in await recorded_rows(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
 
 
-async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: FakeClock) -> None:
+async def test_a_row_of_missed_slots_ends_at_a_new_baseline(
+    ledger: Ledger, clock: FakeClock
+) -> None:
     await ledger.journal.routines.set_baselines({"daily": "1"})
     clock.move_to(at(5))
     await missed(ledger, 1, 4, 4)
     await ledger.journal.routines.set_baselines({"daily": "2"})
     clock.move_to(at(9))
     await missed(ledger, 8, 9, 2)
-    assert [row[:3] for row in await told(ledger)] == [(1, 4, 4), (8, 9, 2)]
+    assert [row[:3] for row in await recorded_rows(ledger)] == [(1, 4, 4), (8, 9, 2)]
 
 
-async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger) -> None:
+async def test_a_run_with_a_closed_gate_marks_its_slot_skipped(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.runs.end(run.to(Status.SKIPPED, detail="nothing changed"))
-    other = await ledger.running()
-    await ledger.journal.runs.end(other.to(Status.SKIPPED), reason=Reason.BUDGET)
+    other_run = await ledger.running()
+    await ledger.journal.runs.end(other_run.to(Status.SKIPPED), reason=Reason.BUDGET)
     rows = [(row.run, row.outcome, row.reason) for row in await ledger.journal.slots.find("daily")]
-    assert rows == [(other.id, "skipped", "budget"), (run.id, "skipped", "gate")]
+    assert rows == [(other_run.id, "skipped", "budget"), (run.id, "skipped", "gate")]
 
 
-async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
+async def test_slots_are_listed_newest_first_up_to_the_limit(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
@@ -342,7 +352,7 @@ async def test_slots_are_listed_newest_first_and_no_more_than_wanted(
     assert [row.first for row in await ledger.journal.slots.find(limit=3)] == [at(4), at(4), at(3)]
 
 
-async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(
+async def test_slots_run_with_a_clock_ahead_hide_no_slot_of_today(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     now = clock.advance(hours=20)

@@ -36,8 +36,8 @@ _PARTS = {
     "store.history._ENDED",
     "store.outbox._DELIVERY",
     "store.retention._OLD",
-    "store.run_rows._LEAVE",
-    "store.slot_claims._COVERED",
+    "store.run_rows._RELEASE",
+    "store.slots._COVERED",
     "store.slots._AHEAD",
     "memory.embedding_index._ITEM",
     "memory.embedding_index._SEGMENT",
@@ -71,9 +71,9 @@ _READS_ALL = {
 
 
 class Statement(NamedTuple):
-    """A statement and the place where it stands in the program."""
+    """A statement, and where it stands in the program: `module.CONSTANT` or `module:line`."""
 
-    place: str
+    location: str
     text: str
 
 
@@ -89,17 +89,17 @@ def statements() -> Iterator[Statement]:
                 continue
             module = vars(import_module(f"daemon.{name}"))
             for constant, value in module.items():
-                place = f"{name}.{constant}"
-                if isinstance(value, str) and _BEGINNING.match(value) and place not in _PARTS:
-                    yield Statement(place, value)
+                location = f"{name}.{constant}"
+                if isinstance(value, str) and _BEGINNING.match(value) and location not in _PARTS:
+                    yield Statement(location, value)
             for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                     continue
                 if call.func.attr in ("execute", "executemany") and call.args:
-                    place, argument = f"{name}:{call.lineno}", call.args[0]
+                    location, argument = f"{name}:{call.lineno}", call.args[0]
                     text = argument.value if isinstance(argument, ast.Constant) else ""
                     if isinstance(text, str) and _BEGINNING.match(text):
-                        yield Statement(place, text)
+                        yield Statement(location, text)
 
 
 def portable_statements() -> list[Statement]:
@@ -127,20 +127,20 @@ def test_postgresql_prepares_each_statement(postgres: Server, postgres_url: str)
 
     with closing(connect(postgres_url)) as connection:
         for statement in portable_statements():
-            first, *others = statement.text.split("?")
-            text = first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
+            first, *later_parts = statement.text.split("?")
+            text = first + "".join(f"${at}{part}" for at, part in enumerate(later_parts, 1))
             with connection.driver.transaction(force_rollback=True):
                 connection.control(f"PREPARE checked AS {text}")
                 connection.control("DEALLOCATE checked")
 
 
-def test_marks_of_parameters_stand_in_no_text_of_a_statement() -> None:
+def test_no_string_literal_of_a_statement_has_a_parameter_mark() -> None:
     for statement in portable_statements():
         for text in re.findall(r"'[^']*'", statement.text):
             assert "?" not in text, statement
 
 
-def test_only_few_statements_read_a_large_table_from_end_to_end(sqlite: SqliteConnection) -> None:
+def test_only_listed_statements_scan_a_large_table(sqlite: SqliteConnection) -> None:
     scans = re.compile(rf"SCAN ({'|'.join(_LARGE)})\b(?! USING INDEX sqlite_autoindex_run_1)")
     allowed = tuple(beginning for group in _READS_ALL.values() for beginning in group)
     unexpected, used = [], set()
@@ -152,6 +152,6 @@ def test_only_few_statements_read_a_large_table_from_end_to_end(sqlite: SqliteCo
         if any(scans.match(row[3]) for row in plan):
             used.update(beginning for beginning in allowed if text.startswith(beginning))
             if not text.startswith(allowed):
-                unexpected.append((statement.place, text, [row[3] for row in plan]))
+                unexpected.append((statement.location, text, [row[3] for row in plan]))
     assert not unexpected
     assert used == set(allowed)  # whoever mends one of them takes it out of the list

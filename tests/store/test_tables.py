@@ -24,12 +24,12 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
     """Return everything about a schema that SQLite tells: columns, keys and indexes of each
     table.
     """
-    found: dict[str, object] = {}
+    tables_by_name: dict[str, object] = {}
     named = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
     ).fetchall()
     for table, sql in named:
-        found[table] = {
+        tables_by_name[table] = {
             "columns": connection.execute(f"PRAGMA table_info({table})").fetchall(),
             "foreign": sorted(
                 row[2:7] for row in connection.execute(f"PRAGMA foreign_key_list({table})")
@@ -43,16 +43,16 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
             row = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (index,))
             (text,) = row.fetchone() or ("",)  # the index of a table without rowids has no row
             condition = (text or "").partition(" WHERE ")[2]
-            found[f"{table}: {index}"] = (unique, origin, partial, columns, condition)
-    return found
+            tables_by_name[f"{table}: {index}"] = (unique, origin, partial, columns, condition)
+    return tables_by_name
 
 
-def test_the_files_of_a_new_database_are_made_from_the_models() -> None:
+def test_the_schema_files_are_generated_from_the_models() -> None:
     for path, text in schema_files().items():
         assert path.read_text(encoding="utf-8") == text, "run python -m daemon.store.schema"
 
 
-def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
+def test_a_migrated_sqlite_file_has_the_tables_of_a_new_file(tmp_path: Path) -> None:
     folder = tmp_path / "migrations"  # without the folder of a new database's tables
     folder.mkdir()
     for file in MIGRATIONS.glob("*.sql"):
@@ -74,47 +74,55 @@ def there(url: str) -> Engine:
 def shape_there(url: str) -> dict[str, object]:
     """Return the same of a PostgreSQL schema."""
     engine = there(url)
-    seen = inspect(engine)
-    found: dict[str, object] = {}
-    for table in seen.get_table_names():
-        columns = {each["name"]: each for each in seen.get_columns(table)}
-        found[table] = {
+    inspector = inspect(engine)
+    tables_by_name: dict[str, object] = {}
+    for table in inspector.get_table_names():
+        columns = {column["name"]: column for column in inspector.get_columns(table)}
+        tables_by_name[table] = {
             "columns": {
-                name: (str(each["type"]), each["nullable"], str(each["default"]).partition("::")[0])
-                for name, each in columns.items()
+                name: (
+                    str(column["type"]),
+                    column["nullable"],
+                    str(column["default"]).partition("::")[0],
+                )
+                for name, column in columns.items()
                 if name not in ("id", "seq")
             },
             "counted": [
                 name
-                for name, each in columns.items()
-                if each.get("identity") or "nextval" in str(each["default"])
+                for name, column in columns.items()
+                if column.get("identity") or "nextval" in str(column["default"])
             ],
-            "key": seen.get_pk_constraint(table)["constrained_columns"],
-            "unique": [each["column_names"] for each in seen.get_unique_constraints(table)],
+            "key": inspector.get_pk_constraint(table)["constrained_columns"],
+            "unique": [
+                constraint["column_names"] for constraint in inspector.get_unique_constraints(table)
+            ],
             "foreign": sorted(
                 (
-                    each["constrained_columns"],
-                    each["referred_table"],
-                    each["referred_columns"],
-                    each["options"],
+                    key["constrained_columns"],
+                    key["referred_table"],
+                    key["referred_columns"],
+                    key["options"],
                 )
-                for each in seen.get_foreign_keys(table)
+                for key in inspector.get_foreign_keys(table)
             ),
             "indexes": sorted(
                 (
-                    each["name"],
-                    each["unique"],
-                    each["column_names"],
-                    each.get("dialect_options", {}).get("postgresql_where", ""),
+                    index["name"],
+                    index["unique"],
+                    index["column_names"],
+                    index.get("dialect_options", {}).get("postgresql_where", ""),
                 )
-                for each in seen.get_indexes(table)
+                for index in inspector.get_indexes(table)
             ),
         }
     engine.dispose()
-    return found
+    return tables_by_name
 
 
-def test_a_migrated_server_has_the_tables_of_a_new_one(postgres: Server, postgres_url: str) -> None:
+def test_a_migrated_postgres_database_has_the_tables_of_a_new_database(
+    postgres: Server, postgres_url: str
+) -> None:
     from daemon.store.postgres import migrations  # an extra
     from daemon.store.postgres.connection import connect
 
@@ -128,14 +136,14 @@ def test_a_migrated_server_has_the_tables_of_a_new_one(postgres: Server, postgre
     postgres.drop(name)
 
 
-async def test_what_the_journal_writes_the_models_read(
+async def test_models_read_the_rows_of_the_journal(
     db: Database, ledger: Ledger, tmp_path: Path
 ) -> None:
     run = await ledger.running()
     await ledger.journal.runs.append(
         run, Step(kind=StepKind.LLM, iteration=1, body={"text": "中" * 9_000})
     )
-    ended = await ledger.journal.runs.end(
+    ended_run = await ledger.journal.runs.end(
         run.to(Status.SUCCEEDED, report="done"), [("file", {"path": "a.md"})]
     )
 
@@ -148,7 +156,7 @@ async def test_what_the_journal_writes_the_models_read(
         row = session.exec(select(tables.RunRow)).one()
         assert (row.status, row.ended, row.slot, row.silent) == (
             "succeeded",
-            ended.ended,
+            ended_run.ended,
             run.slot,
             False,
         )

@@ -1,4 +1,4 @@
-"""What prompts have in common is kept once, and nobody who reads a run can tell."""
+"""Equal prompt sections are stored once, and runs read as before."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from daemon.store import rows
 from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
 from daemon.store.maintenance import JournalMaintenance
-from daemon.store.retention import Keep
+from daemon.store.retention import RetentionLimits
 from daemon.store.texts import (
-    LEAST,
-    MOST,
-    NEW_EACH_TIME,
+    CHANGING_SECTIONS,
+    MAX_TEXTS,
+    MIN_TEXT,
     BodyReader,
-    column_of,
     decode_references,
-    drop,
+    delete_texts,
     encode,
+    find_unused_texts,
     references,
-    unused,
+    store_body,
 )
 from daemon.testing import FakeClock
 from tests.properties import scaled_settings
@@ -42,7 +42,7 @@ from tests.store.conftest import START, Ledger, prompt, step
 DAY = timedelta(days=1)
 
 
-async def lived(ledger: Ledger, *steps: Step, routine: str = "daily") -> Run:
+async def execute_run(ledger: Ledger, *steps: Step, routine: str = "daily") -> Run:
     run = await ledger.running(routine)
     await ledger.journal.runs.append(run, *steps)
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
@@ -50,97 +50,100 @@ async def lived(ledger: Ledger, *steps: Step, routine: str = "daily") -> Run:
 
 
 async def body_of(ledger: Ledger, run: Run) -> Json:
-    found = await ledger.journal.runs.get_steps(run.id)
-    return found[0].body
+    steps = await ledger.journal.runs.get_steps(run.id)
+    return steps[0].body
 
 
-async def asked(ledger: Ledger, query: str, *values: Any) -> list[Any]:
+async def query(ledger: Ledger, query: str, *values: Any) -> list[Any]:
     return await ledger.db.read(lambda connection: list(connection.execute(query, values)))
 
 
 async def texts(ledger: Ledger) -> int:
-    ((count,),) = await asked(ledger, "SELECT count(*) FROM text")
+    ((count,),) = await query(ledger, "SELECT count(*) FROM text")
     return int(count)
 
 
 # --- what is kept
 
 
-async def test_what_runs_are_told_alike_is_kept_once_and_comes_back_to_each(ledger: Ledger) -> None:
-    first = await lived(ledger, one := prompt("a" * 32))
+async def test_equal_prompt_sections_of_runs_are_stored_once(ledger: Ledger) -> None:
+    first = await execute_run(ledger, first_prompt := prompt("a" * 32))
     assert await texts(ledger) == 3, "what is safe, the guide, the schemas"
-    second = await lived(ledger, other := prompt("c" * 32), step())
+    second = await execute_run(ledger, second_prompt := prompt("c" * 32), step())
     assert await texts(ledger) == 3
-    assert [await body_of(ledger, first), await body_of(ledger, second)] == [one.body, other.body]
+    assert [await body_of(ledger, first), await body_of(ledger, second)] == [
+        first_prompt.body,
+        second_prompt.body,
+    ]
     bodies = [
         body
-        for (body,) in await asked(
+        for (body,) in await query(
             ledger, "SELECT body FROM step WHERE kind = 'prompt' ORDER BY run_id"
         )
     ]
     assert references(bodies[0]) == references(bodies[1])
-    whole = len(rows.encode(other.body))
+    whole = len(rows.encode(second_prompt.body))
     assert len(bodies[1]) < whole / 3
 
 
-async def test_routines_share_the_sections_that_they_have_in_common(ledger: Ledger) -> None:
-    await lived(ledger, prompt())
-    await lived(ledger, prompt(identity="You are somebody else. " * 100), routine="other")
+async def test_routines_share_equal_prompt_sections(ledger: Ledger) -> None:
+    await execute_run(ledger, prompt())
+    await execute_run(ledger, prompt(identity="You are somebody else. " * 100), routine="other")
     assert await texts(ledger) == 4, "what differs is another text, and the others are there once"
 
 
-async def test_short_sections_that_stand_side_by_side_are_one_text(ledger: Ledger) -> None:
+async def test_adjacent_short_sections_are_stored_as_one_text(ledger: Ledger) -> None:
     short = prompt(
         safety="Be careful. " * 30,
         identity="You are agentd. " * 50,
         **{"own sections": ""},
         functions=[],
     )
-    run = await lived(ledger, short)
+    run = await execute_run(ledger, short)
     assert await texts(ledger) == 1
     assert await body_of(ledger, run) == short.body
 
 
-async def test_what_is_new_each_time_stays_in_its_run(ledger: Ledger) -> None:
-    assert {name for name, _ in SECTIONS} >= NEW_EACH_TIME
-    words = {name: f"Only now, of {name}: 4711. " * 100 for name in NEW_EACH_TIME}
-    run = await lived(ledger, given := prompt(**words))
-    assert await body_of(ledger, run) == given.body
-    kept = await ledger.db.read(
+async def test_sections_new_in_each_run_stay_in_their_step(ledger: Ledger) -> None:
+    assert {name for name, _ in SECTIONS} >= CHANGING_SECTIONS
+    words = {name: f"Only now, of {name}: 4711. " * 100 for name in CHANGING_SECTIONS}
+    run = await execute_run(ledger, prompt_step := prompt(**words))
+    assert await body_of(ledger, run) == prompt_step.body
+    columns = await ledger.db.read(
         lambda connection: [
-            BodyReader(connection)._text(each)
-            for (each,) in connection.execute("SELECT digest FROM text")
+            BodyReader(connection)._text(digest)
+            for (digest,) in connection.execute("SELECT digest FROM text")
         ]
     )
-    assert len(kept) == 3
-    assert b"4711" not in b"".join(kept)
+    assert len(columns) == 3
+    assert b"4711" not in b"".join(columns)
 
 
-async def test_a_short_prompt_is_written_as_it_is(ledger: Ledger) -> None:
+async def test_a_short_prompt_is_stored_whole(ledger: Ledger) -> None:
     short = Step(
         kind=StepKind.PROMPT,
         iteration=0,
         body={"system": "Hello", "sections": {"a": 5}, "functions": []},
     )
-    run = await lived(ledger, short)
-    assert await asked(ledger, "SELECT body FROM step") == [(rows.encode(short.body),)]
+    run = await execute_run(ledger, short)
+    assert await query(ledger, "SELECT body FROM step") == [(rows.encode(short.body),)]
     assert (await body_of(ledger, run), await texts(ledger)) == (short.body, 0)
 
 
-async def test_steps_that_were_written_before_there_were_texts_are_read(ledger: Ledger) -> None:
-    run = await lived(ledger, given := prompt())
-    old = rows.encode(given.body)
+async def test_prompt_steps_of_older_versions_are_read(ledger: Ledger) -> None:
+    run = await execute_run(ledger, prompt_step := prompt())
+    old = rows.encode(prompt_step.body)
     await ledger.db.write(lambda connection: connection.execute("UPDATE step SET body = ?", (old,)))
-    assert await body_of(ledger, run) == given.body
+    assert await body_of(ledger, run) == prompt_step.body
 
 
-async def test_whoever_looks_at_the_table_finds_the_digests() -> None:
+async def test_a_prompt_row_names_its_texts_by_digest() -> None:
     with closing(journal()) as connection:
-        column = column_of(connection, encode(prompt()), START, 0)
-    found = decode_references(column)
-    assert found["texts"] == [digest.hex() for digest in references(column)]
-    assert found["functions"] == 2
-    assert found["language"] == "en"
+        column = store_body(connection, encode(prompt()), START, 0)
+    references_of_row = decode_references(column)
+    assert references_of_row["texts"] == [digest.hex() for digest in references(column)]
+    assert references_of_row["functions"] == 2
+    assert references_of_row["language"] == "en"
 
 
 # --- any body
@@ -190,60 +193,64 @@ def prompts(draw: st.DrawFn) -> Json:
 
 @scaled_settings(400)
 @given(body=prompts())
-def test_any_body_comes_back_as_it_was_handed_in(shelf: sqlite3.Connection, body: Json) -> None:
+def test_any_prompt_body_round_trips(shelf: sqlite3.Connection, body: Json) -> None:
     encoded = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))
-    found = BodyReader(shelf)(column_of(shelf, encoded, START, 0))
-    assert found == json.loads(rows.encode(body))
-    assert list(found) == list(body)
+    decoded = BodyReader(shelf)(store_body(shelf, encoded, START, 0))
+    assert decoded == json.loads(rows.encode(body))
+    assert list(decoded) == list(body)
 
 
-def test_a_prompt_of_very_many_sections_shares_as_many_as_it_may() -> None:
-    given = prompt(**{f"section {number}": f"{number} " * LEAST for number in range(2 * MOST)})
+def test_a_prompt_of_many_sections_shares_up_to_the_maximum() -> None:
+    prompt_step = prompt(
+        **{f"section {number}": f"{number} " * MIN_TEXT for number in range(2 * MAX_TEXTS)}
+    )
     with closing(journal()) as connection:
-        column = column_of(connection, encode(given), START, 0)
-        assert len(references(column)) == MOST
-        assert BodyReader(connection)(column) == given.body
+        column = store_body(connection, encode(prompt_step), START, 0)
+        assert len(references(column)) == MAX_TEXTS
+        assert BodyReader(connection)(column) == prompt_step.body
 
 
 # --- what may happen to texts
 
 
-async def test_a_text_is_there_whatever_became_of_who_wrote_it_first(ledger: Ledger) -> None:
+async def test_a_shared_text_exists_even_if_its_first_write_was_fenced(ledger: Ledger) -> None:
     stale = await ledger.running()
     await ledger.journal.runs.suspend(stale)
-    ledger.journal.runs._taken[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
+    ledger.journal.runs._claimed[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
     run = await ledger.running("other")
     refused, written = (
         ledger.journal.runs.append(stale, prompt()),
-        ledger.journal.runs.append(run, given := prompt("c" * 32)),
+        ledger.journal.runs.append(run, prompt_step := prompt("c" * 32)),
     )
     with pytest.raises(Fenced):
         await refused
     await written
-    assert await body_of(ledger, run) == given.body
+    assert await body_of(ledger, run) == prompt_step.body
 
 
-async def test_a_text_that_another_process_let_go_of_is_written_again(ledger: Ledger) -> None:
-    await lived(ledger, prompt())
+async def test_a_text_removed_by_another_process_is_written_again(ledger: Ledger) -> None:
+    await execute_run(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM text"))
-    run = await lived(ledger, given := prompt("c" * 32))
-    assert await body_of(ledger, run) == given.body
+    run = await execute_run(ledger, prompt_step := prompt("c" * 32))
+    assert await body_of(ledger, run) == prompt_step.body
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "expected_text"),
     [("DELETE FROM text", "is missing"), ("UPDATE text SET body = digest", "is harmed")],
 )
-async def test_a_prompt_without_one_of_its_texts_says_which_step_is_harmed(
-    ledger: Ledger, clock: FakeClock, harm: str, said: str
+async def test_a_prompt_with_a_missing_text_names_its_step(
+    ledger: Ledger, clock: FakeClock, harm: str, expected_text: str
 ) -> None:
-    run = await lived(ledger, step(), given := prompt())
+    run = await execute_run(ledger, step(), prompt_step := prompt())
     await ledger.db.write(lambda connection: connection.execute(harm))
-    with pytest.raises(DaemonError, match=rf"step 1 \(prompt\) of the run is harmed .* {said}"):
+    with pytest.raises(
+        DaemonError, match=rf"step 1 \(prompt\) of the run is harmed .* {expected_text}"
+    ):
         await ledger.journal.runs.get_steps(run.id)
     clock.move_to(clock.now() + DAY)
-    await lived(ledger, prompt("c" * 32))
-    assert (await ledger.journal.runs.get_steps(run.id))[1].body == given.body, (
+    await execute_run(ledger, prompt("c" * 32))
+    assert (await ledger.journal.runs.get_steps(run.id))[1].body == prompt_step.body, (
         "with the first run of a day it is made good"
     )
 
@@ -252,8 +259,8 @@ async def test_a_prompt_without_one_of_its_texts_says_which_step_is_harmed(
     "column",
     [b"t", b"t\x01", b"t\x01" + b"d" * 16, b"t\x00{}", b't\x00{"system":[5],"functions":5}'],
 )
-async def test_a_harmed_prompt_is_named(ledger: Ledger, column: bytes) -> None:
-    run = await lived(ledger, prompt())
+async def test_a_damaged_prompt_names_its_step(ledger: Ledger, column: bytes) -> None:
+    run = await execute_run(ledger, prompt())
     await ledger.db.write(
         lambda connection: connection.execute("UPDATE step SET body = ?", (column,))
     )
@@ -270,93 +277,91 @@ def upkeep(ledger: Ledger, clock: FakeClock, tmp_path: Path, **keep: Any) -> Jou
         ledger.db,
         ledger.journal,
         clock=clock.now,
-        keep=lambda: Keep(**keep),
+        limits=lambda: RetentionLimits(**keep),
         workspace=tmp_path,
-        idle=lambda: False,
+        is_idle=lambda: False,
     )
 
 
-async def test_texts_go_with_the_last_run_that_was_told_them(
+async def test_texts_are_removed_with_their_last_run(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     old = prompt(**{"own sections": "It was so once. " * 100})
     for _ in range(12):
-        await lived(ledger, old)
+        await execute_run(ledger, old)
     clock.move_to(clock.now() + 50 * DAY)
     for _ in range(9):
-        await lived(ledger, prompt())
+        await execute_run(ledger, prompt())
     assert await texts(ledger) == 4
     clock.move_to(clock.now() + 50 * DAY)
-    await upkeep(ledger, clock, tmp_path, steps=90 * DAY).let_go()
+    await upkeep(ledger, clock, tmp_path, steps=90 * DAY).apply_retention()
     assert await texts(ledger) == 4, "one of the last ten was told it still"
     runs = await ledger.journal.runs.find(limit=100)
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 11
     assert await body_of(ledger, runs[9]) == old.body
-    await lived(ledger, prompt())
-    await upkeep(ledger, clock, tmp_path, steps=90 * DAY).let_go()
+    await execute_run(ledger, prompt())
+    await upkeep(ledger, clock, tmp_path, steps=90 * DAY).apply_retention()
     assert await texts(ledger) == 3
     for run in (await ledger.journal.runs.find(limit=100))[:10]:
         assert (await body_of(ledger, run))["sections"] == prompt().body["sections"]
 
 
-async def test_a_text_that_a_run_under_way_was_told_stays(
+async def test_texts_of_an_active_run_are_kept(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     run = await ledger.running("waits")
     await ledger.journal.runs.append(
-        run, given := prompt(**{"own sections": "It was so once. " * 100})
+        run, prompt_step := prompt(**{"own sections": "It was so once. " * 100})
     )
     for _ in range(12):
         clock.move_to(clock.now() + 100 * DAY)
-        await lived(ledger, prompt())
-    await upkeep(ledger, clock, tmp_path, max_bytes=1).let_go()
-    await upkeep(ledger, clock, tmp_path, runs=DAY).let_go()
-    assert await body_of(ledger, run) == given.body
+        await execute_run(ledger, prompt())
+    await upkeep(ledger, clock, tmp_path, max_bytes=1).apply_retention()
+    await upkeep(ledger, clock, tmp_path, runs=DAY).apply_retention()
+    assert await body_of(ledger, run) == prompt_step.body
 
 
-async def test_nothing_goes_of_a_history_that_is_kept_for_ever(
+async def test_texts_are_kept_without_retention_limits(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
-    await lived(ledger, prompt())
+    await execute_run(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
     clock.move_to(clock.now() + 1000 * DAY)
-    await upkeep(ledger, clock, tmp_path, reports=DAY).let_go()
+    await upkeep(ledger, clock, tmp_path, reports=DAY).apply_retention()
     assert await texts(ledger) == 3
 
 
-async def test_a_text_is_let_go_of_only_if_nobody_used_it_meanwhile(
-    ledger: Ledger, clock: FakeClock
-) -> None:
-    await lived(ledger, prompt())
+async def test_a_text_used_again_is_not_removed(ledger: Ledger, clock: FakeClock) -> None:
+    await execute_run(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
     clock.move_to(clock.now() + 2 * DAY)
-    gone = await ledger.db.read(lambda connection: unused(connection, clock.now()))
+    gone = await ledger.db.read(lambda connection: find_unused_texts(connection, clock.now()))
     assert len(gone) == 3
-    run = await lived(ledger, given := prompt())
-    await ledger.db.write(lambda connection: drop(connection, gone, clock.now()))
-    assert await body_of(ledger, run) == given.body
+    run = await execute_run(ledger, prompt_step := prompt())
+    await ledger.db.write(lambda connection: delete_texts(connection, gone, clock.now()))
+    assert await body_of(ledger, run) == prompt_step.body
 
 
-async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(
+async def test_a_text_counts_as_used_on_the_creation_day_of_its_run_at_least(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     run = await ledger.running()
     clock.move_to(clock.now() - 3 * DAY)  # the clock was put back
     await ledger.journal.runs.append(run, prompt())
-    days = {used for (used,) in await asked(ledger, "SELECT used FROM text")}
+    days = {used for (used,) in await query(ledger, "SELECT used FROM text")}
     assert days == {(run.created - datetime(1970, 1, 1, tzinfo=UTC)).days}
 
 
 # --- forgetting
 
 
-async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
+async def test_erasure_of_a_run_removes_texts_that_only_the_run_used(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    run = await lived(
+    run = await execute_run(
         ledger, prompt(**{"own sections": "The lock opens with 4711. " * 100}), routine="other"
     )
-    await lived(ledger, prompt())
+    await execute_run(ledger, prompt())
     before = await ledger.db.read(
         lambda connection: list(journal_rows.read_texts(connection, [run.id]))
     )
@@ -372,8 +377,11 @@ async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(
     assert not any(b"4711" in text.body for text in after)
 
 
-async def test_words_that_go_from_one_prompt_stay_in_another(ledger: Ledger) -> None:
-    first, second = await lived(ledger, prompt()), await lived(ledger, given := prompt("c" * 32))
+async def test_rewriting_a_text_of_one_prompt_keeps_other_prompts(ledger: Ledger) -> None:
+    first, second = (
+        await execute_run(ledger, prompt()),
+        await execute_run(ledger, prompt_step := prompt("c" * 32)),
+    )
 
     def forget(connection: sqlite3.Connection) -> None:
         for text in list(journal_rows.read_texts(connection, [first.id])):
@@ -387,10 +395,10 @@ async def test_words_that_go_from_one_prompt_stay_in_another(ledger: Ledger) -> 
     assert (await body_of(ledger, first))["system"] == system.replace(
         "the wood is dry", "[forgotten]"
     )
-    assert await body_of(ledger, second) == given.body
+    assert await body_of(ledger, second) == prompt_step.body
 
 
-async def test_the_tables_of_before_get_texts_and_lose_nothing(tmp_path: Path) -> None:
+async def test_the_migration_to_shared_texts_loses_nothing(tmp_path: Path) -> None:
     early = tmp_path / "early"
     early.mkdir()
     for file in MIGRATIONS.glob("*.sql"):

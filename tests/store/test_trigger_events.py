@@ -1,4 +1,4 @@
-"""Events and what they brought along: each is answered once, and nothing of it is lost."""
+"""Trigger events and their input: each is handled once and none is lost."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from tests.store.conftest import START, Ledger
 FILE = ("inbox/a.csv", "1-2-3")
 
 
-async def ended(ledger: Ledger, routine: str = "backup", status: Status = Status.SUCCEEDED) -> Run:
+async def end_run(
+    ledger: Ledger, routine: str = "backup", status: Status = Status.SUCCEEDED
+) -> Run:
     run = await ledger.running(routine)
     return await ledger.journal.runs.end(run.to(status))
 
 
-async def test_what_an_event_brought_along_stays_with_its_run(ledger: Ledger) -> None:
-    said = {"paths": ["inbox/中.csv", "inbox/\udc80"] * 1000}
-    run = await ledger.queued(event="a", input=said)
-    other = await ledger.queued(event="b")
-    assert await ledger.journal.runs.get_input(run.id) == said
-    assert await ledger.journal.runs.get_input(other.id) is None
+async def test_the_input_of_an_event_is_stored_with_its_run(ledger: Ledger) -> None:
+    event_input = {"paths": ["inbox/中.csv", "inbox/\udc80"] * 1000}
+    run = await ledger.queued(event="a", input=event_input)
+    other_run = await ledger.queued(event="b")
+    assert await ledger.journal.runs.get_input(run.id) == event_input
+    assert await ledger.journal.runs.get_input(other_run.id) is None
 
 
-async def test_any_json_may_come_along(ledger: Ledger) -> None:
+async def test_the_input_of_an_event_may_be_any_json(ledger: Ledger) -> None:
     for number, body in enumerate(([1, 2], "text", 0, False, {})):
         run = await ledger.queued(event=str(number), input=body)
         assert await ledger.journal.runs.get_input(run.id) == body
 
 
-async def test_a_version_of_a_file_is_kept_for_the_routine_that_was_given_it(
+async def test_a_file_version_is_recorded_for_the_routine_that_handled_it(
     ledger: Ledger,
 ) -> None:
     await ledger.queued("inbox", event="a", files=(FILE,))
@@ -38,7 +40,7 @@ async def test_a_version_of_a_file_is_kept_for_the_routine_that_was_given_it(
     assert await ledger.journal.slots.get_seen_files("other") == set()
 
 
-async def test_a_claim_that_comes_too_late_takes_no_files(ledger: Ledger) -> None:
+async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None:
     await ledger.queued("inbox", event="a")
     assert await ledger.journal.slots.open([ledger.claim("inbox", event="a", files=(FILE,))]) == [
         None
@@ -46,7 +48,7 @@ async def test_a_claim_that_comes_too_late_takes_no_files(ledger: Ledger) -> Non
     assert await ledger.journal.slots.get_seen_files("inbox") == set()
 
 
-async def test_files_that_are_long_gone_are_forgotten(ledger: Ledger) -> None:
+async def test_versions_of_long_removed_files_are_forgotten(ledger: Ledger) -> None:
     await ledger.queued("inbox", event="a", files=(FILE, ("inbox/gone.csv", "1")))
     await ledger.queued("other", event="a", files=(("inbox/gone.csv", "1"),))
     now = ledger.clock.advance(days=100)
@@ -56,12 +58,12 @@ async def test_files_that_are_long_gone_are_forgotten(ledger: Ledger) -> None:
     assert len(await ledger.journal.slots.get_seen_files("other")) == 1
 
 
-async def test_an_end_is_unanswered_until_it_has_a_slot(ledger: Ledger) -> None:
-    first, second = await ended(ledger), await ended(ledger)
+async def test_an_ended_run_is_unanswered_until_an_after_trigger_has_a_slot(ledger: Ledger) -> None:
+    first, second = await end_run(ledger), await end_run(ledger)
 
     async def unanswered() -> list[str]:
-        wanted = {"parents": ["backup", "sync"], "statuses": {Status.SUCCEEDED}, "since": START}
-        return [run.id for run in await ledger.journal.slots.find_unanswered("report", **wanted)]
+        filters = {"parents": ["backup", "sync"], "statuses": {Status.SUCCEEDED}, "since": START}
+        return [run.id for run in await ledger.journal.slots.find_unanswered("report", **filters)]
 
     assert await unanswered() == [first.id, second.id]
     await ledger.queued("report", event=first.id)
@@ -71,20 +73,20 @@ async def test_an_end_is_unanswered_until_it_has_a_slot(ledger: Ledger) -> None:
     assert await unanswered() == []
 
 
-async def test_only_the_right_ends_after_a_moment_count(ledger: Ledger) -> None:
-    await ended(ledger)
+async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: Ledger) -> None:
+    await end_run(ledger)
     since = ledger.clock.now()
     ledger.clock.advance(seconds=1)
-    await ended(ledger, "unrelated")
-    failed, running = await ended(ledger, status=Status.FAILED), await ledger.running("backup")
-    found = await ledger.journal.slots.find_unanswered(
+    await end_run(ledger, "unrelated")
+    failed, running = await end_run(ledger, status=Status.FAILED), await ledger.running("backup")
+    unanswered_runs = await ledger.journal.slots.find_unanswered(
         "report", parents=["backup"], statuses={Status.SUCCEEDED, Status.FAILED}, since=since
     )
-    assert [run.id for run in found] == [failed.id]
+    assert [run.id for run in unanswered_runs] == [failed.id]
     assert running.status is Status.RUNNING
 
 
-async def test_an_event_that_is_let_pass_is_told_once_and_starts_nothing_later(
+async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
     ledger: Ledger,
 ) -> None:
     for _ in range(2):
@@ -100,12 +102,12 @@ async def test_an_event_that_is_let_pass_is_told_once_and_starts_nothing_later(
     assert await ledger.journal.slots.get_accounted_until("report") is None
 
 
-async def test_ends_are_told_as_soon_as_they_are_safe(ledger: Ledger) -> None:
-    told: list[tuple[str, Status]] = []
-    ledger.journal.runs.when_ended = lambda run: told.append((run.id, run.status))
-    done = await ended(ledger)
+async def test_an_ended_run_is_announced_right_after_its_commit(ledger: Ledger) -> None:
+    announced: list[tuple[str, Status]] = []
+    ledger.journal.runs.when_ended = lambda run: announced.append((run.id, run.status))
+    ended_run = await end_run(ledger)
     waiting, running = await ledger.queued("backup"), await ledger.running("sync")
     await ledger.journal.runs.request_cancel(waiting.id)
     await ledger.journal.runs.request_cancel(running.id)
-    assert told == [(done.id, Status.SUCCEEDED), (waiting.id, Status.CANCELLED)]
+    assert announced == [(ended_run.id, Status.SUCCEEDED), (waiting.id, Status.CANCELLED)]
     assert ledger.clock.now() - START < timedelta(hours=1)

@@ -52,10 +52,10 @@ async def append(journal: Journal, run: Run, number: int, *, durable: bool) -> R
         say(f"full {full}")
         sys.stdin.readline()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        taken = await journal.runs.claim((await journal.runs.suspend(run)).id, owner="child")
-        assert taken
-        await journal.runs.append(taken, step, durable=durable)
-        return taken
+        claimed_run = await journal.runs.claim((await journal.runs.suspend(run)).id, owner="child")
+        assert claimed_run
+        await journal.runs.append(claimed_run, step, durable=durable)
+        return claimed_run
     return run
 
 
@@ -64,5 +64,5 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    given = [int(argument) for argument in sys.argv[1:]]
-    asyncio.run(write(given[0], given[1], given[2] if len(given) > 2 else None))
+    numbers = [int(argument) for argument in sys.argv[1:]]
+    asyncio.run(write(numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else None))

@@ -1,4 +1,4 @@
-"""Where this host lives and which machine it is."""
+"""The time zone and the id of this host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from daemon.system.clock import SystemClock, dated, host_zone, machine_id, midnight
+from daemon.system.clock import SystemClock, format_date_time, host_zone, machine_id, midnight
 
 
 def host(root: Path, *, localtime: str = "", timezone: str = "") -> Path:
@@ -26,26 +26,25 @@ def test_clock_returns_utc() -> None:
     assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_a_day_begins_at_the_first_of_its_midnights() -> None:
-    def began(now: datetime, zone: str) -> datetime:
+def test_midnight_is_the_first_instant_of_a_day() -> None:
+    def midnight_of(now: datetime, zone: str) -> datetime:
         return midnight(now, ZoneInfo(zone)).astimezone(UTC)
 
-    begin = datetime(
-        2025, 11, 2, 4, 0, tzinfo=UTC
-    )  # an hour later Havana's clocks went from 01:00 back to midnight
+    # an hour later Havana's clocks went from 01:00 back to midnight
+    begin = datetime(2025, 11, 2, 4, 0, tzinfo=UTC)
     for minutes in (0, 30, 60, 90, 150, 24 * 60 + 59):
-        assert began(begin + timedelta(minutes=minutes), "America/Havana") == begin
-    assert began(begin - timedelta(minutes=1), "America/Havana") == begin - timedelta(days=1)
-    assert began(begin + timedelta(hours=25), "America/Havana") == begin + timedelta(hours=25)
+        assert midnight_of(begin + timedelta(minutes=minutes), "America/Havana") == begin
+    assert midnight_of(begin - timedelta(minutes=1), "America/Havana") == begin - timedelta(days=1)
+    assert midnight_of(begin + timedelta(hours=25), "America/Havana") == begin + timedelta(hours=25)
     gone = datetime(2026, 3, 28, 22, 0, tzinfo=UTC)  # Beirut's went from midnight to 01:00
-    assert began(gone + timedelta(hours=12), "Asia/Beirut") == gone
+    assert midnight_of(gone + timedelta(hours=12), "Asia/Beirut") == gone
 
 
-def test_a_moment_of_another_year_names_it_as_the_zone_of_the_moment_counts_years() -> None:
+def test_a_date_of_another_year_names_the_year_in_its_zone() -> None:
     auckland, eve = ZoneInfo("Pacific/Auckland"), datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
-    assert dated(datetime(2026, 12, 31, 23, 59, tzinfo=UTC), eve) == "Thu 31 Dec 23:59"
-    assert dated(datetime(2027, 1, 1, 0, 0, tzinfo=UTC), eve) == "Fri 01 Jan 2027 00:00"
-    assert dated(datetime(2027, 1, 1, 2, 0, tzinfo=auckland), eve) == "Fri 01 Jan 02:00"
+    assert format_date_time(datetime(2026, 12, 31, 23, 59, tzinfo=UTC), eve) == "Thu 31 Dec 23:59"
+    assert format_date_time(datetime(2027, 1, 1, 0, 0, tzinfo=UTC), eve) == "Fri 01 Jan 2027 00:00"
+    assert format_date_time(datetime(2027, 1, 1, 2, 0, tzinfo=auckland), eve) == "Fri 01 Jan 02:00"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_a_moment_of_another_year_names_it_as_the_zone_of_the_moment_counts_year
         ({}, "", "", "UTC"),
     ],
 )
-def test_the_zone_of_the_host_is_found_as_libc_finds_it(
+def test_the_zone_of_the_host_equals_that_of_libc(
     tmp_path: Path, env: dict[str, str], localtime: str, timezone: str, zone: str
 ) -> None:
     assert host_zone(env, host(tmp_path, localtime=localtime, timezone=timezone)) == zone

@@ -1,4 +1,4 @@
-"""Work for names: each has its turn, none twice at once, and a fault loses none."""
+"""The coalescing queue handles each name, never twice at once, and retries failures."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ async def test_names_added_together_are_handled_together():
     await queue.stop()
 
 
-async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
+async def test_a_name_added_while_handled_is_handled_again():
     desk = Desk()
     desk.go_on.clear()
     queue = CoalescingQueue("test", desk.work, retry=60)
@@ -54,7 +54,7 @@ async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
     await queue.stop()
 
 
-async def test_thousands_are_done_in_slices():
+async def test_thousands_of_names_are_handled_in_batches():
     desk = Desk()
     queue = CoalescingQueue("test", desk.work, retry=60)
     names = [str(number) for number in range(2 * BATCH_SIZE + 1)]
@@ -66,7 +66,7 @@ async def test_thousands_are_done_in_slices():
     await queue.stop()
 
 
-async def test_what_failed_is_tried_again_before_what_came_since():
+async def test_failed_names_are_retried_before_later_names():
     desk = Desk(faults=1)
     queue = CoalescingQueue("test", desk.work, retry=0.01)
     desk.go_on.clear()
@@ -78,7 +78,7 @@ async def test_what_failed_is_tried_again_before_what_came_since():
     await queue.stop()
 
 
-async def test_stopping_finishes_what_is_under_way_and_begins_nothing():
+async def test_stopping_the_queue_finishes_the_current_names_only():
     desk = Desk()
     desk.go_on.clear()
     queue = CoalescingQueue("test", desk.work, retry=0)

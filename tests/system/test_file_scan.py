@@ -1,4 +1,4 @@
-"""One look: what fits is seen with its version, and nothing leads out."""
+"""A file scan finds matching files with their versions, and follows no link."""
 
 from __future__ import annotations
 
@@ -23,90 +23,90 @@ def put(path: Path, text: str = "x") -> Path:
     return path
 
 
-def seen(root: Path, *globs: str) -> FolderScan:
+def scan_root(root: Path, *globs: str) -> FolderScan:
     return scan_files(root, Patterns(globs))
 
 
-def test_files_that_fit_are_seen_with_the_folders_they_may_come_into(root: Path) -> None:
+def test_a_scan_finds_matching_files_and_the_folders_to_watch(root: Path) -> None:
     put(root / "inbox/a.csv")
     put(root / "inbox/b.txt")
     put(root / "inbox/sub/c.csv")
     put(root / "other/d.csv")
-    found = seen(root, "inbox/*.csv")
-    assert set(found.files) == {"inbox/a.csv"}
-    assert found.folders == {"", "inbox"}
-    deep = seen(root, "inbox/**/*.csv")
+    scan = scan_root(root, "inbox/*.csv")
+    assert set(scan.files) == {"inbox/a.csv"}
+    assert scan.folders == {"", "inbox"}
+    deep = scan_root(root, "inbox/**/*.csv")
     assert set(deep.files) == {"inbox/a.csv", "inbox/sub/c.csv"}
     assert deep.folders == {"", "inbox", "inbox/sub"}
 
 
-def test_a_missing_folder_is_waited_for_in_the_one_above(root: Path) -> None:
-    assert seen(root, "inbox/*.csv").folders == {""}
-    assert seen(root / "gone", "inbox/*.csv") == FolderScan()
+def test_a_missing_folder_is_watched_in_its_parent(root: Path) -> None:
+    assert scan_root(root, "inbox/*.csv").folders == {""}
+    assert scan_root(root / "gone", "inbox/*.csv") == FolderScan()
 
 
 def test_a_version_changes_with_content_time_and_inode(root: Path) -> None:
     path = put(root / "a")
-    versions = [seen(root, "*").files["a"]]
+    versions = [scan_root(root, "*").files["a"]]
     path.write_text("longer")
-    versions.append(seen(root, "*").files["a"])
+    versions.append(scan_root(root, "*").files["a"])
     os.utime(path, ns=(0, 12345))
-    versions.append(seen(root, "*").files["a"])
+    versions.append(scan_root(root, "*").files["a"])
     os.utime(put(root / "b", "longer"), ns=(0, 12345))
     (root / "b").replace(path)
-    versions.append(seen(root, "*").files["a"])
+    versions.append(scan_root(root, "*").files["a"])
     assert len(set(versions)) == 4
     path.chmod(0o600)
-    assert seen(root, "*").files["a"] == versions[-1]
+    assert scan_root(root, "*").files["a"] == versions[-1]
 
 
-def test_no_link_leads_out_and_only_plain_files_count(root: Path, tmp_path: Path) -> None:
+def test_a_scan_follows_no_links_and_finds_only_plain_files(root: Path, tmp_path: Path) -> None:
     put(tmp_path / "secret/key.csv")
     (root / "inbox").symlink_to(tmp_path / "secret")
     (root / "link.csv").symlink_to(tmp_path / "secret/key.csv")
     (root / "folder.csv").mkdir()
     os.mkfifo(root / "pipe.csv")
-    found = seen(root, "*.csv", "inbox/*.csv", "**/*.csv")
-    assert found.files == {}
-    assert found.folders == {"", "folder.csv"}
+    scan = scan_root(root, "*.csv", "inbox/*.csv", "**/*.csv")
+    assert scan.files == {}
+    assert scan.folders == {"", "folder.csv"}
 
 
-def test_the_root_itself_may_be_a_link(root: Path, tmp_path: Path) -> None:
+def test_the_root_of_a_scan_may_be_a_link(root: Path, tmp_path: Path) -> None:
     put(root / "a.csv")
     (tmp_path / "link").symlink_to(root)
-    assert set(seen(tmp_path / "link", "*.csv").files) == {"a.csv"}
+    assert set(scan_root(tmp_path / "link", "*.csv").files) == {"a.csv"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_folder_that_cannot_be_read_is_told_and_the_others_are_seen(root: Path) -> None:
+def test_an_unreadable_folder_is_reported_and_others_are_scanned(root: Path) -> None:
     put(root / "closed/a.csv")
     put(root / "open/a.csv")
     (root / "closed").chmod(0)
-    found = seen(root, "*/*.csv")
+    scan = scan_root(root, "*/*.csv")
     (root / "closed").chmod(0o700)
-    assert set(found.files) == {"open/a.csv"}
-    assert found.unreadable == {"closed": "Permission denied"}
+    assert set(scan.files) == {"open/a.csv"}
+    assert scan.unreadable == {"closed": "Permission denied"}
 
 
-def test_names_that_are_no_text_are_spelt_out(root: Path) -> None:
+def test_file_names_that_are_not_utf_8_are_escaped(root: Path) -> None:
     for name in (b"caf\xe9.csv", b"caf\xe8.csv", "中.csv".encode()):
         (root / os.fsdecode(name)).write_text("x")
-    assert set(seen(root, "*.csv").files) == {"caf\\udce9.csv", "caf\\udce8.csv", "中.csv"}
+    assert set(scan_root(root, "*.csv").files) == {"caf\\udce9.csv", "caf\\udce8.csv", "中.csv"}
 
 
 def test_scan_ends_for_any_tree(root: Path) -> None:
     for number in range(20):
         put(root / f"{number}/a.csv")
     few = scan_files(root, Patterns(["**/*.csv"]), max_folders=5)
-    assert few.full and len(few.folders) <= 6
+    assert few.is_truncated and len(few.folders) <= 6
     few = scan_files(root, Patterns(["**/*.csv"]), max_files=5)
-    assert few.full and len(few.files) == 5
-    assert not scan_files(root, Patterns(["**/*.csv"])).full
+    assert few.is_truncated and len(few.files) == 5
+    assert not scan_files(root, Patterns(["**/*.csv"])).is_truncated
 
 
-def test_folders_are_entered_to_a_depth_that_cannot_hurt(root: Path) -> None:
+def test_the_depth_of_a_scan_is_limited(root: Path) -> None:
     deep = root
     for _ in range(100):
         deep = deep / "d"
     put(deep / "a.csv")
-    assert seen(root, "**/*.csv").files == {}
+    assert scan_root(root, "**/*.csv").files == {}

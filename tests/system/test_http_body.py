@@ -1,6 +1,4 @@
-"""JSON from outside: all that anybody needs is read, and nothing that would hold everybody else
-up.
-"""
+"""JSON of requests is parsed within limits on size and depth."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ def test_a_list_of_vectors_is_read_and_one_of_a_million_values_is_not() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a": ' + b"1" * 10_000 + b"}", b"[1,]"])
-def test_what_is_no_json_is_refused(text: bytes) -> None:
+def test_invalid_json_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  whatever the parser says of it
         parse_json(text)
 
 
-def test_what_is_too_deep_is_refused() -> None:
+def test_too_deeply_nested_json_is_refused() -> None:
     with pytest.raises(RecursionError):
         parse_json(b"[" * 100_000)

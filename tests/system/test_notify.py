@@ -1,4 +1,4 @@
-"""systemd hears how we are, in the words of sd_notify(3)."""
+"""Notifications for systemd by sd_notify(3)."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ def test_state_lines_arrive_in_one_datagram(manager):
     assert manager.recv(4096) == b"READY=1\nSTATUS=2 routines"
 
 
-def test_an_abstract_socket_is_reached():
+def test_notifications_reach_an_abstract_socket():
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(f"\0agentd-test-{os.getpid()}")
         channel.settimeout(5)
@@ -31,12 +31,12 @@ def test_an_abstract_socket_is_reached():
         assert channel.recv(100) == b"STOPPING=1"
 
 
-def test_without_a_manager_nothing_happens():
+def test_without_systemd_no_notification_is_sent():
     Notifier({}).send("READY=1")
     Notifier({"NOTIFY_SOCKET": "/nowhere/at/all"}).send("READY=1")
 
 
-async def test_the_watchdog_is_fed_from_the_loop(manager):
+async def test_the_watchdog_is_fed_from_the_event_loop(manager):
     env = {
         "NOTIFY_SOCKET": manager.getsockname(),
         "WATCHDOG_USEC": "20000",
@@ -48,7 +48,7 @@ async def test_the_watchdog_is_fed_from_the_loop(manager):
     feeding.cancel()
 
 
-async def test_a_watchdog_of_another_process_is_not_ours_to_feed(manager):
+async def test_the_watchdog_of_another_process_is_not_fed(manager):
     env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"}
     await Notifier(env).feed_watchdog()
 
@@ -59,17 +59,17 @@ async def test_daemon_notifies_systemd_from_start_to_stop(manager, home):
     home.env["WATCHDOG_USEC"] = "60000000"
     home.routine("morning", '[run]\nprompt = "x"\n')
 
-    async def heard(first):
-        while not (told := (await asyncio.to_thread(manager.recv, 4096)).decode()).startswith(
-            first
-        ):
-            assert told == "WATCHDOG=1"
-        return told
+    async def receive_after_watchdog(first):
+        while not (
+            state_lines := (await asyncio.to_thread(manager.recv, 4096)).decode()
+        ).startswith(first):
+            assert state_lines == "WATCHDOG=1"
+        return state_lines
 
     await home.start()
-    assert await heard("READY=1") == "READY=1\nSTATUS=1 routines"
+    assert await receive_after_watchdog("READY=1") == "READY=1\nSTATUS=1 routines"
     home.process.send_signal(signal.SIGHUP)
-    assert "MONOTONIC_USEC=" in await heard("RELOADING=1")
-    assert await heard("READY=1") == "READY=1\nSTATUS=1 routines"
+    assert "MONOTONIC_USEC=" in await receive_after_watchdog("RELOADING=1")
+    assert await receive_after_watchdog("READY=1") == "READY=1\nSTATUS=1 routines"
     assert await home.stop() == 0
-    assert await heard("STOPPING=1") == "STOPPING=1"
+    assert await receive_after_watchdog("STOPPING=1") == "STOPPING=1"

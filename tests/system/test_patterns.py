@@ -1,4 +1,4 @@
-"""Globs: what fits, what cannot be written, and that nothing outside is named."""
+"""Globs of watched files: matching, faults, and confinement to the workspace."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_glob_matches_listed_paths(glob: str, path: str, fits: bool) -> None:
         ("a\0", "NUL"),
     ],
 )
-def test_a_glob_that_cannot_be_meant_is_refused(glob: str, word: str) -> None:
+def test_an_invalid_glob_is_refused(glob: str, word: str) -> None:
     with pytest.raises(PatternError, match=word):
         parse(glob)
 
@@ -71,7 +71,7 @@ def test_globs_of_a_list_are_combined() -> None:
     assert not patterns.fits("inbox/a.json")
 
 
-def test_a_folder_need_not_be_read_where_only_one_name_can_fit() -> None:
+def test_a_glob_names_the_only_possible_entries_of_a_folder() -> None:
     patterns = Patterns(["inbox/*.csv", "inbox/new/x"])
     assert patterns.only(patterns.start) == {"inbox"}
     assert patterns.only(patterns.step(patterns.start, "inbox")[1]) is None
@@ -100,8 +100,6 @@ def by_recursion(parts: list[str], path: list[str]) -> bool:
 
 @scaled_settings(100)
 @given(parts, st.lists(names, min_size=1, max_size=4))
-def test_walking_name_by_name_agrees_with_the_explanation(
-    parts: list[str], path: list[str]
-) -> None:
+def test_glob_matching_equals_a_recursive_reference(parts: list[str], path: list[str]) -> None:
     whole = [*parts, "*"] if parts[-1] == "**" else parts
     assert Patterns(["/".join(parts)]).fits("/".join(path)) is by_recursion(whole, path)

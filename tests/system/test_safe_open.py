@@ -1,4 +1,4 @@
-"""Whatever a path would like, it leads to a file beneath its folder, or nowhere."""
+"""A path is opened beneath its folder or not at all."""
 
 import errno
 import os
@@ -69,7 +69,9 @@ def test_a_file_beneath_is_opened(way: Way, root: Path) -> None:
         ("nothing", {errno.ENOENT}),
     ],
 )
-def test_what_leads_elsewhere_is_not(way: Way, root: Path, inside: str, codes: set[int]) -> None:
+def test_a_path_leading_elsewhere_is_refused(
+    way: Way, root: Path, inside: str, codes: set[int]
+) -> None:
     assert refused(lambda: way(str(root), inside)) in codes
 
 
@@ -86,16 +88,16 @@ def test_a_single_file_may_be_the_root(root: Path) -> None:
         assert file.read() == "inside"
 
 
-def test_a_root_that_is_a_link_by_now_is_not_followed(root: Path) -> None:
+def test_a_root_replaced_by_a_link_is_refused(root: Path) -> None:
     assert refused(lambda: open_beneath(str(root / "out"), ".")) == errno.ELOOP
 
 
-def test_nobody_waits_for_the_writer_of_a_fifo(way: Way, root: Path) -> None:
+def test_opening_a_fifo_does_not_block(way: Way, root: Path) -> None:
     os.mkfifo(root / "fifo")
     os.close(way(str(root), "fifo"))
 
 
-def test_no_program_inherits_what_was_opened(way: Way, root: Path) -> None:
+def test_opened_descriptors_are_not_inherited(way: Way, root: Path) -> None:
     fd = way(str(root), "sub/file")
     assert not os.get_inheritable(fd)
     os.close(fd)

@@ -1,4 +1,4 @@
-"""The watcher on a real folder: bursts, half-written files, new folders, and silence in between."""
+"""The watcher of settled files: bursts, growing files, new folders, and idleness."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
-    made = Desk(tmp_path, **getattr(request, "param", {}))
-    yield made
-    made.watcher.close()
+    new_desk = Desk(tmp_path, **getattr(request, "param", {}))
+    yield new_desk
+    new_desk.watcher.close()
 
 
-async def test_what_lies_there_already_is_found(desk: Desk) -> None:
+async def test_existing_files_are_found(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
     assert await desk.batch() == ["inbox/a.csv"]
 
 
-async def test_a_file_that_lands_is_taken_once(desk: Desk) -> None:
+async def test_a_landed_file_is_handled_once(desk: Desk) -> None:
     desk.put("inbox/old.txt")
     desk.watch("inbox/*.csv")
     await desk.once()
@@ -97,7 +97,7 @@ async def test_a_file_that_lands_is_taken_once(desk: Desk) -> None:
     assert await desk.batch() == ["inbox/b.csv"]
 
 
-async def test_a_new_version_is_taken_again(desk: Desk) -> None:
+async def test_a_new_file_version_is_handled_again(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
     await desk.batch()
@@ -115,14 +115,14 @@ async def test_a_burst_is_one_batch(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", [{"limits": WatchLimits(batch=4)}], indirect=True)
-async def test_a_batch_is_bounded_and_the_rest_follows(desk: Desk) -> None:
+async def test_a_batch_of_files_is_limited_and_others_follow(desk: Desk) -> None:
     for number in range(10):
         desk.put(f"inbox/{number}.csv")
     desk.watch("inbox/*.csv")
     assert [len(await desk.batch()) for _ in range(3)] == [4, 4, 2]
 
 
-async def test_a_file_that_grows_is_waited_for(desk: Desk) -> None:
+async def test_a_growing_file_is_awaited(desk: Desk) -> None:
     desk.watch("inbox/*.csv")
     await desk.once()
     (desk.root / "inbox").mkdir()
@@ -138,7 +138,7 @@ async def test_a_file_that_grows_is_waited_for(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", [{"limits": WatchLimits(max_settles=3)}], indirect=True)
-async def test_a_file_that_grows_for_ever_does_not_hold_the_others_up(desk: Desk) -> None:
+async def test_an_endlessly_growing_file_does_not_delay_other_files(desk: Desk) -> None:
     desk.put("inbox/done.csv")
     desk.watch("inbox/*.csv")
     with (desk.root / "inbox/endless.csv").open("w") as file:
@@ -163,7 +163,7 @@ async def test_a_file_renamed_into_place_counts_and_its_draft_does_not(desk: Des
     assert await desk.batch() == ["inbox/b.csv"]
 
 
-async def test_folders_that_come_later_are_watched_as_well(desk: Desk) -> None:
+async def test_later_folders_are_watched(desk: Desk) -> None:
     desk.watch("inbox/**/*.csv")
     await desk.once()
     desk.put("inbox/a.csv")
@@ -183,7 +183,7 @@ async def test_a_folder_that_is_moved_in_brings_its_files(desk: Desk) -> None:
     assert await desk.batch() == ["inbox/in/x/a.csv"]
 
 
-async def test_a_folder_made_anew_in_the_place_of_another_is_heard(desk: Desk) -> None:
+async def test_a_recreated_folder_is_watched(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
     await desk.batch()
@@ -201,7 +201,7 @@ async def test_a_folder_made_anew_in_the_place_of_another_is_heard(desk: Desk) -
     assert await desk.batch() == ["inbox/c.csv"]
 
 
-async def test_what_could_not_be_taken_is_offered_again(desk: Desk) -> None:
+async def test_files_not_accepted_are_offered_again(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
     desk.hindered = True
@@ -211,7 +211,7 @@ async def test_what_could_not_be_taken_is_offered_again(desk: Desk) -> None:
     assert await desk.batch() == ["inbox/a.csv"]
 
 
-async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
+async def test_each_watch_is_woken_by_its_own_folders_only(desk: Desk) -> None:
     (desk.root / "one").mkdir()
     (desk.root / "two").mkdir()
     desk.watcher.watch(
@@ -243,7 +243,7 @@ async def test_unwatched_folder_causes_no_wakeup(desk: Desk) -> None:
     assert desk.rung.empty()
 
 
-async def test_another_glob_of_the_same_name_is_looked_for_at_once(desk: Desk) -> None:
+async def test_a_changed_glob_of_a_watch_is_scanned_at_once(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.put("inbox/a.txt")
     desk.watch("inbox/*.csv")
@@ -252,7 +252,7 @@ async def test_another_glob_of_the_same_name_is_looked_for_at_once(desk: Desk) -
     assert await desk.batch() == ["inbox/a.txt"]
 
 
-async def test_a_workspace_that_comes_later_is_watched(tmp_path: Path) -> None:
+async def test_a_later_workspace_is_watched(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "workspace")
     desk.watch("inbox/*.csv")
     await desk.once()

@@ -25,7 +25,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="these are calls of L
 
 
 @pytest.mark.parametrize("architecture", syscalls.ARCHITECTURES)
-def test_numbers_are_those_of_the_kernels_headers(architecture: str) -> None:
+def test_system_call_numbers_equal_the_kernel_headers(architecture: str) -> None:
     header = next((path for path in map(Path, HEADERS[architecture]) if path.exists()), None)
     if header is None:
         pytest.skip("the kernel's headers are not installed")
@@ -38,16 +38,16 @@ def test_numbers_are_those_of_the_kernels_headers(architecture: str) -> None:
             assert (name, numbers.get(name, -1)) == (name, number)
 
 
-def test_calls_made_by_number_have_one_number_for_all_architectures() -> None:
-    made = ("openat2", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
-    for name in made:
+def test_system_calls_by_number_have_the_same_number_on_all_architectures() -> None:
+    names = ("openat2", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
+    for name in names:
         numbers = {syscalls.number_on(machine, name) for machine in syscalls.ARCHITECTURES}
         assert len(numbers) == 1
         assert min(numbers) >= 424  # from there on the kernel's tables agree
 
 
 @linux
-def test_a_call_that_fails_raises_its_errno() -> None:
+def test_a_failed_system_call_raises_its_errno() -> None:
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as caught:
         syscalls.prctl(9_999, 0)
     assert caught.value.errno == errno.EINVAL
@@ -67,7 +67,7 @@ def test_a_timer_expires() -> None:
         os.close(timer)
 
 
-def test_the_supervisor_of_a_command_imports_next_to_nothing() -> None:
+def test_the_supervisor_imports_few_modules() -> None:
     """Each command of a tool waits for these imports."""
     code = """
 import sys

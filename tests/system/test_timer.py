@@ -1,4 +1,4 @@
-"""The watcher that tells when the wall clock has jumped."""
+"""The watcher of the wall clock."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Watching:
         self.times += 1
         self._was_told.set()
 
-    async def told(self) -> None:
+    async def wait_for_report(self) -> None:
         async with asyncio.timeout(60):
             await self._was_told.wait()
         self._was_told.clear()
@@ -92,11 +92,10 @@ def watching() -> Watching:
 
 
 # --- the kernel tells
-# ------------------------------------------------------------------------------
 
 
 @linux
-async def test_each_time_the_clock_is_set_the_kernel_tells_and_is_asked_to_tell_again(
+async def test_each_set_clock_is_reported_by_the_kernel(
     watching: Watching,
 ) -> None:
     kernel = FakeKernel()
@@ -104,13 +103,13 @@ async def test_each_time_the_clock_is_set_the_kernel_tells_and_is_asked_to_tell_
     watcher.start(watching.when_set)
     for times in (1, 2, 3):
         kernel.set_clock()
-        await watching.told()
+        await watching.wait_for_report()
         assert (watching.times, kernel.armed) == (times, times + 1)
     watcher.stop()
 
 
 @linux
-async def test_any_other_refusal_of_the_kernel_is_an_error(watching: Watching) -> None:
+async def test_other_errors_of_the_timer_are_raised(watching: Watching) -> None:
     kernel, errors = FakeKernel(), list[object]()
     kernel.error = errno.EIO
     loop, failed = asyncio.get_running_loop(), asyncio.Event()
@@ -133,8 +132,8 @@ async def test_the_real_timer_is_armed_to_be_cancelled_and_silent_until_then(
 ) -> None:
     calls = TimerCalls()
     fd = calls.create_armed()
-    told = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
-    about = dict(line.split(": ", 1) for line in told if ": " in line)
+    lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    about = dict(line.split(": ", 1) for line in lines if ": " in line)
     if "clockid" in about:  # proc_pid_fdinfo(5): a sandbox may tell less
         assert (about["clockid"], about["settime flags"]) == ("0", "03")
         years_left = int(about["it_value"].strip("()").split(",")[0]) / 365 / 86_400
@@ -160,7 +159,6 @@ async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
 
 
 # --- without timerfd
-# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
@@ -174,15 +172,15 @@ async def test_polling_watcher_reports_a_set_clock_once(
     await clock.wait_for_looks(3)
     assert watching.times == 0
     clock.offset = jump
-    await watching.told()
+    await watching.wait_for_report()
     await clock.wait_for_looks(3)
     assert watching.times == 1
     clock.offset = timedelta(0)
-    await watching.told()
+    await watching.wait_for_report()
     watcher.stop()
 
 
-async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) -> None:
+async def test_a_slowly_adjusted_clock_is_not_reported(watching: Watching) -> None:
     clock = MovedClock()
     watcher = PollingClockWatcher(clock, seconds=0.01)
     watcher.start(watching.when_set)
@@ -194,37 +192,35 @@ async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) 
 
 
 async def test_stopped_watcher_reports_nothing(watching: Watching) -> None:
-    clock, other = MovedClock(), Watching()
+    clock, other_watching = MovedClock(), Watching()
     stopped, going_on = (
         PollingClockWatcher(clock, seconds=0.01),
         PollingClockWatcher(clock, seconds=0.02),
     )
     stopped.start(watching.when_set)
-    going_on.start(other.when_set)
+    going_on.start(other_watching.when_set)
     clock.offset = timedelta(hours=1)
     stopped.stop()
     stopped.stop()
-    await other.told()
+    await other_watching.wait_for_report()
     assert watching.times == 0
     going_on.stop()
 
 
 # --- both
-# ------------------------------------------------------------------------------------------
 
 
-def test_this_system_has_a_watcher() -> None:
+def test_a_clock_watcher_exists_for_this_system() -> None:
     kind = KernelClockWatcher if sys.platform == "linux" else PollingClockWatcher
     assert isinstance(clock_watcher(SystemClock(), {}), kind)
-    asked = clock_watcher(SystemClock(), {SECONDS_BETWEEN_LOOKS_VARIABLE: "0.05"})
-    assert isinstance(asked, PollingClockWatcher)
+    watcher = clock_watcher(SystemClock(), {SECONDS_BETWEEN_LOOKS_VARIABLE: "0.05"})
+    assert isinstance(watcher, PollingClockWatcher)
 
 
 # --- waiting for an instant
-# ------------------------------------------------------------------------
 
 
-async def test_waiting_ends_at_the_instant_or_with_the_event() -> None:
+async def test_waiting_for_an_instant_ends_at_the_instant_or_the_event() -> None:
     clock, event = SystemClock(), asyncio.Event()
     for wait in (0.03, 0.0, -3600.0):
         instant = clock.now() + timedelta(seconds=wait)

@@ -1,6 +1,4 @@
-"""Subscribers are called when their folders change, whatever becomes of the folders, and nobody
-else is.
-"""
+"""Subscribers are called when their folders change, and only then."""
 
 from __future__ import annotations
 
@@ -44,9 +42,9 @@ class Subscriber:
 
 @pytest.fixture
 async def watcher() -> AsyncIterator[DirectoryWatcher]:
-    made = DirectoryWatcher()
-    yield made
-    for subscription in list(made._subscriptions):
+    directory_watcher = DirectoryWatcher()
+    yield directory_watcher
+    for subscription in list(directory_watcher._subscriptions):
         subscription.close()
 
 
@@ -63,23 +61,23 @@ async def watched(watcher: DirectoryWatcher, *folders: Path) -> Subscriber:
 async def test_a_changed_file_is_reported(
     watcher: DirectoryWatcher, tmp_path: Path, change: str
 ) -> None:
-    path, other = tmp_path / "a.toml", tmp_path / "b.toml"
+    path, other_path = tmp_path / "a.toml", tmp_path / "b.toml"
     path.write_text("x")
-    other.write_text("y")
+    other_path.write_text("y")
     subscriber = await watched(watcher, tmp_path)
     {
         "make": (tmp_path / "new").touch,
         "write": lambda: path.write_text("y"),
         "append": lambda: path.open("a").close() or os.truncate(path, 5),
         "rename": lambda: path.rename(tmp_path / "c.toml"),
-        "replace": lambda: other.replace(path),
+        "replace": lambda: other_path.replace(path),
         "delete": path.unlink,
         "chmod": lambda: path.chmod(0o600),
     }[change]()
     await subscriber.called_for(tmp_path)
 
 
-async def test_what_was_written_while_the_watching_began_is_not_missed(
+async def test_changes_during_the_start_of_the_watcher_are_reported(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     subscriber = Subscriber(watcher, tmp_path)
@@ -91,13 +89,13 @@ async def test_what_was_written_while_the_watching_began_is_not_missed(
 async def test_each_subscriber_is_called_for_its_own_folders(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
+    first_folder, two = tmp_path / "one", tmp_path / "two"
+    first_folder.mkdir()
     two.mkdir()
     first, second, both = (
-        await watched(watcher, one),
+        await watched(watcher, first_folder),
         await watched(watcher, two),
-        await watched(watcher, one, two),
+        await watched(watcher, first_folder, two),
     )
     first.forget()
     (two / "a").touch()
@@ -106,23 +104,23 @@ async def test_each_subscriber_is_called_for_its_own_folders(
     assert first.calls.empty()
 
 
-async def test_reading_and_what_happens_in_subfolders_is_not_reported(
+async def test_reads_and_changes_in_subfolders_are_not_reported(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "a").write_text("x")
-    other = tmp_path.with_name(tmp_path.name + "-other")
-    other.mkdir()
-    subscriber = await watched(watcher, tmp_path, other)
+    other_path = tmp_path.with_name(tmp_path.name + "-other")
+    other_path.mkdir()
+    subscriber = await watched(watcher, tmp_path, other_path)
     (tmp_path / "a").read_text()
     list(tmp_path.iterdir())
     (tmp_path / "deep" / "b").touch()
-    (other / "last").touch()
+    (other_path / "last").touch()
     async with asyncio.timeout(LIMIT):
-        assert await subscriber.calls.get() == {other}
+        assert await subscriber.calls.get() == {other_path}
 
 
-async def test_a_folder_that_is_missing_is_reported_once_it_is_there(
+async def test_a_missing_folder_is_reported_once_created(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     folder = tmp_path / "not" / "yet" / "there"
@@ -134,13 +132,13 @@ async def test_a_folder_that_is_missing_is_reported_once_it_is_there(
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "exchanged"])
-async def test_a_folder_that_another_took_the_place_of_is_watched(
+async def test_a_replaced_folder_is_watched(
     watcher: DirectoryWatcher, tmp_path: Path, how: str
 ) -> None:
-    folder, other = tmp_path / "routines", tmp_path / "other"
+    folder, other_path = tmp_path / "routines", tmp_path / "other"
     folder.mkdir()
     (folder / "a").touch()
-    other.mkdir()
+    other_path.mkdir()
     subscriber = await watched(watcher, folder)
     if how == "deleted":
         shutil.rmtree(folder)
@@ -152,7 +150,7 @@ async def test_a_folder_that_another_took_the_place_of_is_watched(
         folder.mkdir()
     else:
         folder.rename(tmp_path / "elsewhere")
-        other.rename(folder)
+        other_path.rename(folder)
     await subscriber.called_for(folder)
     subscriber.forget()
     (folder / "b").touch()
@@ -188,7 +186,7 @@ async def test_two_names_of_one_folder_are_both_reported(
     await subscriber.called_for(folder, link)
 
 
-async def test_what_the_system_says_nothing_about_is_found_by_comparing(tmp_path: Path) -> None:
+async def test_unreported_changes_are_found_by_comparison(tmp_path: Path) -> None:
     watcher = DirectoryWatcher(check_every=0.1)
     folder = tmp_path / "above" / "between" / "folder"
     folder.mkdir(parents=True)
@@ -257,7 +255,7 @@ async def test_watcher_without_folders_runs_no_task(
     assert subscriber.calls.empty()
 
 
-async def test_whoever_comes_to_a_folder_that_is_watched_already_is_called_at_once(
+async def test_a_new_subscriber_of_a_watched_folder_is_called_at_once(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     await watched(watcher, tmp_path)
@@ -321,21 +319,21 @@ async def other(
         await process.communicate()
 
 
-async def test_what_the_kernel_dropped_from_its_queue_is_found(tmp_path: Path) -> None:
-    loud, made, edited = tmp_path / "loud", tmp_path / "made", tmp_path / "edited"
-    for folder in (loud, made, edited):
+async def test_changes_dropped_by_the_kernel_are_found(tmp_path: Path) -> None:
+    loud, created, edited = tmp_path / "loud", tmp_path / "made", tmp_path / "edited"
+    for folder in (loud, created, edited):
         folder.mkdir()
     (edited / "a").write_text("x")
-    async with other(loud, made, edited) as watching:
-        await watching.printed(loud, made, edited)
+    async with other(loud, created, edited) as watching:
+        await watching.printed(loud, created, edited)
         watching.process.send_signal(signal.SIGSTOP)
         most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
         for number in range(most // 2):  # three notices each: opened, written, closed
             (loud / f"{number % 5000}").write_text(f"{number}")
-        (made / "b").touch()
+        (created / "b").touch()
         (edited / "a").write_text("y")
         watching.process.send_signal(signal.SIGCONT)
-        await watching.printed(loud, made, edited)
+        await watching.printed(loud, created, edited)
 
 
 def limited(name: str, number: int) -> tuple[str, ...]:
@@ -348,20 +346,20 @@ def limited(name: str, number: int) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
-async def test_without_watches_of_the_system_everyone_looks_now_and_then(
-    tmp_path: Path, limit: str
-) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
+async def test_without_kernel_watches_folders_are_polled(tmp_path: Path, limit: str) -> None:
+    first_folder, two = tmp_path / "one", tmp_path / "two"
+    first_folder.mkdir()
     two.mkdir()
     prefix = limited(limit, 1 if limit == "max_inotify_watches" else 0)
-    async with other(one, two, check_every=0.1, prefix=prefix) as watching:
-        said = await watching.line()
-        assert isinstance(said, dict)
-        assert said["event"] == "watch.failed"
-        assert "fs.inotify.max_user_watches" in said["hint"]
+    async with other(first_folder, two, check_every=0.1, prefix=prefix) as watching:
+        line = await watching.line()
+        assert isinstance(line, dict)
+        assert line["event"] == "watch.failed"
+        assert "fs.inotify.max_user_watches" in line["hint"]
         for _ in range(3):
-            assert await watching.line() == [str(one), str(two)], "the problem is said once"
+            assert await watching.line() == [str(first_folder), str(two)], (
+                "the problem is said once"
+            )
 
 
 async def test_watcher_ends_with_its_event_loop(tmp_path: Path) -> None:

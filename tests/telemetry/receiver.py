@@ -22,7 +22,7 @@ class Got:
     end: int
     attributes: dict[str, Any]
     status: int
-    said: str
+    status_message: str
     resource: dict[str, Any]
     scope: str
 
@@ -100,7 +100,7 @@ def spans_of(request: Any) -> list[Got]:
             end=span.end_time_unix_nano,
             attributes=values(span.attributes),
             status=span.status.code,
-            said=span.status.message,
+            status_message=span.status.message,
             resource=values(resource.resource.attributes),
             scope=scope.schema_url,
         )
@@ -111,11 +111,11 @@ def spans_of(request: Any) -> list[Got]:
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    return {each.key: plain(each.value) for each in attributes}
+    return {attribute.key: plain(attribute.value) for attribute in attributes}
 
 
 def plain(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [plain(each) for each in value.array_value.values]
+        return [plain(item) for item in value.array_value.values]
     return getattr(value, kind)

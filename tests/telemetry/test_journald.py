@@ -1,4 +1,4 @@
-"""Log lines for systemd's journal: its native protocol, as a socket of ours reads it."""
+"""Log lines in the native protocol of journald."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def unpacked(data: bytes) -> dict[str, str]:
     """Read fields as the protocol has them: `NAME=value`, or the name, a length and the value."""
     fields = {}
     while data:
-        line, _, rest = data.partition(b"\n")
+        line, _, remaining = data.partition(b"\n")
         name, equals, value = line.partition(b"=")
         if equals:
-            data = rest
+            data = remaining
         else:
-            (length,) = struct.unpack("<Q", rest[:8])
-            value, data = rest[8 : 8 + length], rest[8 + length :]
+            (length,) = struct.unpack("<Q", remaining[:8])
+            value, data = remaining[8 : 8 + length], remaining[8 + length :]
             assert data[:1] == b"\n"
             data = data[1:]
         assert name.isascii() and name == name.upper() and not name.startswith(b"_")
@@ -69,9 +69,9 @@ def unpacked(data: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path / "socket")
-    yield made
-    made.socket.close()
+    new_journal = Journal(tmp_path / "socket")
+    yield new_journal
+    new_journal.socket.close()
 
 
 # Runs with stderr connected to a socket, as systemd connects it, and logs.
@@ -96,19 +96,19 @@ log.info("big", text="x" * 3_000_000)
 """  # noqa: E501
 
 
-def said(journal: str, is_journal_stream: str) -> str:
+def stderr_of_script(journal: str, is_journal_stream: str) -> str:
     """Run the script with a pipe for stderr and return what came through it."""
     command = [sys.executable, "-c", SCRIPT, journal, is_journal_stream]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    process = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stderr
 
 
-def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
-    assert said(journal.path, "yes") == "", "stderr would give every line a second time"
+def test_a_log_line_is_a_journald_entry_with_fields(journal: Journal) -> None:
+    assert stderr_of_script(journal.path, "yes") == "", "stderr would give every line a second time"
     first, second, third = (journal.read() for _ in range(3))
     assert first["MESSAGE"].startswith("run.retry_scheduled routine=daily-report run=01J")
-    wanted = {
+    fields = {
         "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.retry_scheduled", (
             "AGENTD_RUN"
         ): (
@@ -119,7 +119,7 @@ def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
         ),
         "AGENTD_WHERE": '["a", "b"]', "AGENTD_ODD_KEY_": "1", "AGENTD_DETAIL": f"{MARK} said no",
     }  # fmt: skip
-    assert wanted.items() <= first.items()
+    assert fields.items() <= first.items()
     assert (
         "\nZeroDivisionError: division by zero" in second["MESSAGE"] and second["PRIORITY"] == "3"
     )
@@ -129,12 +129,12 @@ def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
     )
 
 
-def test_a_terminal_or_a_pipe_that_is_not_the_journals_gets_lines_as_ever(journal: Journal) -> None:
-    assert "run.retry_scheduled" in said(journal.path, "no")
+def test_a_terminal_or_pipe_gets_ordinary_log_lines(journal: Journal) -> None:
+    assert "run.retry_scheduled" in stderr_of_script(journal.path, "no")
 
 
 def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) -> None:
-    text = said(str(tmp_path / "nobody"), "yes")
+    text = stderr_of_script(str(tmp_path / "nobody"), "yes")
     assert "run.retry_scheduled" in text and "canary" not in text
 
 
@@ -152,12 +152,14 @@ def test_stuck_journal_blocks_no_caller(journal: Journal) -> None:
     way.close()
 
 
-@pytest.mark.parametrize("told", [None, "", "1", "1:2", "a:b", "1:2:3", ":"])
-def test_only_the_very_file_that_systemd_names_is_the_journal(
-    told: str | None, tmp_path: Path
+@pytest.mark.parametrize("journal_stream", [None, "", "1", "1:2", "a:b", "1:2:3", ":"])
+def test_only_the_stream_named_by_systemd_is_journald(
+    journal_stream: str | None, tmp_path: Path
 ) -> None:
     with (tmp_path / "out").open("w") as stream:
-        assert not is_journal_stream(stream, {} if told is None else {"JOURNAL_STREAM": told})
+        assert not is_journal_stream(
+            stream, {} if journal_stream is None else {"JOURNAL_STREAM": journal_stream}
+        )
         about = os.fstat(stream.fileno())
         assert is_journal_stream(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
 
@@ -170,13 +172,15 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
     values=st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.lists(TEXTS)), max_size=5),
 )
 @scaled_settings()
-def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
+def test_any_log_record_round_trips_through_journald(
+    message: str, values: dict[str, object]
+) -> None:
     fields = fields_of({"level": "info", **values}, message)
     assert unpacked(encode_fields(fields)) == fields
     assert all(len(name) <= 64 for name in fields)
 
 
-def test_secrets_are_taken_out(journal: Journal) -> None:
+def test_secrets_are_redacted_in_journald_entries(journal: Journal) -> None:
     secrets = Secrets()
     secrets.add("canary-7f3a91c2")
     way = JournalSocket(journal.path, redact=secrets.redact)

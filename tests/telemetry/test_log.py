@@ -35,9 +35,9 @@ def restored() -> Iterator[None]:
 
 @pytest.fixture
 def secrets() -> Secrets:
-    known = Secrets()
-    known.add(CANARY)
-    return known
+    known_secrets = Secrets()
+    known_secrets.add(CANARY)
+    return known_secrets
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_an_event_is_one_json_line_that_begins_with_time_level_and_name(file: Pa
     assert record["at"].endswith("Z")
 
 
-def test_what_is_bound_once_stands_on_every_line(file: Path) -> None:
+def test_bound_context_is_on_every_line(file: Path) -> None:
     with structlog.contextvars.bound_contextvars(run="R1", routine="daily"):
         structlog.get_logger().info("tool.finished", ok=True)
     structlog.get_logger().info("daemon.stopping")
@@ -70,7 +70,7 @@ def test_what_is_bound_once_stands_on_every_line(file: Path) -> None:
     assert "run" not in outside
 
 
-def test_the_level_is_kept_to_and_may_change_at_a_reload(file: Path, secrets: Secrets) -> None:
+def test_the_log_level_applies_and_may_change_at_a_reload(file: Path, secrets: Secrets) -> None:
     log = structlog.get_logger()
     log.debug("not.wanted")
     configure(level="debug", console=False, file=file, secrets=secrets)
@@ -82,7 +82,7 @@ def test_the_level_is_kept_to_and_may_change_at_a_reload(file: Path, secrets: Se
         configure(level="loud", console=False, file=None, secrets=secrets)
 
 
-def test_no_secret_reaches_the_file_by_any_way(file: Path) -> None:
+def test_no_secret_reaches_the_log_file(file: Path) -> None:
     log = structlog.get_logger()
     log.info("said", text=f"key {CANARY}", nested={"deep": [CANARY]}, **{CANARY: 1})
     log.info(CANARY, path=Path("/x") / CANARY)
@@ -144,7 +144,7 @@ def fail(message: str, *arguments: object) -> None:
         logging.getLogger("asyncio").exception(message, *arguments)
 
 
-def test_what_a_library_repeats_is_written_once_a_minute_and_counted(
+def test_repeated_library_lines_are_written_once_a_minute_with_a_count(
     file: Path, clock: HandMovedClock
 ) -> None:
     for number in range(1000):
@@ -176,7 +176,7 @@ def test_what_a_library_repeats_is_written_once_a_minute_and_counted(
     )
 
 
-def test_what_was_only_counted_is_written_when_the_process_ends(
+def test_counted_lines_are_written_at_the_end_of_the_process(
     file: Path, clock: HandMovedClock
 ) -> None:
     for _ in range(3):
@@ -200,7 +200,7 @@ def test_different_lines_of_libraries_are_all_written(file: Path, clock: HandMov
     assert len(records(file)) == 8
 
 
-def test_lines_of_ever_new_kinds_are_counted_together_at_last(
+def test_many_kinds_of_library_lines_are_counted_together(
     file: Path, clock: HandMovedClock
 ) -> None:
     for number in range(1000):
@@ -212,7 +212,7 @@ def test_lines_of_ever_new_kinds_are_counted_together_at_last(
     assert records(file)[-2]["repeated"] == 1000 - (len(records(file)) - 2)
 
 
-def test_a_line_of_ours_is_counted_where_it_says_so(file: Path, clock: HandMovedClock) -> None:
+def test_own_log_lines_are_counted_by_the_field_counted(file: Path, clock: HandMovedClock) -> None:
     for _ in range(5):
         for listener in ("a.sock", "b.sock"):
             structlog.get_logger().warning("listener.full", counted=listener, listener=listener)
@@ -222,35 +222,35 @@ def test_a_line_of_ours_is_counted_where_it_says_so(file: Path, clock: HandMoved
     assert [record.get("repeated") for record in records(file)] == [None, None, 4, 4, None]
 
 
-def test_the_file_is_for_its_owner_alone(file: Path) -> None:
+def test_the_log_file_is_private(file: Path) -> None:
     structlog.get_logger().info("a")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_full_file_is_set_aside_and_old_ones_go(tmp_path: Path, secrets: Secrets) -> None:
+def test_a_full_log_file_is_rotated_and_old_files_removed(tmp_path: Path, secrets: Secrets) -> None:
     path = tmp_path / "agentd.jsonl"
     configure(level="info", console=False, file=path, secrets=secrets, max_bytes=400, keep=2)
     for number in range(40):
         structlog.get_logger().info("tick", number=number)
-    files = sorted(each.name for each in tmp_path.iterdir())
+    files = sorted(file.name for file in tmp_path.iterdir())
     assert files == ["agentd.jsonl", "agentd.jsonl.1", "agentd.jsonl.2"]
     numbers = [r["number"] for name in reversed(files) for r in records(tmp_path / name)]
     assert numbers == list(range(numbers[0], 40))  # in order, and none lost on the way
-    assert all(each.stat().st_size <= 400 for each in tmp_path.iterdir())
+    assert all(file.stat().st_size <= 400 for file in tmp_path.iterdir())
     configure(level="info", console=False, file=path, secrets=secrets, max_bytes=100, keep=0)
     structlog.get_logger().info("tick", number=41)
     assert [r["number"] for r in records(path)] == [41]
 
 
-def test_a_file_that_somebody_removed_is_begun_anew(file: Path) -> None:
+def test_a_removed_log_file_is_created_again(file: Path) -> None:
     structlog.get_logger().info("first")
     file.unlink()
     structlog.get_logger().info("second")
     assert [record["event"] for record in records(file)] == ["second"]
 
 
-def test_a_disk_that_takes_no_more_costs_lines_and_says_so_afterwards(
+def test_lines_lost_on_a_full_disk_are_reported_afterwards(
     tmp_path: Path, secrets: Secrets
 ) -> None:
     path = tmp_path / "agentd.jsonl"
@@ -262,9 +262,9 @@ def test_a_disk_that_takes_no_more_costs_lines_and_says_so_afterwards(
     log.info("lost")
     path.rmdir()
     log.info("kept")
-    gap, kept = records(path)
+    gap, repeated = records(path)
     assert (gap["event"], gap["lines"]) == ("log.lines_lost", 2)
-    assert kept["event"] == "kept"
+    assert repeated["event"] == "kept"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
@@ -273,7 +273,7 @@ def test_full_disk_raises_nothing_in_the_caller(secrets: Secrets) -> None:
     structlog.get_logger().info("lost")
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path, secrets: Secrets) -> None:
+def test_an_unwritable_log_file_is_reported_in_one_line(tmp_path: Path, secrets: Secrets) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         ConfigError, match=r"file/agentd.jsonl: the log cannot be written there: Not a directory"
@@ -284,35 +284,35 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path, secret
 
 
 def test_enabled_level_is_known_before_logging(tmp_path: Path, secrets: Secrets) -> None:
-    for level, heard in (
+    for level, is_enabled in (
         ("debug", [True, True]),
         ("info", [False, True]),
         ("error", [False, False]),
     ):
         configure(level=level, console=False, file=tmp_path / "log.jsonl", secrets=secrets)
-        assert [is_level_enabled(logging.DEBUG), is_level_enabled(logging.INFO)] == heard
-    for other in (structlog.stdlib.BoundLogger, structlog.BoundLogger):
-        structlog.configure(wrapper_class=other)
+        assert [is_level_enabled(logging.DEBUG), is_level_enabled(logging.INFO)] == is_enabled
+    for logger_class in (structlog.stdlib.BoundLogger, structlog.BoundLogger):
+        structlog.configure(wrapper_class=logger_class)
         assert is_level_enabled(logging.DEBUG), "a logger of another kind decides for itself"
 
 
-def test_threads_do_not_tear_each_others_lines(tmp_path: Path, secrets: Secrets) -> None:
+def test_log_lines_of_threads_do_not_mix(tmp_path: Path, secrets: Secrets) -> None:
     path = tmp_path / "agentd.jsonl"
     configure(level="info", console=False, file=path, secrets=secrets, max_bytes=2_000, keep=200)
 
-    def speak(who: int) -> None:
+    def speak(speaker: int) -> None:
         for number in range(100):
-            structlog.get_logger().info("tick", who=who, number=number)
+            structlog.get_logger().info("tick", who=speaker, number=number)
 
-    threads = [threading.Thread(target=speak, args=(who,)) for who in range(4)]
+    threads = [threading.Thread(target=speak, args=(speaker,)) for speaker in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(len(records(each)) for each in tmp_path.iterdir()) == 400
+    assert sum(len(records(file)) for file in tmp_path.iterdir()) == 400
 
 
-def test_people_read_a_line_in_local_time_with_plain_words_unquoted() -> None:
+def test_console_lines_have_local_time_and_unquoted_words() -> None:
     record = {
         "at": "2026-11-20T08:30:00.000Z",
         "level": "info",
@@ -328,7 +328,7 @@ def test_people_read_a_line_in_local_time_with_plain_words_unquoted() -> None:
     assert format_line({}, colour=False).strip() == "info"
 
 
-def test_escape_sequences_in_a_record_are_shown_and_not_obeyed() -> None:
+def test_escape_sequences_in_a_log_record_are_escaped() -> None:
     evil = "\x1b]0;owned\x07\x9b2J\u202e"
     line = format_line({"event": evil, "text": evil, "exception": f"a\n\t{evil}"}, colour=False)
     assert "\n\t" in line
@@ -347,27 +347,27 @@ structlog.get_logger().warning("disk.low", key="canary-7f3a91c2")
 
 def on_terminal(code: str, **env: str) -> str:
     """Run a program with its stderr on a real terminal, and return what appeared there."""
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     environment = {
         "PATH": os.environ["PATH"],
         "TERM": "xterm",
         "PYTHONPATH": str(Path(__file__).parents[2]),
         **env,
     }
-    child = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment)
-    os.close(theirs)
-    seen = b""
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=terminal, env=environment)
+    os.close(terminal)
+    output = b""
     while True:
         try:
-            data = os.read(ours, 65536)
+            data = os.read(controller, 65536)
         except OSError:  # EIO: the other side is closed
             break
         if not data:
             break
-        seen += data
-    os.close(ours)
+        output += data
+    os.close(controller)
     assert child.wait() == 0
-    return seen.decode()
+    return output.decode()
 
 
 def test_the_console_is_coloured_on_a_terminal() -> None:
@@ -375,7 +375,7 @@ def test_the_console_is_coloured_on_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_the_console_is_plain_where_colour_is_not_wanted(env: dict[str, str]) -> None:
+def test_the_console_is_plain_if_colour_is_disabled(env: dict[str, str]) -> None:
     text = on_terminal(SPEAK, **env)
     assert "disk.low" in text
     assert "\x1b" not in text
@@ -384,12 +384,12 @@ def test_the_console_is_plain_where_colour_is_not_wanted(env: dict[str, str]) ->
 
 def test_the_console_is_plain_in_a_pipe() -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", SPEAK], capture_output=True, check=True, env=environment
     )
-    assert b"\x1b" not in said.stderr
-    assert f"disk.low key={MARK}".encode() in said.stderr
-    assert said.stdout == b""
+    assert b"\x1b" not in output.stderr
+    assert f"disk.low key={MARK}".encode() in output.stderr
+    assert output.stdout == b""
 
 
 def test_closed_console_raises_nothing_in_the_caller(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus reads, as its own parser reads it."""
+"""Metrics as the Prometheus parser reads them."""
 
 import asyncio
 import time
@@ -43,24 +43,24 @@ def test_runs_deliveries_and_lateness_are_counted():
     metrics.count_run(run(Status.FAILED, routine='odd "name"\\'))
     metrics.count_run(run(late=500, event="by hand"))
     metrics.count_delivery("mail", "delivered")
-    found = families(metrics.text(NOTHING))
+    samples = families(metrics.text(NOTHING))
     counted = {
-        tuple(sample.labels.values()): sample.value for sample in found["agentd_runs"].samples
+        tuple(sample.labels.values()): sample.value for sample in samples["agentd_runs"].samples
     }
     assert counted == {("daily", "succeeded"): 4, ('odd "name"\\', "failed"): 1}
     lateness = {
-        s.labels.get("le", s.name): s.value for s in found["agentd_slot_lateness_seconds"].samples
+        s.labels.get("le", s.name): s.value for s in samples["agentd_slot_lateness_seconds"].samples
     }
     assert (lateness["1"], lateness["5"], lateness["300"], lateness["+Inf"]) == (2, 3, 4, 4), (
         "an event is never late"
     )
-    assert found["agentd_deliveries"].samples[0].labels == {
+    assert samples["agentd_deliveries"].samples[0].labels == {
         "target": "mail",
         "outcome": "delivered",
     }
 
 
-def test_every_family_has_help_and_type_and_nothing_twice():
+def test_every_metric_family_has_help_and_type_once():
     lines = Metrics().text(NOTHING).splitlines()
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names)) and all(
@@ -77,7 +77,7 @@ def test_a_histogram_adds_up():
     ]  # fmt: skip
 
 
-async def test_the_lag_of_the_loop_is_seen_while_runs_are_under_way_and_only_then():
+async def test_the_lag_of_the_event_loop_is_measured_only_during_runs():
     metrics, loop = Metrics(), asyncio.get_running_loop()
     with metrics.measure_lag(), metrics.measure_lag():
         await asyncio.sleep(0)
@@ -90,22 +90,22 @@ async def test_the_lag_of_the_loop_is_seen_while_runs_are_under_way_and_only_the
     )
 
 
-async def test_a_daemon_shows_its_numbers_on_its_socket_and_where_config_says(home, tmp_path):
+async def test_metrics_are_served_on_the_socket_and_the_configured_address(home, tmp_path):
     home.routine("morning", '[run]\nprompt = "x"\n[[deliver]]\nto = "log"\n')
     home.write("config.toml", '[listen]\naddress = "127.0.0.1:0"\n')
     await home.start()
     assert (await home.agentctl("run", "morning")).code == 0
     text = (await home.agentctl("metrics")).out
-    found = families(text)
-    assert found["agentd_runs"].samples[0].labels == {"routine": "morning", "status": "succeeded"}
+    samples = families(text)
+    assert samples["agentd_runs"].samples[0].labels == {"routine": "morning", "status": "succeeded"}
     assert (
-        "agentd_last_success_timestamp_seconds" in found
-        and found["agentd_database_size_bytes"].samples[0].value > 0
+        "agentd_last_success_timestamp_seconds" in samples
+        and samples["agentd_database_size_bytes"].samples[0].value > 0
     )
     file = tmp_path / "agentd.prom"
     assert (await home.agentctl("metrics", "--textfile", str(file))).code == 0
     assert (
-        families(file.read_text()).keys() == found.keys() and file.stat().st_mode & 0o777 == 0o644
+        families(file.read_text()).keys() == samples.keys() and file.stat().st_mode & 0o777 == 0o644
     )
     assert [path.name for path in tmp_path.glob("agentd.prom*")] == ["agentd.prom"]
     [opened] = await home.logged("listen.opened")
@@ -113,7 +113,7 @@ async def test_a_daemon_shows_its_numbers_on_its_socket_and_where_config_says(ho
     await home.stop()
 
 
-async def test_over_the_network_there_are_metrics_and_no_control(tmp_path):
+async def test_the_network_address_serves_metrics_and_no_control(tmp_path):
     from daemon.api.public import PublicServer
     from tests.api.harness import open_harness, parse
 

@@ -16,9 +16,9 @@ CANARY = 'canary/7f3a+"\\ü key=='
 
 @pytest.fixture
 def secrets() -> Secrets:
-    known = Secrets()
-    known.add(CANARY)
-    return known
+    known_secrets = Secrets()
+    known_secrets.add(CANARY)
+    return known_secrets
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,7 @@ def secrets() -> Secrets:
         base64.urlsafe_b64encode(CANARY.encode()).decode(),
     ],
 )
-def test_a_known_secret_is_taken_out_in_each_form_it_travels_in(
-    secrets: Secrets, form: str
-) -> None:
+def test_a_known_secret_is_redacted_in_each_encoding(secrets: Secrets, form: str) -> None:
     redacted = secrets.redact(f"before {form} after")
     assert MARK in redacted
     assert redacted.startswith("before ")
@@ -51,9 +49,9 @@ def test_a_known_secret_is_found_inside_longer_base64(
     secrets: Secrets, before: str, after: str
 ) -> None:
     text = base64.b64encode((before + CANARY + after).encode()).decode()
-    rest = secrets.redact(f"Basic {text}")
-    assert MARK in rest
-    left = rest.removeprefix("Basic ").replace(MARK, "")
+    redacted_text = secrets.redact(f"Basic {text}")
+    assert MARK in redacted_text
+    left = redacted_text.removeprefix("Basic ").replace(MARK, "")
     assert len(left) <= 16  # what is left encodes the neighbours and some bits at the edges
 
 
@@ -63,13 +61,15 @@ def test_a_known_secret_is_found_inside_longer_base64(
     around=st.text(max_size=20),
 )
 def test_no_secret_survives_in_a_json_line(secret: str, around: str) -> None:
-    known = Secrets()
-    known.add(secret)
-    line = known.redact(json.dumps({"message": f"{around}{secret}{around}"}, ensure_ascii=False))
+    known_secrets = Secrets()
+    known_secrets.add(secret)
+    line = known_secrets.redact(
+        json.dumps({"message": f"{around}{secret}{around}"}, ensure_ascii=False)
+    )
     assert secret not in json.loads(line)["message"].replace(MARK, "\0")
 
 
-def test_what_is_too_short_to_be_a_secret_is_left_alone(secrets: Secrets) -> None:
+def test_a_too_short_secret_is_not_redacted(secrets: Secrets) -> None:
     secrets.add("daily")
     assert secrets.redact("the daily report") == "the daily report"
 
@@ -109,7 +109,7 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
         ("-----BEGIN PRIVATE KEY-----\nMIIE and then the output was cut", MARK),
     ],
 )
-def test_what_looks_like_a_secret_is_taken_out(text: str, left: str) -> None:
+def test_text_that_looks_like_a_secret_is_redacted(text: str, left: str) -> None:
     assert Secrets().redact(text) == left
 
 
@@ -146,32 +146,33 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 )  # fmt: skip
 def test_no_text_is_slow_to_search(piece: str) -> None:
     secrets = Secrets()
+    # a pattern that looks at each rest of the text again would take minutes
     for count in (
         1,
         100_000,
-    ):  # a pattern that looks at each rest of the text again would take minutes
+    ):
         secrets.redact(piece * count)
         secrets.redact("x" + piece * count + " " * count)
 
 
-def test_a_json_line_stays_json_whatever_is_taken_out() -> None:
+def test_a_redacted_json_line_stays_json() -> None:
     body = {"pem": "-----BEGIN PRIVATE KEY-----\nMIIE", "header": "Authorization: Bearer x", "n": 1}
     assert json.loads(Secrets().redact(json.dumps(body)))["n"] == 1
 
 
-def test_json_values_are_redacted_where_they_are_text(secrets: Secrets) -> None:
+def test_texts_in_json_values_are_redacted(secrets: Secrets) -> None:
     value = {"a": [CANARY, 1, None, {CANARY: True}], "b": (CANARY,)}
     assert secrets.redact_json(value) == {"a": [MARK, 1, None, {MARK: True}], "b": [MARK]}
 
 
-def test_a_text_that_was_found_harmless_is_looked_at_again_once_another_secret_is_known() -> None:
-    known, text = Secrets(), f"{'harmless ' * 100}{CANARY}"
-    assert known.redact(text) == text
-    known.add(CANARY)
-    assert CANARY not in known.redact(text)
+def test_a_cached_text_is_searched_again_after_a_new_secret() -> None:
+    known_secrets, text = Secrets(), f"{'harmless ' * 100}{CANARY}"
+    assert known_secrets.redact(text) == text
+    known_secrets.add(CANARY)
+    assert CANARY not in known_secrets.redact(text)
 
 
-def test_many_texts_are_looked_at_one_by_one(secrets: Secrets) -> None:
+def test_many_texts_are_redacted_independently(secrets: Secrets) -> None:
     for number in range(1000):
         text = f"{number} {'word ' * 200}"
         assert secrets.redact(text) == text

@@ -1,6 +1,4 @@
-"""What OpenTelemetry hears of runs: by its own conventions, without what was said, and never at a
-run's cost.
-"""
+"""Spans of runs by the OpenTelemetry conventions, without content, and never delaying a run."""
 
 from __future__ import annotations
 
@@ -71,14 +69,14 @@ async def story(tmp_path: Path) -> Any:
     await home.close()
 
 
-def told(
+def configure_app(
     app: ReplayedApp, vendor: str, receiver: str, *, content: bool = False, more: str = ""
 ) -> None:
     text = CONFIG.format(url=vendor, receiver=receiver, content=str(content).lower(), more=more)
     app.write("config.toml", text)
 
 
-async def lived(
+async def run_traced(
     app: ReplayedApp, turns: list[Any], *, content: bool = False
 ) -> tuple[Any, list[Any], Any]:
     """Live one run and close the daemon; return the run, its spans as a collector got them, and the
@@ -86,27 +84,27 @@ async def lived(
     """
     with Collector() as collector:
         async with FakeVendor(turns) as vendor:
-            told(app, vendor.url, collector.url, content=content)
+            configure_app(app, vendor.url, collector.url, content=content)
             async with app:
                 run = await app.run("look")
                 # a stop waits for 3 s only; the span of the run is the last one
                 await asyncio.to_thread(
                     collector.wait,
-                    lambda it: any(each.name == "invoke_agent look" for each in it.spans),
+                    lambda it: any(span.name == "invoke_agent look" for span in it.spans),
                 )
-        assert {each["path"] for each in collector.requests} == {"/v1/traces"}
+        assert {request["path"] for request in collector.requests} == {"/v1/traces"}
         return run, collector.spans, vendor
 
 
 def named(spans: list[Any], name: str) -> Any:
-    (found,) = [span for span in spans if span.name == name]
-    return found
+    (receiver,) = [span for span in spans if span.name == name]
+    return receiver
 
 
-async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(
+async def test_a_run_is_a_tree_of_spans_of_agent_model_calls_and_tools(
     app: ReplayedApp,
 ) -> None:
-    run, spans, vendor = await lived(app, [LOOK, RUN, "All is well."])
+    run, spans, vendor = await run_traced(app, [LOOK, RUN, "All is well."])
     assert sorted(span.name for span in spans) == [
         "chat llama", "chat llama", "chat llama", "execute_tool self_info", "execute_tool shell", (
             "invoke_agent look"
@@ -132,10 +130,10 @@ async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(
     assert sum(chat.attributes["gen_ai.usage.output_tokens"] for chat in chats) == run.usage.output
 
 
-async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(
+async def test_a_tool_span_has_its_routine_and_verdict(
     app: ReplayedApp,
 ) -> None:
-    _, spans, _ = await lived(app, [LOOK, RUN, "All is well."])
+    _, spans, _ = await run_traced(app, [LOOK, RUN, "All is well."])
     good, bad = named(spans, "execute_tool self_info"), named(spans, "execute_tool shell")
     assert (
         good.attributes["gen_ai.tool.call.id"] == "call_7"
@@ -150,22 +148,22 @@ async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(
 
 
 async def test_spans_hold_no_content_by_default(app: ReplayedApp) -> None:
-    _, spans, _ = await lived(app, [LOOK, RUN, "All is well."])
-    everything = json.dumps([[span.attributes, span.said] for span in spans])
+    _, spans, _ = await run_traced(app, [LOOK, RUN, "All is well."])
+    everything = json.dumps([[span.attributes, span.status_message] for span in spans])
     for word in ("sesame", "secret-plans", "All is well"):
         assert word not in everything
 
 
-async def test_with_content_messages_and_results_are_there_in_the_form_of_the_conventions(
+async def test_with_content_enabled_spans_have_messages_and_results(
     app: ReplayedApp,
 ) -> None:
-    _, spans, _ = await lived(app, [LOOK, "All is well."], content=True)
+    _, spans, _ = await run_traced(app, [LOOK, "All is well."], content=True)
     last = [span for span in spans if span.name == "chat llama"][-1]
-    asked = json.loads(last.attributes["gen_ai.input.messages"])
-    assert [each["role"] for each in asked] == ["user", "assistant", "tool"]
+    messages = json.loads(last.attributes["gen_ai.input.messages"])
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert (
-        asked[1]["parts"][0]["type"] == "tool_call"
-        and asked[2]["parts"][0]["type"] == "tool_call_response"
+        messages[1]["parts"][0]["type"] == "tool_call"
+        and messages[2]["parts"][0]["type"] == "tool_call_response"
     )
     (answer,) = json.loads(last.attributes["gen_ai.output.messages"])
     assert (
@@ -173,25 +171,25 @@ async def test_with_content_messages_and_results_are_there_in_the_form_of_the_co
         and answer["finish_reason"] == "stop"
     )
     assert json.loads(last.attributes["gen_ai.system_instructions"])[0]["type"] == "text"
-    assert {each["name"] for each in json.loads(last.attributes["gen_ai.tool.definitions"])} >= {
+    assert {entry["name"] for entry in json.loads(last.attributes["gen_ai.tool.definitions"])} >= {
         "self_info",
         "finish",
     }
     assert named(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
 
 
-async def test_a_vendor_that_fails_is_a_call_with_an_error(app: ReplayedApp) -> None:
-    run, spans, _ = await lived(app, [{"error": 401}])
+async def test_a_failing_model_call_has_an_error_span(app: ReplayedApp) -> None:
+    run, spans, _ = await run_traced(app, [{"error": 401}])
     assert run.status is Status.FAILED
     call, root = named(spans, "chat llama"), named(spans, "invoke_agent look")
-    assert (call.attributes["error.type"], call.status, call.said) == ("BadKey", 2, "")
+    assert (call.attributes["error.type"], call.status, call.status_message) == ("BadKey", 2, "")
     assert (root.attributes["error.type"], root.status) == ("failed", 2)
 
 
-async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(app: ReplayedApp) -> None:
+async def test_the_span_of_a_sub_agent_is_a_child_of_its_call(app: ReplayedApp) -> None:
     app.write("policy.toml", POLICY.format("subagent"))
     call = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
-    run, spans, _ = await lived(app, [call, "Three.", "All is well."])
+    run, spans, _ = await run_traced(app, [call, "Three.", "All is well."])
     assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
     child = named(spans, "invoke_agent subagent")
     assert child.parent == named(spans, "execute_tool subagent").id
@@ -199,19 +197,18 @@ async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(app: Replayed
 
 
 @pytest.mark.parametrize("answer", [500, 400, 200])
-async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(
-    app: ReplayedApp, answer: int
-) -> None:
+async def test_a_failing_receiver_loses_only_spans(app: ReplayedApp, answer: int) -> None:
     for thread in threading.enumerate():
+        # of a daemon that has stopped before: what it says would be in our log
         if thread.name in (
             "traces",
             "OtelBatchSpanRecordProcessor",
-        ):  # of a daemon that has stopped before: what it says would be in our log
+        ):
             await asyncio.to_thread(thread.join, 60)
     with Collector(answer) as collector:
         receiver = collector.url if answer != 200 else "http://127.0.0.1:9"
         async with FakeVendor([LOOK, "All is well."]) as vendor:
-            told(app, vendor.url, receiver)
+            configure_app(app, vendor.url, receiver)
             async with app:
                 run = await app.run("look")
                 assert run.status is Status.SUCCEEDED
@@ -235,78 +232,76 @@ async def test_unreachable_receiver_and_its_return_are_logged_once_each(
     from daemon.telemetry.otel_sdk import SpanPipeline
 
     answers = [SpanExportResult.FAILURE, SpanExportResult.FAILURE]
-    asked = asyncio.Queue[int]()
-    loop, kept = asyncio.get_running_loop(), remembering()
-    export = kept.export
+    requests = asyncio.Queue[int]()
+    loop, memory_exporter = asyncio.get_running_loop(), remembering()
+    export = memory_exporter.export
 
     def moody(spans: Any) -> Any:
         result = answers.pop(0) if answers else export(spans)
-        loop.call_soon_threadsafe(asked.put_nowait, len(spans))
+        loop.call_soon_threadsafe(requests.put_nowait, len(spans))
         return result
 
-    kept.export = moody
+    memory_exporter.export = moody
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
-    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     with capture_logs() as logged:
         for number in range(4):
             await asyncio.to_thread(exporter.export, [span(number)])
-            await asyncio.wait_for(asked.get(), 120)
+            await asyncio.wait_for(requests.get(), 120)
         await exporter.close(30)
-    assert [each.name for each in kept.get_finished_spans()] == ["2", "3"]
+    assert [span.name for span in memory_exporter.get_finished_spans()] == ["2", "3"]
     assert [(entry["event"], entry.get("lost")) for entry in logged] == [
         ("traces.lost", None),
         ("traces.sent_again", 2),
     ]
 
 
-async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_go_at_the_end() -> (
-    None
-):
+async def test_spans_are_exported_in_order_and_flushed_at_the_end() -> None:
     from daemon.telemetry.otel_sdk import SpanPipeline
 
-    kept = remembering()
-    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    memory_exporter = remembering()
+    exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(number) for number in range(100)])
     await exporter.close(30)
-    finished = kept.get_finished_spans()
-    assert [each.name for each in finished] == [str(number) for number in range(100)]
-    assert [each.context.trace_id for each in finished] == list(range(1, 101)) and finished[
+    finished = memory_exporter.get_finished_spans()
+    assert [span.name for span in finished] == [str(number) for number in range(100)]
+    assert [span.context.trace_id for span in finished] == list(range(1, 101)) and finished[
         0
     ].context.span_id == 7
 
 
-async def test_more_than_the_queue_can_hold_pushes_out_the_oldest(
+async def test_a_full_span_queue_drops_the_oldest_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from daemon.telemetry.otel_sdk import SpanPipeline
 
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
-    kept, begun, go_on = remembering(), threading.Event(), threading.Event()
-    export = kept.export
+    memory_exporter, begun, go_on = remembering(), threading.Event(), threading.Event()
+    export = memory_exporter.export
 
     def slow(spans: Any) -> Any:
         begun.set()
         go_on.wait(60)
         return export(spans)
 
-    kept.export = slow
-    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    memory_exporter.export = slow
+    exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50)])
     assert await asyncio.to_thread(begun.wait, 60)
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50, 9000)])
     go_on.set()
     await exporter.close(60)
-    names = [each.name for each in kept.get_finished_spans()]
+    names = [span.name for span in memory_exporter.get_finished_spans()]
     assert names[-1] == "8999" and len(names) <= 100 and len(set(names)) == len(names)
 
 
-async def test_a_stop_does_not_wait_for_a_receiver_that_hangs() -> None:
+async def test_a_stop_does_not_wait_for_a_hanging_receiver() -> None:
     from daemon.telemetry.otel_sdk import SpanPipeline
 
-    kept, go_on = remembering(), threading.Event()
-    kept.export = lambda spans: go_on.wait(60)
-    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    memory_exporter, go_on = remembering(), threading.Event()
+    memory_exporter.export = lambda spans: go_on.wait(60)
+    exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(1)])
     with capture_logs() as logged:
         await exporter.close(0.2)
@@ -314,7 +309,7 @@ async def test_a_stop_does_not_wait_for_a_receiver_that_hangs() -> None:
     assert [(entry["event"], entry["spans"]) for entry in logged] == [("traces.lost", 1)]
 
 
-async def test_without_spans_nothing_is_imported_and_no_thread_is_there() -> None:
+async def test_without_spans_no_sdk_is_imported_and_no_thread_started() -> None:
     code = """
 import asyncio, sys, threading
 from daemon.telemetry.span_exporter import Receiver, SpanExporter, otlp_pipeline
@@ -322,8 +317,10 @@ exporter = SpanExporter(lambda: otlp_pipeline(Receiver(endpoint="http://127.0.0.
 print(any(name.startswith("opentelemetry") for name in sys.modules), threading.active_count())
 asyncio.run(exporter.close())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False 1\n"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "False 1\n"
 
 
 def span(number: int) -> Span:
@@ -332,12 +329,12 @@ def span(number: int) -> Span:
     )
 
 
-def test_the_trace_has_the_bits_of_the_runs_id() -> None:
+def test_the_trace_id_equals_the_bits_of_the_run_id() -> None:
     assert trace_of("01ARZ3NDEKTSV4RRFFQ69G5FAV") == 0x01563E3AB5D3D6764C61EFB99302BD5B
     assert trace_of("not a ulid") and span_id("a", "b") != span_id("ab")
 
 
-def test_attribute_names_are_those_of_the_conventions() -> None:
+def test_span_attributes_follow_the_semantic_conventions() -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
     from opentelemetry.semconv.schemas import Schemas
 
@@ -345,7 +342,9 @@ def test_attribute_names_are_those_of_the_conventions() -> None:
     from daemon.runs import tracing
     from daemon.telemetry import otel_sdk, spans
 
-    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    attribute_names = {
+        value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")
+    }
     used: set[str] = set()
     for module in (spans, traced):
         text = Path(str(module.__file__)).read_text()
@@ -354,14 +353,14 @@ def test_attribute_names_are_those_of_the_conventions() -> None:
             for word in text.split('"')
             if word.startswith("gen_ai.") and not word.endswith("}")
         }
-    assert len(used) > 20 and used <= known
-    vendors = {each.value for each in gen_ai_attributes.GenAiProviderNameValues}
+    assert len(used) > 20 and used <= attribute_names
+    vendors = {name.value for name in gen_ai_attributes.GenAiProviderNameValues}
     assert set(tracing.VENDORS.values()) | {"anthropic"} <= vendors
-    assert {each.value for each in gen_ai_attributes.GenAiOperationNameValues} >= {
+    assert {name.value for name in gen_ai_attributes.GenAiOperationNameValues} >= {
         "chat",
         "invoke_agent",
     }
-    assert otel_sdk.SCHEMA in {each.value for each in Schemas}
+    assert otel_sdk.SCHEMA in {schema.value for schema in Schemas}
 
 
 FILE = "config.toml"
@@ -382,14 +381,14 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
         (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b/x"}, "as the environment says"),
     ],
 )
-def test_the_config_wins_over_the_environment_and_both_may_say_no(
+def test_otel_config_precedes_the_environment_and_both_may_disable_tracing(
     endpoint: str | None, env: dict[str, str], goes: str | None
 ) -> None:
-    found = find_receiver(endpoint, env, file=FILE)
-    assert (found and (found.endpoint or "as the environment says")) == goes
+    receiver = find_receiver(endpoint, env, file=FILE)
+    assert (receiver and (receiver.endpoint or "as the environment says")) == goes
 
 
-def test_without_the_extra_the_config_is_told_and_the_environment_only_warned(
+def test_a_missing_otel_extra_is_a_config_fault_and_an_environment_warning(
     tmp_path: Path,
 ) -> None:
     code = """
@@ -403,11 +402,16 @@ try:
 except ConfigError as error:
     sys.exit(str(error))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'agentd-routines[otel]'" in done.stderr and "otel.endpoint" in done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (
+        "pip install 'agentd-routines[otel]'" in process.stderr
+        and "otel.endpoint" in process.stderr
+    )
 
 
-async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(
+async def test_tracing_starts_when_a_reload_configures_a_receiver(
     story: InProcessHome,
 ) -> None:
     with Collector() as collector:
@@ -423,7 +427,7 @@ async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(
         assert sorted(span.name for span in collector.spans) == ["chat llama", "invoke_agent look"]
 
 
-async def test_the_environment_of_the_standard_says_where_and_with_which_key(
+async def test_otel_environment_variables_set_endpoint_and_key(
     story: InProcessHome,
 ) -> None:
     with Collector() as collector:
@@ -454,14 +458,14 @@ async def test_cancelled_run_has_a_span(story: InProcessHome) -> None:
             story.routine("look", ROUTINE)
             await story.start()
             run = (await story.agentctl("run", "look", "--detach")).out.strip()
-            await vendor.asked(1)
+            await vendor.wait_for_requests(1)
             assert (await story.agentctl("cancel", run)).code == 0
             await asyncio.to_thread(collector.wait, lambda it: len(it.spans) == 2)
             errors = {span.name: span.attributes["error.type"] for span in collector.spans}
             assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
 
 
-def test_what_an_unended_call_leaves_is_told_as_interrupted(app: ReplayedApp) -> None:
+def test_an_unfinished_call_has_an_interrupted_span(app: ReplayedApp) -> None:
     from datetime import UTC, datetime
 
     from daemon.models import Run, Step, StepKind

@@ -1,4 +1,4 @@
-"""Five ways to register functions without naming each one."""
+"""Five ways to register functions."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ def registry() -> FunctionRegistry:
 
 @pytest.fixture
 def module() -> ModuleType:
-    made = ModuleType("made")
+    new_module = ModuleType("made")
     exec(
         "from os.path import join\n"
         "def first(a: int) -> int:\n    'The first.'\n    return a\n"
         "def second() -> None: ...\n"
         "def _hidden() -> None: ...\n"
         "class Thing: ...\n",
-        vars(made),
+        vars(new_module),
     )
-    for value in vars(made).values():
+    for value in vars(new_module).values():
         if getattr(value, "__name__", "") in ("first", "second", "_hidden"):
             value.__module__ = "made"
-    return made
+    return new_module
 
 
 async def test_the_public_methods_of_an_object_are_registered(registry: FunctionRegistry) -> None:
@@ -107,7 +107,7 @@ def test_decorator_settings_take_precedence(registry: FunctionRegistry) -> None:
     assert (definition.description, definition.timeout) == ("Buy an article", 5)
 
 
-def test_the_functions_a_module_defines_are_registered(
+def test_functions_defined_in_a_module_are_registered(
     registry: FunctionRegistry, module: ModuleType
 ) -> None:
     assert register_module_functions(registry, module, "m_") == ["m_first", "m_second"]
@@ -116,14 +116,16 @@ def test_the_functions_a_module_defines_are_registered(
     ) == ["first"]
 
 
-def test_a_module_may_name_its_functions_itself(
+def test_functions_in_all_of_a_module_are_registered(
     registry: FunctionRegistry, module: ModuleType
 ) -> None:
     module.__all__ = ["second", "join"]  # type: ignore[attr-defined]
     assert register_module_functions(registry, module) == ["join", "second"]
 
 
-def test_of_a_class_only_what_needs_no_object_can_be_called(registry: FunctionRegistry) -> None:
+def test_without_an_instance_only_static_and_class_methods_are_registered(
+    registry: FunctionRegistry,
+) -> None:
     assert sorted(register_class_methods(registry, Shop)) == ["kind", "price"]
     with_object = register_class_methods(registry, Shop, "s_", instance=Shop())
     assert sorted(with_object) == ["s_buy", "s_get_customer", "s_inherited", "s_kind", "s_price"]
@@ -146,10 +148,12 @@ def test_objects_classes_modules_and_functions_are_registered_by_kind(
     )
     assert names[:4] == ["lookup", "bare", "m_first", "m_second"]
     assert {"shop_price", "shop_get_customer", "c_price"} <= set(names)
-    described = {each["name"]: each["description"] for each in registry.list_functions()}
+    described = {
+        function["name"]: function["description"] for function in registry.list_functions()
+    }
     assert (described["lookup"], described["bare"]) == (
         "look a customer up",
         "Said in the docstring.",
     )
-    found: Any = registry.get_function("lookup")
-    assert found.read_only
+    definition: Any = registry.get_function("lookup")
+    assert definition.read_only

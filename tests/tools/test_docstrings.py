@@ -1,4 +1,4 @@
-"""A docstring, taken apart for a model."""
+"""Docstrings parsed into description and arguments."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def test_each_docstring_style_yields_description_and_arguments(docstring: str) -
     }
 
 
-def test_lists_keep_their_lines() -> None:
+def test_lists_in_a_docstring_keep_their_lines() -> None:
     assert parse("Do this:\n\n- one\n- two").description == "Do this:\n\n- one\n- two"
 
 
-def test_prose_after_the_arguments_is_prose_again() -> None:
+def test_text_after_the_arguments_joins_the_description() -> None:
     description, arguments = parse("Do it.\n\nArgs:\n    x: a number\n\nNever twice.")
     assert (description, arguments) == ("Do it.\n\nNever twice.", {"x": "a number"})
 
 
-def test_arguments_that_share_a_line_share_its_words() -> None:
+def test_arguments_documented_on_one_line_share_the_description() -> None:
     text = "Add.\n\nParameters\n----------\nx, y : int\n    A number.\n\nNotes\n-----\nFast.\n"
     assert parse(text) == ("Add.", {"x": "A number.", "y": "A number."})
 

@@ -1,4 +1,4 @@
-"""One call of a model, run to its end."""
+"""The execution of one tool call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Limits(BaseModel):
     mode: Literal["head", "tail"] = "head"
 
 
-async def test_sync_and_async_functions_are_called_alike() -> None:
+async def test_sync_and_async_functions_are_both_executed() -> None:
     async def slow(a: int) -> int:
         await asyncio.sleep(0)
         return a + 1
@@ -53,7 +53,7 @@ async def test_sync_and_async_functions_are_called_alike() -> None:
     assert await executor(lambda: slow(4)).execute("tool", {}) == 5
 
 
-async def test_a_sync_function_leaves_the_loop_free_and_keeps_what_is_bound_for_the_log() -> None:
+async def test_a_sync_function_runs_in_a_thread_with_the_bound_log_context() -> None:
     def work() -> tuple[bool, Json]:
         return (
             threading.current_thread() is threading.main_thread(),
@@ -64,7 +64,7 @@ async def test_a_sync_function_leaves_the_loop_free_and_keeps_what_is_bound_for_
         assert await executor(work).execute("tool", {}) == (False, {"run": "01RUN"})
 
 
-async def test_arguments_become_what_the_signature_says() -> None:
+async def test_arguments_are_converted_to_the_types_of_the_signature() -> None:
     def func(path: Path, limits: Limits, at: datetime, n: int) -> Any:
         return path, limits.lines, at, n
 
@@ -74,17 +74,23 @@ async def test_arguments_become_what_the_signature_says() -> None:
     assert got == (Path("a/b"), 7, datetime(2026, 3, 2, 8, tzinfo=UTC), 3)
 
 
-async def test_what_is_left_out_takes_the_functions_own_default() -> None:
+async def test_omitted_arguments_use_the_default_of_the_function() -> None:
     marker = object()
 
     def func(
-        a: int, b: Any = marker, /, c: int = 3, *rest: int, d: Any = marker, e: int = Field(5, ge=1)
+        a: int,
+        b: Any = marker,
+        /,
+        c: int = 3,
+        *numbers: int,
+        d: Any = marker,
+        e: int = Field(5, ge=1),
     ) -> Any:
-        return a, b is marker, c, rest, d is marker, e
+        return a, b is marker, c, numbers, d is marker, e
 
     tool = executor(func)
     assert await tool.execute("tool", {"a": 1}) == (1, True, 3, (), True, 5)
-    assert await tool.execute("tool", {"a": 1, "rest": [7, 8], "d": None}) == (
+    assert await tool.execute("tool", {"a": 1, "numbers": [7, 8], "d": None}) == (
         1,
         True,
         3,
@@ -92,7 +98,7 @@ async def test_what_is_left_out_takes_the_functions_own_default() -> None:
         False,
         5,
     )
-    assert await tool.execute("tool", {"a": 1, "c": 9, "rest": ["7"], "e": 2}) == (
+    assert await tool.execute("tool", {"a": 1, "c": 9, "numbers": ["7"], "e": 2}) == (
         1,
         True,
         9,
@@ -102,7 +108,7 @@ async def test_what_is_left_out_takes_the_functions_own_default() -> None:
     )
 
 
-async def test_keyword_arguments_without_a_name_are_collected_and_checked() -> None:
+async def test_extra_keyword_arguments_are_collected_and_checked() -> None:
     tool = executor(lambda **names: names)
     assert await tool.execute("tool", {"x": 1, "names": 2}) == {"x": 1, "names": 2}
 
@@ -113,7 +119,7 @@ async def test_keyword_arguments_without_a_name_are_collected_and_checked() -> N
         await executor(floats).execute("tool", {"x": 1, "y": "much"})
 
 
-async def test_the_context_is_handed_in() -> None:
+async def test_the_tool_context_is_passed_to_the_function() -> None:
     def func(context: ToolContext, a: int = 1) -> str:
         return f"{context.routine} {a}"
 
@@ -122,7 +128,7 @@ async def test_the_context_is_handed_in() -> None:
         await executor(func).execute("tool", {})
 
 
-async def test_a_function_that_can_do_without_context_may_be_called_without() -> None:
+async def test_a_function_with_optional_context_runs_without_context() -> None:
     def func(context: ToolContext | None = None) -> bool:
         return context is None
 
@@ -130,9 +136,9 @@ async def test_a_function_that_can_do_without_context_may_be_called_without() ->
     assert not await executor(func).execute("tool", {}, context=CONTEXT)
 
 
-async def test_a_model_cannot_put_itself_in_the_place_of_the_context() -> None:
-    def func(context: ToolContext, **rest: Any) -> Any:
-        return context.run, rest
+async def test_a_model_cannot_pass_the_tool_context() -> None:
+    def func(context: ToolContext, **arguments: Any) -> Any:
+        return context.run, arguments
 
     with pytest.raises(ToolFailed, match="`context` is not an argument"):
         await executor(func).execute("tool", {"context": {"run": "another"}}, context=CONTEXT)
@@ -169,7 +175,7 @@ async def test_a_model_cannot_put_itself_in_the_place_of_the_context() -> None:
         ),
     ],
 )
-async def test_a_misfit_names_the_argument_what_was_found_and_what_is_expected(
+async def test_an_invalid_argument_is_refused_with_its_name_value_and_expected_type(
     arguments: Json, says: str
 ) -> None:
     def func(
@@ -191,7 +197,7 @@ async def test_a_misfit_names_the_argument_what_was_found_and_what_is_expected(
     assert says in str(failed.value)
 
 
-async def test_all_misfits_are_told_at_once_but_not_without_end() -> None:
+async def test_all_invalid_arguments_are_reported_up_to_a_limit() -> None:
     def func(a: int, b: int) -> None: ...
 
     with pytest.raises(ToolFailed) as failed:
@@ -200,7 +206,7 @@ async def test_all_misfits_are_told_at_once_but_not_without_end() -> None:
     assert str(failed.value).endswith("; and 14 more")
 
 
-async def test_explicit_parameters_are_checked_on_their_first_level() -> None:
+async def test_explicit_parameters_are_checked_at_the_first_level() -> None:
     parameters = {
         "type": "object",
         "properties": {
@@ -211,7 +217,7 @@ async def test_explicit_parameters_are_checked_on_their_first_level() -> None:
         },
         "required": ["city"],
     }
-    tool = executor(lambda **given: given, parameters)
+    tool = executor(lambda **arguments: arguments, parameters)
     good = {"city": "Bonn", "days": None, "unit": "C", "flag": True, "else": [1]}
     assert await tool.execute("tool", good) == good
     with pytest.raises(ToolFailed) as failed:
@@ -222,7 +228,7 @@ async def test_explicit_parameters_are_checked_on_their_first_level() -> None:
     )
 
 
-async def test_explicit_parameters_of_a_closed_function_refuse_what_it_does_not_know() -> None:
+async def test_explicit_parameters_refuse_unknown_arguments_of_the_function() -> None:
     tool = executor(
         lambda city: city, {"type": "object", "properties": {"city": {"type": "string"}}}
     )
@@ -231,7 +237,7 @@ async def test_explicit_parameters_of_a_closed_function_refuse_what_it_does_not_
         await tool.execute("tool", {"cty": "Bonn"})
 
 
-async def test_an_argument_may_have_any_name_where_the_context_is_positional_only() -> None:
+async def test_an_argument_may_be_named_self_beside_a_positional_only_context() -> None:
     def call(context: ToolContext, /, **arguments: Any) -> Any:
         return context.run, arguments
 
@@ -239,13 +245,13 @@ async def test_an_argument_may_have_any_name_where_the_context_is_positional_onl
     assert await tool.execute("tool", {"self": "x"}, context=CONTEXT) == ("01RUN", {"self": "x"})
 
 
-async def test_a_tool_that_does_not_exist_is_told_with_its_nearest() -> None:
+async def test_an_unknown_tool_is_reported_with_the_nearest_name() -> None:
     tool = executor(lambda: None)
     result = await tool.run(FunctionCall(name="tol", arguments={}))
     assert result == ToolResult(ok=False, text="[failed] there is no tool tol, did you mean tool?")
 
 
-async def test_arguments_that_could_not_be_read_are_never_executed() -> None:
+async def test_a_call_with_unreadable_arguments_is_never_executed() -> None:
     result = await executor(lambda: 1 / 0).run(
         FunctionCall(name="tool", arguments={}, invalid="line 1: no comma")
     )
@@ -261,7 +267,7 @@ async def test_arguments_that_could_not_be_read_are_never_executed() -> None:
         ("zh", "[失败] exit code 2\n[部分输出]\nhalf"),
     ],
 )
-async def test_a_failure_keeps_what_came_out_so_far(language: str, expected: str) -> None:
+async def test_a_failed_tool_keeps_its_partial_output(language: str, expected: str) -> None:
     def func() -> None:
         raise ToolFailed("exit code 2", partial="half", transient=True)
 
@@ -269,7 +275,7 @@ async def test_a_failure_keeps_what_came_out_so_far(language: str, expected: str
     assert (result.ok, result.text, result.transient) == (False, expected, True)
 
 
-async def test_other_errors_of_ours_are_failures_in_words() -> None:
+async def test_daemon_errors_of_a_tool_are_failures_with_their_message() -> None:
     def func() -> None:
         raise NotFound("no such run")
 
@@ -277,7 +283,7 @@ async def test_other_errors_of_ours_are_failures_in_words() -> None:
 
 
 @pytest.mark.parametrize(("language", "mark"), [("en", "[error]"), ("zh", "[错误]")])
-async def test_a_crash_is_one_line_for_the_model_and_a_traceback_for_the_operator(
+async def test_a_crashed_tool_gives_the_model_one_line_and_the_log_a_traceback(
     language: str, mark: str
 ) -> None:
     def func() -> None:
@@ -329,12 +335,12 @@ async def test_a_time_limit_stops_an_async_function() -> None:
     assert stopped.is_set()
 
 
-async def test_a_sync_function_past_its_limit_is_left_alone_and_that_is_said() -> None:
-    release, ended = threading.Event(), threading.Event()
+async def test_a_sync_function_over_its_time_limit_is_abandoned_and_reported() -> None:
+    release, end = threading.Event(), threading.Event()
 
     def func() -> None:
         release.wait(30)
-        ended.set()
+        end.set()
 
     result = await executor(func, timeout=0.02).run(FunctionCall(name="tool", arguments={}))
     assert result.text == (
@@ -343,7 +349,7 @@ async def test_a_sync_function_past_its_limit_is_left_alone_and_that_is_said() -
         " so check what it did before calling it again"
     )
     release.set()
-    assert await asyncio.to_thread(ended.wait, 30)
+    assert await asyncio.to_thread(end.wait, 30)
 
 
 async def test_hanging_tool_occupies_no_thread_of_other_calls() -> None:
@@ -358,7 +364,7 @@ async def test_hanging_tool_occupies_no_thread_of_other_calls() -> None:
     release.set()
 
 
-async def test_the_executors_limit_holds_where_a_function_has_none() -> None:
+async def test_the_time_limit_of_the_executor_applies_to_functions_without_a_limit() -> None:
     registry = FunctionRegistry()
     registry.register("patient", "", lambda: asyncio.sleep(0.05, "late"), timeout=30)
     registry.register("hasty", "", lambda: asyncio.Event().wait())
@@ -421,7 +427,7 @@ class Point:
         ({"k": "\udfff"}, '{"k": "?"}'),
     ],
 )
-async def test_a_result_is_put_into_words(value: Any, text: str) -> None:
+async def test_a_result_value_becomes_text(value: Any, text: str) -> None:
     result = await run(lambda: value)
     assert (result.ok, result.text) == (True, text)
     json.dumps(result.value, ensure_ascii=False).encode()
@@ -432,9 +438,22 @@ def test_result_none_is_a_success_in_either_language() -> None:
     assert (tools.format_result(None), tools.format_result(None, "zh")) == ("Done.", "执行成功")
 
 
-async def test_fifty_megabytes_are_cut_in_the_middle_and_that_is_said() -> None:
+async def test_a_result_of_fifty_megabytes_is_cut_in_the_middle_with_a_note() -> None:
     result = await run(lambda: "a" * 25_000_000 + "b" * 25_000_000)
     assert len(result.text) < 101_000
     assert result.text.startswith("aaa")
     assert result.text.endswith("bbb")
     assert "[… 49900000 characters cut …]" in result.text
+
+
+@pytest.mark.parametrize(
+    ("error", "is_transient"),
+    [(ConnectionResetError("reset"), True), (TimeoutError("late"), True), (KeyError("x"), False)],
+)
+async def test_a_lost_connection_of_a_tool_is_transient(
+    error: Exception, is_transient: bool
+) -> None:
+    def look() -> str:
+        raise error
+
+    assert (await run(look)).transient is is_transient

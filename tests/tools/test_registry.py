@@ -1,4 +1,4 @@
-"""What a model reads of a function, and how functions are kept."""
+"""Schemas of functions for models, and the function registry."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def schema(func: Callable[..., Any]) -> Json:
 
 
 def properties(func: Callable[..., Any]) -> Json:
-    found: Json = schema(func)["properties"]
-    return found
+    parameters: Json = schema(func)["properties"]
+    return parameters
 
 
 MARKER = object()
@@ -49,12 +49,12 @@ class Node(BaseModel):
     children: list["Node"] = []
 
 
-def test_the_plain_types_have_their_json_names() -> None:
+def test_plain_types_become_json_schema_types() -> None:
     def func(
         a: str, b: int, c: float, d: bool, e: list[str], f: dict[str, int], g: list, h: dict
     ) -> None: ...
 
-    assert {name: each["type"] for name, each in properties(func).items()} == {
+    assert {name: field["type"] for name, field in properties(func).items()} == {
         "a": "string",
         "b": "integer",
         "c": "number",
@@ -68,7 +68,7 @@ def test_the_plain_types_have_their_json_names() -> None:
     assert schema(func)["additionalProperties"] is False
 
 
-def test_what_has_a_default_may_be_left_out_and_shows_it() -> None:
+def test_a_parameter_with_a_default_is_optional_and_shows_the_default() -> None:
     def func(
         a: int = 3, b: Literal["x", "y"] = "x", c: Path = Path("/tmp"), d: Colour = Colour.RED
     ) -> None: ...
@@ -82,7 +82,7 @@ def test_what_has_a_default_may_be_left_out_and_shows_it() -> None:
     }
 
 
-def test_optional_with_none_is_simply_left_out() -> None:
+def test_a_parameter_with_default_none_is_optional_without_null() -> None:
     def func(
         a: Optional[int] = None,  # noqa: UP045
         b: str | int | None = None,
@@ -97,13 +97,13 @@ def test_optional_with_none_is_simply_left_out() -> None:
     assert schema(func)["required"] == ["c"]
 
 
-def test_a_default_that_json_cannot_say_is_not_shown() -> None:
+def test_a_default_that_is_no_json_is_not_shown() -> None:
     def func(a: Any = MARKER, b: Any = print) -> None: ...
 
     assert properties(func) == {"a": {}, "b": {}}
 
 
-def test_nested_models_stand_where_they_are_used_and_titles_are_gone() -> None:
+def test_nested_models_are_inlined_without_titles() -> None:
     def func(limits: Limits, more: list[Limits]) -> None: ...
 
     inner = {
@@ -122,7 +122,7 @@ def test_nested_models_stand_where_they_are_used_and_titles_are_gone() -> None:
     assert "$defs" not in schema(func)
 
 
-def test_a_model_that_contains_itself_keeps_its_reference() -> None:
+def test_a_recursive_model_keeps_its_reference() -> None:
     def func(tree: Node) -> None: ...
 
     assert properties(func)["tree"] == {"$ref": "#/$defs/Node"}
@@ -131,7 +131,7 @@ def test_a_model_that_contains_itself_keeps_its_reference() -> None:
     }
 
 
-def test_a_choice_of_models_names_each_in_full() -> None:
+def test_a_union_of_models_is_inlined() -> None:
     class Cat(BaseModel):
         kind: Literal["cat"]
 
@@ -161,13 +161,13 @@ def test_a_choice_of_models_names_each_in_full() -> None:
     }
 
 
-def test_a_parameter_called_title_is_not_taken_for_a_title() -> None:
+def test_a_parameter_named_title_is_kept_in_the_schema() -> None:
     def func(title: str, description: str, json: str, copy: int, _private: int = 1) -> None: ...
 
     assert list(properties(func)) == ["title", "description", "json", "copy", "_private"]
 
 
-def test_descriptions_come_from_the_docstring_unless_the_type_has_its_own() -> None:
+def test_parameter_descriptions_come_from_the_type_or_else_the_docstring() -> None:
     def func(
         a: int,
         b: Annotated[int, Field(description="annotated", ge=1)],
@@ -181,7 +181,7 @@ def test_descriptions_come_from_the_docstring_unless_the_type_has_its_own() -> N
             c: nor this
         """
 
-    assert {name: each["description"] for name, each in properties(func).items()} == {
+    assert {name: field["description"] for name, field in properties(func).items()} == {
         "a": "from the docstring",
         "b": "annotated",
         "c": "field",
@@ -190,13 +190,13 @@ def test_descriptions_come_from_the_docstring_unless_the_type_has_its_own() -> N
     assert properties(func)["c"]["default"] == 2
 
 
-def test_the_context_is_injected_and_never_shown() -> None:
+def test_the_tool_context_is_not_in_the_schema() -> None:
     def func(path: str, context: ToolContext, *, again: ToolContext | None = None) -> None: ...
 
     assert list(properties(func)) == ["path"]
 
 
-def test_the_rest_of_positional_and_keyword_arguments_have_a_place() -> None:
+def test_variadic_arguments_are_in_the_schema() -> None:
     def func(first: str, *numbers: int, **names: float) -> None: ...
 
     assert schema(func) == {
@@ -210,7 +210,7 @@ def test_the_rest_of_positional_and_keyword_arguments_have_a_place() -> None:
     }
 
 
-def test_a_function_without_parameters_has_an_empty_object() -> None:
+def test_a_function_without_parameters_has_an_empty_object_schema() -> None:
     assert schema(lambda: None) == {
         "type": "object",
         "properties": {},
@@ -218,7 +218,7 @@ def test_a_function_without_parameters_has_an_empty_object() -> None:
     }
 
 
-def test_methods_partials_decorated_functions_and_callable_objects_are_read_too() -> None:
+def test_methods_partials_decorated_functions_and_callable_objects_have_schemas() -> None:
     class Tool:
         def method(self, a: int) -> None:
             """Of a method."""
@@ -245,7 +245,9 @@ def test_methods_partials_decorated_functions_and_callable_objects_are_read_too(
     }.items():
         assert registry.register(name, None, func).parameters["properties"] == expected
     assert list(properties(decorated)) == ["b", "a"]
-    descriptions = {each["name"]: each["description"] for each in registry.list_functions()}
+    descriptions = {
+        function["name"]: function["description"] for function in registry.list_functions()
+    }
     assert descriptions == {
         "m": "Of a method.",
         "s": "",
@@ -254,13 +256,13 @@ def test_methods_partials_decorated_functions_and_callable_objects_are_read_too(
     }
 
 
-def test_a_return_type_may_be_anything() -> None:
+def test_the_return_type_of_a_function_is_ignored() -> None:
     def func(a: int) -> Decimal: ...
 
     assert list(properties(func)) == ["a"]
 
 
-def test_a_type_that_is_not_there_at_run_time_is_told_when_registering() -> None:
+def test_an_unresolvable_type_is_an_error_at_registration() -> None:
     def func(a: Decimal) -> None: ...
 
     with pytest.raises(
@@ -271,7 +273,7 @@ def test_a_type_that_is_not_there_at_run_time_is_told_when_registering() -> None
 
 
 @pytest.mark.parametrize("hint", [Callable[[], int], type("Session", (), {})])
-def test_what_json_cannot_express_is_told_when_registering(hint: Any) -> None:
+def test_a_parameter_type_without_json_is_an_error_at_registration(hint: Any) -> None:
     def func(a: Any) -> None: ...
 
     func.__annotations__["a"] = hint
@@ -279,13 +281,15 @@ def test_what_json_cannot_express_is_told_when_registering(hint: Any) -> None:
         schema(func)
 
 
-def test_explicit_parameters_are_taken_as_they_are() -> None:
+def test_an_explicit_parameter_schema_is_used_unchanged() -> None:
     parameters = {"type": "object", "properties": {"q": {"type": "string", "title": "Q"}}}
-    definition = FunctionRegistry().register("f", "finds", lambda **given: given, parameters)
+    definition = FunctionRegistry().register(
+        "f", "finds", lambda **arguments: arguments, parameters
+    )
     assert definition.parameters == parameters
 
 
-def test_dataclasses_are_models_as_well() -> None:
+def test_dataclass_parameters_have_an_object_schema() -> None:
     @dataclass
     class Point:
         x: int
@@ -308,11 +312,11 @@ def registry() -> FunctionRegistry:
     return registry
 
 
-def test_functions_are_listed_by_name_and_glob_in_the_order_of_registration(
+def test_functions_are_listed_by_name_and_glob_in_registration_order(
     registry: FunctionRegistry,
 ) -> None:
     def names(patterns: list[str] | None = None) -> list[str]:
-        return [each["name"] for each in registry.list_functions(patterns)]
+        return [function["name"] for function in registry.list_functions(patterns)]
 
     assert names() == ["time__now", "time__zone", "file_read"]
     assert names(["file_read", "time__*"]) == ["time__now", "time__zone", "file_read"]
@@ -320,26 +324,26 @@ def test_functions_are_listed_by_name_and_glob_in_the_order_of_registration(
     assert names([]) == []
 
 
-def test_the_same_selection_is_the_same_object_until_something_is_registered(
+def test_a_function_list_is_cached_until_the_next_registration(
     registry: FunctionRegistry,
 ) -> None:
     first = registry.list_functions(["time__*"])
     assert registry.list_functions(["time__zone", "time__now"]) is first
     registry.register("time__set", "", lambda: None)
-    assert [each["name"] for each in registry.list_functions(["time__*"])] == [
+    assert [function["name"] for function in registry.list_functions(["time__*"])] == [
         "time__now",
         "time__zone",
         "time__set",
     ]
 
 
-def test_a_name_is_given_once(registry: FunctionRegistry) -> None:
+def test_a_function_name_can_be_registered_once(registry: FunctionRegistry) -> None:
     with pytest.raises(ValueError, match="there is already a tool called file_read"):
         registry.register("file_read", "", lambda: None)
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a.b", "名字", "x" * 65])
-def test_a_name_that_vendors_refuse_is_refused(registry: FunctionRegistry, name: str) -> None:
+def test_an_invalid_function_name_is_refused(registry: FunctionRegistry, name: str) -> None:
     with pytest.raises(ValueError, match="cannot name a tool"):
         registry.register(name, "", lambda: None)
 
@@ -347,14 +351,14 @@ def test_a_name_that_vendors_refuse_is_refused(registry: FunctionRegistry, name:
 def test_read_only_function_is_repeatable(registry: FunctionRegistry) -> None:
     assert registry.register("a", "", lambda: None, read_only=True).idempotent
     assert not registry.register("b", "", lambda: None).idempotent
-    found = registry.get_function("b")
-    assert found is not None
-    assert (found.read_only, found.timeout, found.changes) == (False, None, None)
+    definition = registry.get_function("b")
+    assert definition is not None
+    assert (definition.read_only, definition.timeout, definition.changes) == (False, None, None)
     assert registry.get_function("c") is None
     assert registry.has_function("a")
     assert not registry.has_function("c")
 
 
-def test_nearest_name_is_suggested(registry: FunctionRegistry) -> None:
+def test_nearest_function_name_is_suggested(registry: FunctionRegistry) -> None:
     assert registry.nearest("file_raed") == "file_read"
     assert registry.nearest("zzz") is None

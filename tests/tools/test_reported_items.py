@@ -1,6 +1,4 @@
-"""What was reported once is not reported again, whatever a model says; what died before it was
-reported is.
-"""
+"""Reported items are new once per routine, only if their run succeeded."""
 
 import json
 from dataclasses import replace
@@ -23,7 +21,7 @@ from daemon.models import (
 )
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
-from daemon.store.seen_items import Sightings
+from daemon.store.seen_items import ReportedItemRecord
 from daemon.tools.builtin import report_items
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
@@ -58,7 +56,7 @@ URLS = st.builds(
 
 @SETTINGS
 @given(URLS | st.text(max_size=40))
-def test_an_address_has_one_normal_form_and_any_text_has_one(text):
+def test_normalizing_a_url_is_idempotent_for_any_text(text):
     normal = normalize_url(text)
     assert normalize_url(normal) == normal
     assert item_key({"url": text}, "url") == item_key(
@@ -76,19 +74,17 @@ def test_an_address_has_one_normal_form_and_any_text_has_one(text):
     ),
     st.randoms(use_true_random=False),
 )
-def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_others_do(
-    real, tracking, chance
-):
+def test_a_normalized_url_drops_tracking_parameters_and_keeps_others(real, tracking, chance):
     mixed = list(real)
-    for each in tracking:
-        mixed.insert(chance.randint(0, len(mixed)), each)
+    for parameter in tracking:
+        mixed.insert(chance.randint(0, len(mixed)), parameter)
     plain = "https://news.example/story" + ("?" + "&".join(real) if real else "")
     assert normalize_url("https://News.Example/story?" + "&".join(mixed)) == plain
     assert normalize_url(f"{plain}{'&' if real else '?'}page=2") != plain
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("HTTPS://News.Example/a", "https://news.example/a"),
         ("https://news.example:443/a", "https://news.example/a"),
@@ -100,12 +96,12 @@ def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_oth
         ("  https://news.example/a\n", "https://news.example/a"),
     ],
 )
-def test_equivalent_urls_have_one_key(one, other):
-    assert item_key({"url": one}, "url") == item_key({"url": other}, "url")
+def test_equivalent_urls_have_one_key(first, second):
+    assert item_key({"url": first}, "url") == item_key({"url": second}, "url")
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("http://news.example/a", "https://news.example/a"),
         ("https://news.example/a", "https://news.example/a/"),
@@ -117,8 +113,8 @@ def test_equivalent_urls_have_one_key(one, other):
         ("urn:isbn:1", "urn:isbn:2"),
     ],
 )
-def test_possibly_different_urls_have_two_keys(one, other):
-    assert item_key({"url": one}, "url") != item_key({"url": other}, "url")
+def test_possibly_different_urls_have_two_keys(first, second):
+    assert item_key({"url": first}, "url") != item_key({"url": second}, "url")
 
 
 # --- the tool and the report ---
@@ -131,7 +127,7 @@ async def journal(tmp_path):
     await database.close()
 
 
-async def begun(journal, name="news"):
+async def begin_run(journal, name="news"):
     claim = Claim(
         routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id()
     )
@@ -143,46 +139,53 @@ def items(*names):
     return [{"title": name.upper(), "url": f"https://x.example/{name}"} for name in names]
 
 
-async def call(journal, run, key, found, by="url"):
+async def call(journal, run, key, reported_items, by="url"):
     """Make one call, as the hands of a run do."""
     registry = FunctionRegistry()
     report_items.register(registry, journal.runs, journal.seen_items)
-    asked = FunctionCall(name="report_items", arguments={"items": found})
-    body = {"tool": "report_items", "arguments": asked.arguments}
+    function_call = FunctionCall(name="report_items", arguments={"items": reported_items})
+    body = {"tool": "report_items", "arguments": function_call.arguments}
     await journal.runs.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
     context = ToolContext(run=run.id, routine=run.routine, workspace=None, call=key, dedupe=by)
-    result = await ToolExecutor(registry).run(asked, context)
+    result = await ToolExecutor(registry).run(function_call, context)
     done = {"tool": "report_items", "ok": result.ok, "text": result.text}
     await journal.runs.append(run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=done))
     return result
 
 
-async def ended(journal, run):
+async def end_run(journal, run):
     """End a run well, as runs/run.py does."""
     reported = collect_items(await journal.runs.get_steps(run.id), "url")
     reply = report_new_items(Reply(content="whatever", status=Status.SUCCEEDED), reported)
-    found = Sightings(items=reported.sightings, keep=timedelta(days=365))
+    sightings = ReportedItemRecord(items=reported.sightings, keep=timedelta(days=365))
     done = run.to(
-        Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW
+        Status.SUCCEEDED,
+        report=reply.content,
+        silent=reply.silent,
+        detail=reply.detail,
+        ended=NOW,
     )
-    return await journal.runs.end(done, [("log", {})], found=found)
+    return await journal.runs.end(done, [("log", {})], reported_items=sightings)
 
 
-async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(journal):
-    first = await begun(journal)
-    told = await call(journal, first, "1.0", items("a", "b"))
-    assert json.loads(told.text) == {"items": 2, "new": 2, "seen": 0, "new_at": [0, 1]}
-    done = await ended(journal, first)
-    assert done.report == "2 new\n\n- **A**\n  https://x.example/a\n- **B**\n  https://x.example/b"
-    second = await begun(journal)
-    told = await call(journal, second, "1.0", items("a", "c", "b"))
-    assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
-    done = await ended(journal, second)
-    assert done.report == "1 new, 2 seen before\n\n- **C**\n  https://x.example/c"
-    third = await begun(journal)
+async def test_a_report_lists_only_new_items_and_without_new_items_the_run_is_silent(journal):
+    first = await begin_run(journal)
+    result = await call(journal, first, "1.0", items("a", "b"))
+    assert json.loads(result.text) == {"items": 2, "new": 2, "seen": 0, "new_at": [0, 1]}
+    ended_run = await end_run(journal, first)
+    assert (
+        ended_run.report
+        == "2 new\n\n- **A**\n  https://x.example/a\n- **B**\n  https://x.example/b"
+    )
+    second = await begin_run(journal)
+    result = await call(journal, second, "1.0", items("a", "c", "b"))
+    assert json.loads(result.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
+    ended_run = await end_run(journal, second)
+    assert ended_run.report == "1 new, 2 seen before\n\n- **C**\n  https://x.example/c"
+    third = await begin_run(journal)
     await call(journal, third, "1.0", items("a", "b"))
-    done = await ended(journal, third)
-    assert (done.silent, done.report, done.detail) == (
+    ended_run = await end_run(journal, third)
+    assert (ended_run.silent, ended_run.report, ended_run.detail) == (
         True,
         "",
         "nothing new: 2 items, all seen before",
@@ -191,24 +194,24 @@ async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(jour
     assert delivery.status == "suppressed"
 
 
-async def test_a_run_that_dies_before_its_end_has_reported_nothing(journal):
-    dead = await begun(journal)
+async def test_items_of_a_run_without_success_stay_new(journal):
+    dead = await begin_run(journal)
     await call(journal, dead, "1.0", items("a"))
-    failed = await begun(journal)
+    failed = await begin_run(journal)
     await call(journal, failed, "1.0", items("a"))
     await journal.runs.end(failed.to(Status.FAILED, ended=NOW))
-    again = await begun(journal)
-    told = await call(journal, again, "1.0", items("a"))
-    assert json.loads(told.text)["new"] == 1
+    again = await begin_run(journal)
+    result = await call(journal, again, "1.0", items("a"))
+    assert json.loads(result.text)["new"] == 1
 
 
-async def test_what_one_run_reports_twice_is_one_item(journal):
-    run = await begun(journal)
+async def test_an_item_reported_twice_by_one_run_is_one_item(journal):
+    run = await begin_run(journal)
     await call(journal, run, "1.0", items("a", "b"))
-    told = await call(
+    result = await call(
         journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}]
     )
-    assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
+    assert json.loads(result.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
     reported = collect_items(await journal.runs.get_steps(run.id), "url")
     assert [item["title"] for item in reported.new_items] == [
         "A",
@@ -218,15 +221,15 @@ async def test_what_one_run_reports_twice_is_one_item(journal):
 
 
 async def test_reported_items_are_kept_per_routine(journal):
-    one = await begun(journal, "one")
-    await call(journal, one, "1.0", items("a"))
-    await ended(journal, one)
-    other = await begun(journal, "other")
-    assert json.loads((await call(journal, other, "1.0", items("a"))).text)["new"] == 1
+    first_run = await begin_run(journal, "one")
+    await call(journal, first_run, "1.0", items("a"))
+    await end_run(journal, first_run)
+    other_run = await begin_run(journal, "other")
+    assert json.loads((await call(journal, other_run, "1.0", items("a"))).text)["new"] == 1
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("item_list", "expected_text"),
     [
         ([{"title": "x"}], "item 1 has no url, by which items are told apart here"),
         ([*items("a"), {"title": "x", "url": " "}, {"title": "y"}], "items 2, 3 have no url"),
@@ -234,25 +237,27 @@ async def test_reported_items_are_kept_per_routine(journal):
         ("a, b", "items"),
     ],
 )
-async def test_items_that_cannot_be_told_apart_are_refused_all_together(journal, found, said):
-    run = await begun(journal)
-    told = await call(journal, run, "1.0", found)
-    assert not told.ok and said in told.text
+async def test_reported_items_without_a_usable_key_are_all_refused(
+    journal, item_list, expected_text
+):
+    run = await begin_run(journal)
+    result = await call(journal, run, "1.0", item_list)
+    assert not result.ok and expected_text in result.text
     assert collect_items(await journal.runs.get_steps(run.id), "url") is None
 
 
-async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journal):
-    told = await call(journal, await begun(journal), "1.0", items("a"), by="")
-    assert not told.ok and "[dedupe]" in told.text
+async def test_report_items_without_dedupe_in_the_routine_fails(journal):
+    result = await call(journal, await begin_run(journal), "1.0", items("a"), by="")
+    assert not result.ok and "[dedupe]" in result.text
 
 
-def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
+def test_a_dedupe_run_with_a_report_but_no_reported_items_fails():
     reply = Reply(content="All the news", status=Status.SUCCEEDED)
-    told = report_new_items(reply, None)
-    assert (told.status, told.content) == (
+    new_reply = report_new_items(reply, None)
+    assert (new_reply.status, new_reply.content) == (
         Status.FAILED,
         "All the news",
-    ) and "report_items" in told.detail
+    ) and "report_items" in new_reply.detail
     silent = replace(reply, content="", silent=True, detail="the feed is empty")
     assert report_new_items(silent, None) == silent
     failed = replace(reply, status=Status.FAILED, detail="no network")
@@ -262,7 +267,7 @@ def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
 # --- the seen-set ---
 
 
-async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_listed_is_kept(
+async def test_items_not_reported_for_long_are_forgotten_and_listed_items_kept(
     tmp_path,
 ):
     moments = [NOW]
@@ -270,12 +275,14 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
     journal = Journal(database, clock=lambda: moments[0])
     for day, names in ((0, "ab"), (80, "a"), (120, "c")):
         moments[0] = NOW + timedelta(days=day)
-        run = await begun(journal)
-        seen = [ReportedItem(digest=digest_of(name), key=name, title=name) for name in names]
-        found = Sightings(items=seen, keep=timedelta(days=90))
-        await journal.runs.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
-    kept, count = await journal.seen_items.find("news")
-    assert ([(each.key, each.times) for each in kept], count) == ([("c", 1), ("a", 2)], 2)
+        run = await begin_run(journal)
+        reported_items = [
+            ReportedItem(digest=digest_of(name), key=name, title=name) for name in names
+        ]
+        sightings = ReportedItemRecord(items=reported_items, keep=timedelta(days=90))
+        await journal.runs.end(run.to(Status.SUCCEEDED, ended=moments[0]), reported_items=sightings)
+    kept_items, count = await journal.seen_items.find("news")
+    assert ([(item.key, item.times) for item in kept_items], count) == ([("c", 1), ("a", 2)], 2)
     assert await journal.seen_items.find_known("news", [digest_of(name) for name in "abc"]) == {
         digest_of("a"),
         digest_of("c"),
@@ -285,16 +292,16 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
     await database.close()
 
 
-async def test_a_forgotten_run_leaves_no_words_but_its_items_are_not_new_again(journal):
-    run = await begun(journal)
+async def test_erasure_of_a_run_removes_item_texts_and_keeps_the_items_known(journal):
+    run = await begin_run(journal)
     await call(journal, run, "1.0", items("secret-plan"))
-    await ended(journal, run)
+    await end_run(journal, run)
     from daemon.memory.erasure import journal_rows
 
     await journal._db.write(lambda connection: journal_rows.redact_run(connection, run.id, NOW))
-    ((kept,), _) = await journal.seen_items.find("news")
-    assert (kept.key, kept.title) == ("", "")
-    again = await begun(journal)
+    ((item,), _) = await journal.seen_items.find("news")
+    assert (item.key, item.title) == ("", "")
+    again = await begin_run(journal)
     assert json.loads((await call(journal, again, "1.0", items("secret-plan"))).text)["new"] == 0
 
 
@@ -331,8 +338,10 @@ async def test_agent_of_a_daemon_reports_only_new_items(home):
         0,
         "",
     ) and "nothing new: 2 items, all seen before" in third.err
-    told = await home.agentctl("seen", "news")
-    assert told.code == 0 and "https://x.example/b" in told.out and "utm_source" not in told.out
+    result = await home.agentctl("seen", "news")
+    assert (
+        result.code == 0 and "https://x.example/b" in result.out and "utm_source" not in result.out
+    )
     assert (await home.agentctl("seen", "news", "forget", "https://X.example/a#x")).out == (
         "1 item of news may be reported again\n"
     )

@@ -1,5 +1,5 @@
-"""Each call has a thread to itself; one that came back is kept for the next, one that hangs is in
-nobody's way.
+"""Each tool call has its own thread; finished threads are reused, hanging threads delay no other
+call.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from daemon.tools.threads import Threads
 ROOT = Path(__file__).parents[2]
 
 
-async def kept(threads: Threads) -> threading.Thread:
+async def reused_thread(threads: Threads) -> threading.Thread:
     """Call until a thread serves a second time: it lies down just after its answer."""
-    known: set[threading.Thread] = set()
-    while (served := await threads.run("tool a", threading.current_thread)) not in known:
-        known.add(served)
+    threads_before: set[threading.Thread] = set()
+    while (served := await threads.run("tool a", threading.current_thread)) not in threads_before:
+        threads_before.add(served)
     return served
 
 
-async def test_a_thread_that_came_back_is_there_for_the_next_call_and_bears_its_name() -> None:
+async def test_a_finished_thread_is_reused_under_the_name_of_the_next_call() -> None:
     threads = Threads()
-    thread = await kept(threads)
+    thread = await reused_thread(threads)
     assert thread.daemon
     assert thread is not threading.main_thread()
     assert await threads.run("tool b", lambda: threading.current_thread().name) == "tool b"
 
 
-async def test_calls_side_by_side_have_a_thread_each() -> None:
+async def test_concurrent_calls_have_a_thread_each() -> None:
     threads, both = Threads(), threading.Barrier(2)
     await asyncio.gather(*(threads.run("tool", lambda: both.wait(120)) for _ in range(2)))
 
 
-async def test_a_call_that_hangs_keeps_its_thread_and_nobody_else_waits_for_it() -> None:
+async def test_a_hanging_call_keeps_its_thread_and_delays_no_other_call() -> None:
     threads, release = Threads(), threading.Event()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -57,7 +57,7 @@ async def closed(coroutine: Coroutine[Any, Any, Any]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_coroutine_that_comes_back_when_nobody_waits_any_more_is_closed() -> None:
+async def test_a_coroutine_returned_after_the_timeout_is_closed() -> None:
     coroutine, release = asyncio.sleep(0), threading.Event()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -67,7 +67,7 @@ async def test_a_coroutine_that_comes_back_when_nobody_waits_any_more_is_closed(
     await closed(coroutine)
 
 
-async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_closed() -> None:
+async def test_a_coroutine_returned_during_the_cancellation_is_closed() -> None:
     coroutine, begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
     loop, served = asyncio.get_running_loop(), []
 
@@ -87,7 +87,7 @@ async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_cl
     await closed(coroutine)
 
 
-def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
+def test_a_coroutine_returned_after_the_end_of_the_loop_is_closed() -> None:
     coroutine, begun, release, served = asyncio.sleep(0), threading.Event(), threading.Event(), []
 
     def make() -> Coroutine[Any, Any, Any]:
@@ -107,9 +107,7 @@ def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
-async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thread_goes_on() -> (
-    None
-):
+async def test_an_exception_in_a_thread_is_raised_by_its_call_and_the_thread_is_reused() -> None:
     threads = Threads()
     with pytest.raises(KeyError):
         await threads.run("tool", lambda: {}["nothing"])
@@ -120,22 +118,20 @@ async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thre
     assert await threads.run("tool", lambda: 1) == 1
 
 
-async def test_a_thread_that_nobody_calls_ends() -> None:
-    thread = await kept(Threads(idle_seconds=0.05))
+async def test_an_idle_thread_ends() -> None:
+    thread = await reused_thread(Threads(idle_seconds=0.05))
     await asyncio.to_thread(thread.join, 30)
     assert not thread.is_alive()
 
 
-async def test_calls_go_on_while_threads_come_to_their_end() -> None:
+async def test_calls_succeed_while_idle_threads_end() -> None:
     threads = Threads(idle_seconds=0.0)
     assert [
         await threads.run("tool", lambda number=number: number) for number in range(200)
     ] == list(range(200))
 
 
-def test_neither_a_call_that_hangs_nor_a_thread_that_waits_holds_up_the_end_of_the_process() -> (
-    None
-):
+def test_hanging_calls_and_idle_threads_do_not_delay_the_end_of_the_process() -> None:
     code = """
 import asyncio, threading
 from daemon.tools.threads import Threads

@@ -1,6 +1,4 @@
-"""Tools of one's own: files beside the config whose functions agents may call, if the policy says
-so.
-"""
+"""User tools: files beside the config whose functions agents may call if the policy allows them."""
 
 import os
 
@@ -66,7 +64,7 @@ def folder(tmp_path):
     return Folder(tmp_path)
 
 
-async def test_the_public_functions_of_a_file_are_tools_with_their_schemas(folder):
+async def test_public_functions_of_a_user_file_become_tools_with_schemas(folder):
     folder.tool("weather.py", WEATHER)
     registry = folder.load('[tools]\nfiles = ["weather.py"]\n')
     assert registry.names() == ["weather", "later"]
@@ -80,14 +78,14 @@ async def test_the_public_functions_of_a_file_are_tools_with_their_schemas(folde
     ).text == "later"
 
 
-def test_every_file_that_cannot_be_used_is_told_at_once(folder):
+def test_all_unusable_tool_files_are_reported_at_once(folder):
     folder.tool("broken.py", "1 / 0\n")
     folder.tool("empty.py", "x = 1\n")
     folder.tool("open.py", WEATHER, mode=0o666)
     faults = folder.fault(
         '[tools]\nfiles = ["broken.py", "empty.py", "open.py", "gone.py"]\npackages = ["nobody"]\n'
     )
-    told = (
+    expected_words = (
         "ZeroDivisionError",
         "no public function",
         "can be written by everybody",
@@ -95,19 +93,18 @@ def test_every_file_that_cannot_be_used_is_told_at_once(folder):
         "nobody",
     )
     assert len(faults) == 5
-    for fault, words in zip(faults, told, strict=True):
+    for fault, words in zip(faults, expected_words, strict=True):
         assert "tools" in fault and words in fault
 
 
-def test_nothing_is_imported_that_the_config_does_not_name(folder, tmp_path):
+def test_a_tool_file_not_named_by_the_config_is_not_imported(folder, tmp_path):
     folder.tool("unnamed.py", f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert folder.load("").names() == []
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root: gives a file away")
-def test_a_file_of_somebody_else_is_not_run(folder):
+def test_a_tool_file_of_another_user_is_refused(folder):
     folder.tool("theirs.py", WEATHER)
     os.chown(folder.folder / "tools" / "theirs.py", 12345, 12345)
     (fault,) = folder.fault('[tools]\nfiles = ["theirs.py"]\n')
@@ -140,12 +137,12 @@ async def test_agent_calls_user_tools_named_by_the_policy(home):
     assert [step["body"]["text"] for step in steps if step["kind"] == "result"] == ["Hello Ada"]
 
 
-async def test_a_name_that_is_taken_stops_the_start_with_a_clear_line(home):
+async def test_a_duplicate_tool_name_stops_the_start_with_one_line(home):
     (home.folder / "tools").mkdir()
     home.write(
         "tools/mine.py", 'def shell(command: str) -> str:\n    "Mine."\n    return command\n'
     )
     home.write("config.toml", '[tools]\nfiles = ["mine.py"]\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "there is already a tool called shell" in ended.err
+    result = await home.agentd()
+    assert result.code == 78
+    assert "there is already a tool called shell" in result.err

@@ -1,4 +1,4 @@
-"""Charts: nothing that happened is left out, and the worst of several kinds is what shows."""
+"""Charts show every event, and the worst of several kinds."""
 
 from datetime import UTC, date, datetime, timedelta
 

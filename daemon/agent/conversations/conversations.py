@@ -35,6 +35,8 @@ MAX_MESSAGE_CHARACTERS = 200_000
 MAX_REPORT_CHARACTERS = 6_000  # of a run's report that a later run is shown
 # A person waits for this before anything happens; after so many seconds the message is a new one.
 ROUTING_TIMEOUT = 20.0
+# Messages that may be on their way to us while they are withdrawn.
+MAX_WITHDRAWN = 1000
 MAX_RUNS = 20  # runs that are put to the model
 _ROUTING_TEXTS = {
     "en": "Several tasks are under way. Decide whether the person's message adds to one of them or "
@@ -52,11 +54,11 @@ class RoutedMessage:
 
     run: Run
     new: bool
-    """Whether the run was begun for it."""
+    """Whether the run was begun for this message."""
 
 
 def ask_routine(config: Config) -> Routine:
-    """Return what answers people, as the config wants it."""
+    """Return the routine whose runs answer people, as `[ask]` of the config describes it."""
     ask = config.ask
     spec = RunSpec(
         mode="agent",
@@ -96,7 +98,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: dict[str, dict[int, RunMessage]] = {}
-        """By run id, then by number."""
+        """Messages that wait, by run id, then by the number of the message."""
 
     def put(self, messages: Iterable[RunMessage]) -> None:
         """Add messages; one that is there already is the same one."""
@@ -107,12 +109,14 @@ class Inbox:
         """Return whether there are messages for a run."""
         return run in self._messages
 
-    def take(self, run: str, received: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
-        """Take out the messages to a run, oldest first, but for those in `received`."""
+    def take(
+        self, run: str, received_ids: frozenset[int] | set[int] = frozenset()
+    ) -> list[RunMessage]:
+        """Take out the messages to a run, oldest first, but for those in `received_ids`."""
         if run not in self._messages:
             return []
         messages = self._messages.pop(run)
-        return [messages[number] for number in sorted(messages) if number not in received]
+        return [messages[number] for number in sorted(messages) if number not in received_ids]
 
 
 class Conversations:
@@ -130,6 +134,12 @@ class Conversations:
         self._journal, self._memory, self._settings = journal, memory, settings
         self._queue, self._clock = queue, clock
         self.inbox = Inbox()
+        self._asking: dict[str, asyncio.Future[RoutedMessage | None]] = {}
+        """What becomes of the messages that are being taken, by event; None: no run has it."""
+        self._routing: dict[str, asyncio.Task[Run | None]] = {}
+        """The questions to the model which run a message belongs to, by event."""
+        self._withdrawn: dict[str, None] = {}
+        """The events of the last messages that were withdrawn, oldest first."""
 
     @property
     def _language(self) -> str:
@@ -140,8 +150,8 @@ class Conversations:
         """Return the model that answers people, as the config names it now."""
         return self._settings.providers.chain(ask_routine(self._settings.config))[0]
 
-    async def open(self) -> None:
-        """Lay ready what runs were told before the daemon stopped."""
+    async def load_messages(self) -> None:
+        """Read from the journal the messages that runs under way have not received yet."""
         self.inbox.put(await self._journal.runs.find_messages())
 
     async def ask(
@@ -155,15 +165,40 @@ class Conversations:
         """
         text, session = _check_text(text), _session_key(session or DEFAULT_SESSION)
         event = f"{session}/{event}"
+        outcome = self._asking[event] = asyncio.get_running_loop().create_future()
+        message = None
+        try:
+            message = await self._take(text, event=event, session=session, fresh=fresh)
+        finally:
+            self._asking.pop(event, None)
+            outcome.set_result(message)
+        return message
+
+    async def withdraw(self, event: str, *, session: str | None = None) -> RoutedMessage | None:
+        """Withdraw a message that was put by `ask` with this event, or is still on its way.
+
+        Returns what has become of it already; None if no run has it, nor will.
+        """
+        event = f"{_session_key(session or DEFAULT_SESSION)}/{event}"
+        self._withdrawn[event] = None
+        if len(self._withdrawn) > MAX_WITHDRAWN:
+            del self._withdrawn[next(iter(self._withdrawn))]
+        if routing := self._routing.get(event):
+            routing.cancel()
+        if (outcome := self._asking.get(event)) and (message := await asyncio.shield(outcome)):
+            return message
+        run = await self._journal.slots.get_run_of_event(ASK, event)
+        return RoutedMessage(run=run, new=True) if run else None
+
+    async def _take(self, text: str, *, event: str, session: str, fresh: bool) -> RoutedMessage:
         if earlier := await self._journal.slots.get_run_of_event(ASK, event):
             return RoutedMessage(run=earlier, new=True)
         if self._settings.config.ask.auto_route and not fresh:
             active = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
             ]
-            if active and (
-                run := await find_run_of_message(text, active, self._provider, self._language)
-            ):
+            if active and (run := await self._find_run(text, active, event)):
+                self._refuse_withdrawn(event)
                 message = await self._journal.runs.send_message(run.id, text, event=event)
                 if message is not None:
                     self.inbox.put([message])
@@ -173,7 +208,28 @@ class Conversations:
                 ASK, session, before=_AFTER_ALL_RUNS, limit=1
             )
             await self._sessions().begin_anew(session, newest[0].id if newest else "")
+        self._refuse_withdrawn(event)
         return RoutedMessage(run=await self._begin(text, event, {"session": session}), new=True)
+
+    async def _find_run(self, text: str, active: Sequence[Run], event: str) -> Run | None:
+        """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
+        routing = asyncio.create_task(
+            find_run_of_message(text, active, self._provider, self._language),
+            name="route a message",
+        )
+        self._routing[event] = routing
+        try:
+            return await routing
+        except asyncio.CancelledError:
+            self._refuse_withdrawn(event)
+            raise
+        finally:
+            routing.cancel()
+            self._routing.pop(event, None)
+
+    def _refuse_withdrawn(self, event: str) -> None:
+        if event in self._withdrawn:
+            raise Refused("the message was withdrawn")
 
     async def tell(self, run: Run, text: str, *, event: str) -> RoutedMessage:
         """Tell a run something: at its next iteration, or in a new run that knows of it if it has
@@ -194,9 +250,11 @@ class Conversations:
         messages = self.inbox.take(run.id)
         if not messages:
             return
-        received = {step.body.get("told") for step in await self._journal.runs.get_steps(run.id)}
+        received_ids = {
+            step.body.get("told") for step in await self._journal.runs.get_steps(run.id)
+        }
         for message in messages:
-            if message.id not in received:
+            if message.id not in received_ids:
                 await self._follow_up(run, message.text, f"told {message.id}")
 
     async def history(self, run: Run) -> EarlierConversation:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-HISTORY = 50
+MAX_MESSAGES = 50
 """Messages of a conversation that the model is shown; a turn is two."""
 # turns that are summed up together: else a long conversation would pay for a summary with every
 # turn
-AT_ONCE = 10
-LONGEST = 8_000  # characters of one message of an earlier turn
-SUMMARY_TOKENS = 500
-FIRST_LINES = 300  # characters kept of a message where no model is at hand to sum it up
+TURNS_PER_SUMMARY = 10
+MAX_MESSAGE_CHARACTERS = 8_000  # characters of one message of an earlier turn
+MAX_SUMMARY_TOKENS = 500
+KEPT_CHARACTERS = 300  # characters kept of a message where no model is at hand to sum it up
 
 _TEXTS = {
     "en": {
@@ -60,7 +60,7 @@ class EarlierConversation(NamedTuple):
 
     messages: Sequence[LLMMessage] = ()
     tainted: bool = False
-    """Some of it was answered after reading what strangers wrote."""
+    """Whether a turn was answered after reading what strangers wrote."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Session:
     """What is kept of a conversation besides its turns."""
 
     since: str = ""
-    """The run before its first turn: what `--new` leaves behind."""
+    """The run before the first turn of the conversation, as `--new` began it; empty for none."""
     until: str = ""
     """The last turn that the summary covers."""
     summary: str = ""
@@ -89,28 +89,29 @@ class Sessions:
         self._journal, self._memory, self._routine = journal, memory, routine
         self._language = language
 
-    async def begin_anew(self, name: str, before: str) -> None:
+    async def begin_anew(self, name: str, last_run: str) -> None:
         """Leave everything up to a run behind."""
-        await self._save(name, Session(since=before, until=before))
+        await self._save(name, Session(since=last_run, until=last_run))
 
     async def history(
         self, name: str, run: Run, provider: LLMProvider | None
     ) -> EarlierConversation:
-        """Return the turns before a run, oldest first, those beyond HISTORY summed up by the model,
-        if there is one.
+        """Return the turns before a run, oldest first; the model, if there is one, sums up those
+        beyond MAX_MESSAGES.
         """
         session = await self._session(name)
         start = max(session.since, session.until)
         turns = [
             turn
             for turn in await self._journal.runs.find_turns(
-                self._routine, name, before=run.id, limit=HISTORY
+                self._routine, name, before=run.id, limit=MAX_MESSAGES
             )
             if turn.id > start and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
         ][::-1]
-        if 2 * len(turns) > HISTORY - 2:
-            over = turns[:AT_ONCE]
-            session, turns = await self._sum_up(name, session, over, provider), turns[AT_ONCE:]
+        if 2 * len(turns) > MAX_MESSAGES - 2:
+            oldest_turns = turns[:TURNS_PER_SUMMARY]
+            session = await self._sum_up(name, session, oldest_turns, provider)
+            turns = turns[TURNS_PER_SUMMARY:]
         words = _TEXTS[self._language]
         messages: list[LLMMessage] = []
         if session.summary:
@@ -124,32 +125,34 @@ class Sessions:
         return EarlierConversation(messages, session.tainted or any(turn.taint for turn in turns))
 
     async def _sum_up(
-        self, name: str, session: Session, over: Sequence[Run], provider: LLMProvider | None
+        self, name: str, session: Session, oldest_turns: Sequence[Run], provider: LLMProvider | None
     ) -> Session:
         """Sum up the oldest turns and remember that."""
         lines = [
-            line for turn in over for line in (f"user: {turn.goal}", f"assistant: {turn.report}")
+            line
+            for turn in oldest_turns
+            for line in (f"user: {turn.goal}", f"assistant: {turn.report}")
         ]
         texts = [f"summary so far: {session.summary}", *lines] if session.summary else lines
         summary = await self._summary("\n\n".join(map(self._shorten, texts)), provider)
         if summary is None:
-            firsts = [" ".join(line.split())[:FIRST_LINES] for line in lines]
-            summary = "\n".join([*([session.summary] if session.summary else []), *firsts])[
-                -LONGEST:
+            beginnings = [" ".join(line.split())[:KEPT_CHARACTERS] for line in lines]
+            summary = "\n".join([*([session.summary] if session.summary else []), *beginnings])[
+                -MAX_MESSAGE_CHARACTERS:
             ]
-        tainted = session.tainted or any(turn.taint for turn in over)
+        tainted = session.tainted or any(turn.taint for turn in oldest_turns)
         new_session = Session(
-            since=session.since, until=over[-1].id, summary=summary, tainted=tainted
+            since=session.since, until=oldest_turns[-1].id, summary=summary, tainted=tainted
         )
         await self._save(name, new_session)
         await self._memory.store(
             f"conversation:{name}",
             summary,
             category="conversation",
-            run=over[-1].id,
+            run=oldest_turns[-1].id,
             tainted=tainted,
         )
-        log.info("session.summed_up", session=name, turns=len(over))
+        log.info("session.summed_up", session=name, turns=len(oldest_turns))
         return new_session
 
     async def _summary(self, text: str, provider: LLMProvider | None) -> str | None:
@@ -163,25 +166,25 @@ class Sessions:
         ]
         try:
             async with asyncio.timeout(TIMEOUT):
-                answer = await provider.chat(messages, max_tokens=SUMMARY_TOKENS)
+                answer = await provider.chat(messages, max_tokens=MAX_SUMMARY_TOKENS)
         except (ProviderError, TimeoutError) as error:
             log.warning("session.not_summed_up", error=str(error) or "no answer in time")
             return None
         return answer.content.strip() or None
 
     def _shorten(self, text: str) -> str:
-        half = LONGEST // 2
+        half = MAX_MESSAGE_CHARACTERS // 2
         return (
             text
-            if len(text) <= LONGEST
+            if len(text) <= MAX_MESSAGE_CHARACTERS
             else f"{text[:half]}\n{_TEXTS[self._language]['cut']}\n{text[-half:]}"
         )
 
     async def _session(self, name: str) -> Session:
-        stored = await self._journal.facts.recall(f"session:{name}")
-        return Session(**json.loads(stored)) if stored else Session()
+        text = await self._journal.key_values.get(f"session:{name}")
+        return Session(**json.loads(text)) if text else Session()
 
     async def _save(self, name: str, session: Session) -> None:
-        await self._journal.facts.remember(
+        await self._journal.key_values.put(
             f"session:{name}", json.dumps(asdict(session), ensure_ascii=False)
         )

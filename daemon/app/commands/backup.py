@@ -1,13 +1,13 @@
-"""A copy of everything a daemon knows, in one file, and the way back.
+"""`agentd backup` and `agentd restore`: everything a daemon knows, in one file.
 
-The copy is an SQLite database: the journal as it was at one moment, and in a table of its own the
-files that people wrote (config, policy, routines) and those of the state folder. It is taken while
-the daemon runs, by SQLite's own way of doing that. Keys that lie in files of their own are not in
-it, nor is the workspace.
+A backup is an SQLite database: the journal as it was at one moment, and in a table of its own the
+files that people wrote (config, policy, routines, skills, tools, scripts and the texts about the
+agent) and those of the state folder. SQLite's online backup copies it while the daemon runs. Keys
+in files of their own are not in it, nor is the workspace.
 
-What comes back stands still: every routine is paused until a person says `agentctl resume --all`,
-runs that were under way are over and reports that were on their way are held, so that two machines
-never both act.
+After a restore every routine is paused until a person says `agentctl resume --all`, runs that were
+under way are interrupted, and reports that were not delivered are held, so that two machines never
+both act.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import IDENTITY_FILES
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.lock import lock_state
 from daemon.store.rows import to_microseconds
 
-# What a state folder holds besides the database; logs and workspace are left where they are.
-_OF_STATE = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
-_PAGES = 500  # copied at a time, some 2 MB: between two steps the daemon writes
-HELD = "it came from a backup; `agentctl resume --all` lets everything go on"
+# Files of a state folder that are backed up besides the database: not logs, and not the workspace.
+_STATE_FILES = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
+_PAGES_PER_STEP = 500  # some 2 MB: the daemon can write between two steps
+PAUSED = "it came from a backup; `agentctl resume --all` lets everything go on"
 
 _TABLES = """
 CREATE TABLE backup (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL);
@@ -49,8 +50,8 @@ WHERE status = 'pending';
 def backup(
     state: Path, file: Path, config: Config | None, *, progress: Callable[[float], None]
 ) -> int:
-    """Write the copy and return its size; Refused if the file is there, ConfigError if there is
-    nothing to copy.
+    """Write a backup and return its size; raise Refused if the file exists, ConfigError if there is
+    no database.
     """
     database = state / "agentd.db"
     if not database.is_file():
@@ -100,26 +101,26 @@ def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None
         # in a transaction, else the copy would begin anew with each write of a daemon
         original.execute("BEGIN")
         original.execute("SELECT count(*) FROM migration").fetchone()
-        original.backup(copy, pages=_PAGES, progress=report)
+        original.backup(copy, pages=_PAGES_PER_STEP, progress=report)
 
 
 def _add_files(copy: sqlite3.Connection, state: Path, config: Config | None) -> None:
-    """Put the files that people wrote into the copy, and when and where it was made."""
+    """Add the files that people wrote to the backup, and when and where it was made."""
     files = list(_files(state, config))
     copy.execute("BEGIN")
     copy.executemany("INSERT INTO backup_file VALUES (?, ?, ?)", files)
-    facts = {
+    origin = {
         "taken": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": os.uname().nodename,
         "state": str(state),
     }
-    copy.executemany("INSERT INTO backup VALUES (?, ?)", facts.items())
+    copy.executemany("INSERT INTO backup VALUES (?, ?)", origin.items())
     copy.execute("COMMIT")
 
 
 def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes]]:
     """Yield (root, path, body) of the files that people wrote; the root is `state` or `config`."""
-    for pattern in _OF_STATE:
+    for pattern in _STATE_FILES:
         for path in sorted(state.glob(pattern)):
             yield "state", path.relative_to(state).as_posix(), path.read_bytes()
     if config is None:
@@ -129,6 +130,18 @@ def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes
         yield "config", "policy.toml", config.policy_path.read_bytes()
     for path in sorted(config.routines_path.glob("*.toml")):
         yield "config", f"routines/{path.name}", path.read_bytes()
+    for name in IDENTITY_FILES:
+        if (config.folder / name).is_file():
+            yield "config", name, (config.folder / name).read_bytes()
+    for name, folder in (
+        ("skills", config.folder / "skills"),
+        ("tools", config.folder / "tools"),
+        ("scripts", config.scripts_path),
+    ):
+        for path in sorted(folder.rglob("*")):
+            inner = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith((".", "__")) for part in inner.parts):
+                yield "config", f"{name}/{inner.as_posix()}", path.read_bytes()
 
 
 def restore(
@@ -139,7 +152,7 @@ def restore(
     now: datetime | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> list[str]:
-    """Restore a backup; return what was done, a line for each fact.
+    """Restore a backup; return what was done, a line for each thing.
 
     The earlier database is set aside, not overwritten. Definitions are written to the folder
     `definitions`, if it is given, and never over a file. Raises StateBusy while a daemon holds the
@@ -154,7 +167,7 @@ def restore(
             taken_at, files = _prepare(file, draft, moment, progress)
             if database.exists():
                 earlier = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
-                _write_log_back(database)
+                _checkpoint(database)
                 database.replace(earlier)
                 report.append(f"what was there is now {earlier}")
             for name in ("agentd.db-wal", "agentd.db-shm"):
@@ -176,7 +189,9 @@ def restore(
 def _prepare(
     file: Path, draft: Path, now: datetime, progress: Callable[[float], None]
 ) -> tuple[str, list[tuple[str, str, bytes]]]:
-    """Make the database that is restored; return when the backup was taken, and its files."""
+    """Make the database that takes the place of the journal; return when the backup was taken, and
+    its files.
+    """
     if not file.is_file():
         raise Refused(f"{file} is not there")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -189,7 +204,7 @@ def _prepare(
             copy.execute("PRAGMA foreign_keys = ON")
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
-                copy.execute(statement, {"why": HELD, "now": to_microseconds(now)})
+                copy.execute(statement, {"why": PAUSED, "now": to_microseconds(now)})
             copy.execute("DROP TABLE backup_file")
             copy.execute("DROP TABLE backup")
             copy.execute("COMMIT")
@@ -208,9 +223,10 @@ def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) ->
             skipped += 1
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
+        mode = 0o700 if body.startswith((b"#!", b"\x7fELF")) else 0o600  # programs, such as scripts
         try:
             with os.fdopen(
-                os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
+                os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"
             ) as file:
                 file.write(body)
             report.append(f"wrote {target}")
@@ -225,7 +241,7 @@ def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) ->
 
 
 def _check(copy: sqlite3.Connection, file: Path) -> None:
-    """Refused unless it is a whole database of ours."""
+    """Raise Refused unless it is an undamaged database of agentd."""
     if copy.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
         raise Refused(f"{file} is no backup of agentd")
     (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
@@ -233,8 +249,8 @@ def _check(copy: sqlite3.Connection, file: Path) -> None:
         raise Refused(f"{file} is damaged: {verdict}")
 
 
-def _write_log_back(database: Path) -> None:
-    """Write the write-ahead log back into the file that is set aside, unless it is damaged."""
+def _checkpoint(database: Path) -> None:
+    """Write the write-ahead log into the database that is set aside, unless it is damaged."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

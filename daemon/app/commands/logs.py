@@ -1,6 +1,4 @@
-"""Show the log file, with a daemon and without: filtered, folded for people or raw, and followed as
-it grows.
-"""
+"""`agentctl logs`: shows the log file, with a daemon or without, filtered, and follows it."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from daemon.telemetry.log import LEVELS, format_line, wants_colour
 if TYPE_CHECKING:
     from daemon.system.watch import DirectoryWatcher
 
-SHOWN = 50  # lines, where neither a number nor a time is asked for: about a screen
+DEFAULT_LINES = 50  # where neither a number nor a time is given: about a screen
 _AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
@@ -43,7 +41,7 @@ class LogFilter:
 
     def __call__(self, line: str) -> dict[str, Any] | None:
         """Return the record of a line, if it passes the filter."""
-        # looked for in the raw text first: reading JSON costs ten times as much
+        # The text is searched before it is parsed, as parsing takes ten times as long.
         if (self.routine and self.routine not in line) or (self.run and self.run not in line):
             return None
         try:
@@ -90,16 +88,15 @@ def logs(call: Call) -> int:
         word == "--state" or word.startswith("--state=") or word in ("-h", "--help")
         for word in call.rest
     ):
-        with suppress(
-            Unreachable
-        ):  # without a daemon the log is where one started here would write it
+        # without a daemon, `main` takes the path that a daemon started here would write to
+        with suppress(Unreachable):
             file = Path(call.client.request("GET", "/v1/status")["log"])
     return main(call.rest, file)
 
 
 def main(arguments: Sequence[str], file: Path | None = None) -> int:
-    """Show the log as the arguments ask and return the exit code; `file` is the one a living daemon
-    named.
+    """Show the log as the arguments ask and return the exit code; `file` is the log that a running
+    daemon named.
     """
     options = _parser().parse_args(arguments)
     if file is None:
@@ -121,7 +118,9 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         )
         return 4
     show = _raw if options.json else _pretty_on(sys.stdout)
-    number = options.lines if options.lines is not None else None if since else SHOWN
+    number = options.lines
+    if number is None and not since:
+        number = DEFAULT_LINES
     if not options.follow:
         records = last(_backwards(file), log_filter, number)
         for line, record in records:
@@ -131,9 +130,8 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         return 0
     import structlog
 
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr)
-    )  # stdout is for the lines of the log
+    # stdout is for the lines of the log
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         asyncio.run(follow(file, log_filter, number, show))
     except KeyboardInterrupt:
@@ -155,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lines",
         type=_positive,
         metavar="N",
-        help=f"how many; default {SHOWN}, or all --since",
+        help=f"how many; default {DEFAULT_LINES}, or all --since",
     )
     parser.add_argument("--routine", metavar="NAME", help="of one routine")
     parser.add_argument("--run", metavar="ID", help="of one run; the end of its id is enough")
@@ -214,10 +212,10 @@ def _before(line: str, since: datetime) -> bool:
 
 
 def _backwards(file: Path, newest: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield the lines of the log, newest first; its rotated predecessors are opened only when asked
-    for that far back.
+    """Yield the lines of the log and of its rotated files, newest first; each file is opened when
+    its first line is needed.
 
-    `newest` are the lines of the log itself, where they have been read already.
+    `newest` are the lines of the log itself, if they have been read already.
     """
     yield from reversed(_read(file) if newest is None else newest)
     for number in itertools.count(1):
@@ -244,11 +242,11 @@ async def follow(
     """
     from daemon.system.watch import DirectoryWatcher  # here, as only those who follow need it
 
-    changed = asyncio.Event()
+    change = asyncio.Event()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # where the system cannot watch, a look at the file each second costs next to nothing
+    # where the system cannot watch files, the log is polled each second
     directory_watcher = directory_watcher or DirectoryWatcher(check_every=1.0)
-    subscription = directory_watcher.subscribe([file.parent], lambda _: changed.set())
+    subscription = directory_watcher.subscribe([file.parent], lambda _: change.set())
     tail = Tail(file)
 
     def show_new_lines() -> None:
@@ -261,11 +259,11 @@ async def follow(
         for line, record in last(_backwards(file, tail.read()), log_filter, number):
             show(line, record)
         while True:
-            await changed.wait()
-            changed.clear()
+            await change.wait()
+            change.clear()
             show_new_lines()
     except asyncio.CancelledError:
-        # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        # changes are noticed a second or two later: show also what was written just before Ctrl-C
         show_new_lines()
         raise
     finally:
@@ -274,7 +272,7 @@ async def follow(
 
 
 class Tail:
-    """The growing end of a file that may be renamed away and begun anew."""
+    """Reads new lines of a file that grows, and may be rotated."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -284,7 +282,7 @@ class Tail:
     def read(self) -> list[str]:
         """Return the whole lines written since the last call."""
         lines = self._lines()
-        if self._file is not None and self._replaced():
+        if self._file is not None and self._is_replaced():
             self.close()
         if self._file is None and self._path.exists():
             self._file = self._path.open("rb")
@@ -294,17 +292,16 @@ class Tail:
     def _lines(self) -> list[str]:
         if self._file is None:
             return []
-        *whole, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
-        return [line.decode(errors="replace") for line in whole]
+        *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
 
-    def _replaced(self) -> bool:
+    def _is_replaced(self) -> bool:
         assert self._file is not None  # noqa: S101 - asked only with a file open
         try:
-            now = self._path.stat()
+            at_path = self._path.stat()
         except FileNotFoundError:
             return True
-        ours = os.fstat(self._file.fileno())
-        return (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino)
+        return not os.path.samestat(at_path, os.fstat(self._file.fileno()))
 
     def close(self) -> None:
         if self._file is not None:

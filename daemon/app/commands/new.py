@@ -1,9 +1,15 @@
-"""`agentd new`: write a routine from a schedule in plain words, as the person who asked for it."""
+"""`agentd new`: writes a routine file, from a recipe or from a task and a schedule in plain words.
+
+The text is composed first and read as the daemon would read it; a file is written only without
+faults, and never in place of another one.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,16 +18,22 @@ from zoneinfo import ZoneInfo
 
 import tomli_w
 
+from daemon.app.commands.recipes import find_recipe, needed_lines
+from daemon.app.commands.validate import TOOLS, policy_notes
+from daemon.app.policy import load_policy, with_folders_in_use
 from daemon.definitions.config.config import Config
-from daemon.definitions.routines.folder import routine_of, write_new
+from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder, routine_of, write_new
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import reference_checks
+from daemon.definitions.routines.source import check_source, path_of_new
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
-from daemon.definitions.words import display
+from daemon.definitions.schedule_text import Trigger, UnclearSchedule, parse_schedule_text
+from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError, Refused
+from daemon.runs.approvals.expected import describe_approvals
+from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
-from daemon.system.clock import dated, host_zone
+from daemon.system.clock import format_date_time, host_zone
+from daemon.tools import user_tools
 
 FIRES_SHOWN = 3
 NOT_WRITTEN_YET = """
@@ -30,13 +42,84 @@ This routine is not written yet. Say so in one sentence, and that its prompt sta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """Something that a routine may gather before the model is asked."""
+
+    table: str
+    """The [[gather]], as it is written into the file."""
+    words: str = ""
+    """An expression that finds the words of a prompt which ask for it."""
+
+
+LOOKS = {
+    "machine": Look(
+        table="""\
+[[gather]]
+name = "machine"
+tool = "sysinfo"
+args = { parts = ["host", "load", "memory", "disks", "units", "errors", "updates"] }
+""",
+        words=r"\b(?:machines?|computer|laptop|server|host|disks?|cpu|ram|swap|uptime|reboots?"
+        r"|updates?|systemd|journal)\b|机器|电脑|服务器|主机|磁盘|系统",
+    ),
+    "git": Look(
+        table="""\
+[[gather]]
+name = "repositories"
+tool = "git"
+args = { command = "log --all --since=24.hours --format='%h %an: %s'", repository = "*" }
+required = false
+""",
+        words=r"\b(?:git|commit(?:s|ted)?|repositor(?:y|ies)|repos?)\b|提交|仓库",
+    ),
+    "files": Look(
+        table="""\
+[[gather]]
+name = "content"
+tool = "file_read"
+args = { path = "{path}" }
+required = false
+""",
+    ),
+}
+"""By what --look calls them. Files are those that land: a trigger asks for them, no prompt."""
+_TABLE = re.compile(r"^(?=\[)", re.MULTILINE)
+_PROMPT = re.compile(r'^prompt = (?:""".*?"""|"(?:[^"\\\n]|\\.)*")', re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRoutineOptions:
+    """What a person says of a new routine."""
+
+    name: str
+    schedule: str = ""
+    """In plain words; empty: that of the recipe."""
+    recipe: str | None = None
+    prompt: str | None = None
+    targets: Sequence[str] = ()
+    """Where reports go; empty: where the recipe sends them, else into a file."""
+    looks: Sequence[str] | None = None
+    """Which of LOOKS it gathers; None: those that its prompt and its trigger ask for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NewRoutine:
     """A routine file, before it is written."""
 
     path: Path
     text: str
+    routine: Routine
     schedule: Schedule
     now: datetime
+    asks: str | None
+    """What a person is asked about in its runs; empty if nothing, None if that is not known."""
+    notes: Sequence[str]
+    """What else the policy says of it."""
+
+    @property
+    def words(self) -> str:
+        """When it runs, in English."""
+        return self.schedule.words(self.routine.trigger.event_words)
 
     @property
     def fires(self) -> list[datetime]:
@@ -49,66 +132,283 @@ class NewRoutine:
 
 
 def compose(
-    config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime
+    config: Config, options: NewRoutineOptions, *, state: Path, socket: Path, now: datetime
 ) -> NewRoutine:
-    """Return a new routine; Refused, with examples, if its schedule cannot be understood."""
-    path = config.routines_path / f"{name}.toml"
-    if path.name != f"{name}.toml" or "\0" in name:
-        raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
+    """Return a new routine, read and judged as a daemon on `state` would. Raises Refused, with
+    what can be written instead, for a routine that the daemon would not take.
+    """
+    path = path_of_new(config.routines_path, options.name)
+    for target in options.targets:
+        if target not in config.target_names:
+            raise Refused(
+                f"--to: config.toml has no [targets.{display(target)}]; add it, or choose of "
+                f"{', '.join(sorted(config.target_names))}"
+            )
     zone = ZoneInfo(config.timezone or host_zone())
+    trigger = _read_schedule(options, zone, now)
     try:
-        trigger = parse_schedule_text(schedule, zone)
-    except UnclearSchedule as error:
-        raise Refused(str(error)) from None
-    task = prompt.strip() if prompt else NOT_WRITTEN_YET.format(file=display(path)).strip()
-    data: dict[str, Any] = {"trigger": trigger, "run": {"prompt": task}}
-    when = schedule_of(_read_routine(data, path, config), zone=zone.key)
-    data["deliver"] = [{"to": "file", "path": _report_path(when, now)}]
-    _read_routine(data, path, config)
-    text = f"# {' '.join(schedule.split())}\n{tomli_w.dumps(data, multiline_strings=True)}"
-    return NewRoutine(path=path, text=text, schedule=when, now=now)
-
-
-def _read_routine(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
-    """Return the routine as the daemon would read it; Refused if its schedule has a fault."""
-    try:
-        return routine_of(
-            data, path, rules=reference_checks(config.provider_names, targets=config.target_names)
-        )
+        own_tools = user_tools.load(config).names()
     except ConfigError as error:
         raise Refused(str(error)) from None
-
-
-def _report_path(schedule: Schedule, now: datetime) -> str:
-    """Return where reports go: a file a day, or one for each run where there are several a day."""
-    first = schedule.next(now)
-    daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
-    return (
-        f"reports/{{routine}}/{{slot:"
-        f"{'%Y-%m-%d' if daily and not schedule.on_start else '%Y-%m-%d-%H%M%S'}}}.md"
+    if config.search.kind:
+        own_tools.append("web_search")
+    rules = routine_rules(config, {*TOOLS, *own_tools})
+    if options.recipe is None:
+        text = _text_of_task(options, trigger, path, zone=zone, now=now)
+    else:
+        text = _text_of_recipe(options, trigger, zone=zone, now=now)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        raise Refused("the prompt is not UTF-8 text, so no file can hold it") from None
+    try:
+        routines_read = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER)
+    except ConfigError as error:
+        raise Refused(f"{display(path)} cannot be written: {error}") from None
+    try:
+        routine = check_source(content, path, rules=rules, routines=routines_read)
+    except ConfigError as error:
+        hint = ""
+        if options.recipe is not None:
+            hint = f"; what the recipe needs stands at its head: {find_recipe(options.recipe)}"
+        raise Refused(f"{error}{hint}") from None
+    try:
+        policy = load_policy(config, state=state, socket=socket, own_tools=own_tools)
+    except ConfigError as error:
+        approvals, notes = None, [f"what a person is asked about is not known: {error}"]
+    else:
+        routines = [*routines_read.routines.values(), routine]
+        policy = with_folders_in_use(policy, config, routines, state=state)
+        approvals = describe_approvals(routine, policy, datetime.now().astimezone())
+        notes = [note for note in policy_notes(policy, [routine]) if note != approvals]
+        if notes and needed_lines(text, "policy.toml"):
+            notes.append("the lines that it needs in policy.toml stand at the head of the file")
+    if _asks_for_mail(options.prompt or "") and not any(
+        config.targets[target.to].kind in ("mail", "apprise")
+        for target in routine.deliver
+        if target.to in config.targets
+    ):
+        notes.append(
+            "the prompt asks for a mail, which no agent sends: --to NAME delivers to "
+            "[targets.NAME] of config.toml"
+        )
+    return NewRoutine(
+        path=path,
+        text=text,
+        routine=routine,
+        schedule=schedule_of(routine, zone=zone.key),
+        now=now,
+        asks=approvals,
+        notes=notes,
     )
 
 
+def _read_schedule(options: NewRoutineOptions, zone: ZoneInfo, now: datetime) -> Trigger | None:
+    """Return the keys of the [trigger] in words; None if the recipe has one to use."""
+    if not options.schedule.strip() and options.recipe is not None:
+        return None
+    try:
+        return parse_schedule_text(options.schedule, zone, now=now)
+    except UnclearSchedule as error:
+        raise Refused(str(error)) from None
+
+
+def _asks_for_mail(prompt: str) -> bool:
+    """Tell whether a prompt wants its report mailed."""
+    mail = r"\b(?:e-?)?mail (?:it|this|that|them|me|us)\b|\bby (?:e-?)?mail\b"
+    return bool(re.search(mail, prompt, re.IGNORECASE))
+
+
+# --- a task
+
+
+def _text_of_task(
+    options: NewRoutineOptions,
+    trigger: Trigger | None,
+    path: Path,
+    *,
+    zone: ZoneInfo,
+    now: datetime,
+) -> str:
+    """Return the file of a routine for a prompt."""
+    trigger = trigger or {}
+    task = (options.prompt or NOT_WRITTEN_YET.format(file=display(path))).strip()
+    looks = _choose_looks(options, trigger)
+    tables = [
+        _table("[trigger]", trigger),
+        _table("[run]", {"prompt": task}),
+        *(LOOKS[name].table for name in looks),
+        *_deliver_tables(options.targets or ["file"], _report_path(trigger, zone, now)),
+    ]
+    return f"# {display(' '.join(options.schedule.split()))}\n" + "\n".join(tables)
+
+
+def _choose_looks(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
+    """Return the names of LOOKS to gather. Raises Refused for an unknown one."""
+    if options.looks is None:
+        prompt = options.prompt or ""
+        looks = [
+            name
+            for name, look in LOOKS.items()
+            if look.words and re.search(look.words, prompt, re.IGNORECASE)
+        ]
+        return [*looks, *(["files"] if "watch" in trigger else [])]
+    for name in options.looks:
+        if name not in LOOKS:
+            raise Refused(f"--look knows no {name!r}; {did_you_mean(name, LOOKS)}")
+    return list(dict.fromkeys(options.looks))
+
+
+def _report_path(trigger: Mapping[str, Any], zone: ZoneInfo, now: datetime) -> str:
+    """Return the path of reports: by day, or with the time if there may be several runs a day."""
+    data = {"trigger": trigger, "run": {"prompt": "x"}}
+    schedule = schedule_of(routine_of(data, Path("x.toml")), zone=zone.key)
+    first = schedule.next(now)
+    daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
+    is_event = any(key in trigger for key in ("watch", "webhook", "after", "on_start"))
+    if daily and not is_event:
+        return "reports/{routine}/{slot:%Y-%m-%d}.md"
+    return "reports/{routine}/{slot:%Y-%m-%d-%H%M%S}.md"
+
+
+# --- a recipe
+
+
+def _text_of_recipe(
+    options: NewRoutineOptions, trigger: Trigger | None, *, zone: ZoneInfo, now: datetime
+) -> str:
+    """Return the file of a recipe, with its comments, changed as the options say."""
+    if options.looks is not None:
+        raise Refused(
+            "--look and --no-look are for a routine without --recipe, which gathers its own"
+        )
+    file = find_recipe(options.recipe or "")
+    text = file.read_text("utf-8")
+    data = tomllib.loads(text)
+    tables = _TABLE.split(text)
+    if trigger is not None:
+        data["trigger"] = trigger
+        tables = _replace_tables(tables, "[trigger]", [_table("[trigger]", trigger)])
+    if options.prompt:
+        task = options.prompt.strip()
+        data["run"]["prompt"] = task
+        line = tomli_w.dumps({"prompt": task}, multiline_strings=True).rstrip()
+        tables = [
+            _PROMPT.sub(lambda _: line, table, count=1) if table.startswith("[run]\n") else table
+            for table in tables
+        ]
+    if options.targets:
+        deliver = {table["to"]: table for table in data.get("deliver", ())}
+        path = _report_path(data["trigger"], zone, now)
+        path = next((table["path"] for table in deliver.values() if "path" in table), path)
+        new_tables = list(_deliver_tables(options.targets, path, deliver))
+        data["deliver"] = tomllib.loads("\n".join(new_tables))["deliver"]
+        tables = _replace_tables(tables, "[[deliver]]", new_tables)
+    text = "".join(tables)
+    if tomllib.loads(text) != data:
+        raise Refused(
+            f"{display(file)} has another layout than a recipe; copy it and edit the copy"
+        )
+    return text
+
+
+def _replace_tables(tables: Sequence[str], head: str, new_tables: Iterable[str]) -> list[str]:
+    """Return the tables of a file with others in place of those with this head, which are added at
+    the end if there are none.
+    """
+    indexes = [index for index, table in enumerate(tables) if table.startswith(f"{head}\n")]
+    first = indexes[0] if indexes else len(tables)
+    tables_before = list(tables[:first])
+    tables_after = [
+        table for index, table in enumerate(tables[first:], first) if index not in indexes
+    ]
+    if tables_before:
+        tables_before[-1] = tables_before[-1].rstrip("\n") + "\n\n"
+    texts = [f"{table}\n" for table in new_tables]
+    if not tables_after:
+        texts[-1] = texts[-1].rstrip("\n") + "\n"
+    return [*tables_before, *texts, *tables_after]
+
+
+# --- TOML
+
+
+def _table(head: str, data: Mapping[str, Any]) -> str:
+    """Return a table of TOML; a list with one item takes one line."""
+    text = tomli_w.dumps(data, multiline_strings=True)
+    return f"{head}\n" + re.sub(r" = \[\n    (.*),\n\]", r" = [\1]", text)
+
+
+def _deliver_tables(
+    targets: Iterable[str], path: str, known_tables: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterable[str]:
+    """Yield a [[deliver]] for each target: as the recipe has it, if it has that target."""
+    for target in dict.fromkeys(targets):
+        table: Mapping[str, Any] = {"to": target, **({"path": path} if target == "file" else {})}
+        yield _table("[[deliver]]", (known_tables or {}).get(target, table))
+
+
+# --- what is said of it
+
+
 def write(routine: NewRoutine) -> None:
-    """Write the file, whole or not at all; Refused if there is one already."""
+    """Write the file atomically; raise Refused if it exists."""
     write_new(routine.path, routine.text)
 
 
-def describe(routine: NewRoutine, *, json: bool) -> str:
-    """Return which file was written, and when its routine runs."""
-    file, fires = os.fspath(routine.path), routine.fires
+def describe(new_routine: NewRoutine, *, json: bool) -> str:
+    """Return which file was written, when its routine runs, what it looks at, where its reports go
+    and what a person is asked about.
+    """
+    file, fires, routine = os.fspath(new_routine.path), new_routine.fires, new_routine.routine
+    command = f"agentctl run {routine.name}"
     if json:
         from json import dumps
 
         return dumps(
             {
                 "file": file,
-                "words": routine.schedule.words(),
+                "words": new_routine.words,
                 "next": [slot.isoformat() for slot in fires],
+                "gathers": [gather.name for gather in routine.gather],
+                "targets": [target.to for target in routine.deliver],
+                "asks": new_routine.asks or None,
+                "notes": list(new_routine.notes),
+                "try": command,
             }
         )
-    lines = f"wrote {file}\nit runs {routine.schedule.words()}"
-    if not fires:
-        return lines
-    starts = ", ".join(f"{dated(slot, routine.now)} {slot:%Z}" for slot in fires)
-    return f"{lines}; next: {starts}"
+    words = display(new_routine.words)
+    start_words = f"it runs {words}"
+    if routine.first_run:
+        start_words = f"it runs as soon as the daemon sees it, and {words}"
+    if fires:
+        starts = ", ".join(f"{format_date_time(slot, new_routine.now)} {slot:%Z}" for slot in fires)
+        start_words += f"; next: {starts}"
+    targets = ", ".join(f"{target.to} {target.path or ''}".strip() for target in routine.deliver)
+    approvals = new_routine.asks or "a person is asked about nothing"
+    return "\n".join(
+        [
+            f"wrote {file}",
+            start_words,
+            _describe_facts(routine),
+            f"its reports go to {targets}",
+            *([] if new_routine.asks is None else [approvals]),
+            *(f"note: {note}" for note in new_routine.notes),
+            f"try it: {command}",
+        ]
+    )
+
+
+def _describe_facts(routine: Routine) -> str:
+    """Return in a sentence what its runs know besides the prompt."""
+    if routine.gather:
+        steps = ", ".join(f"{gather.name} ({gather.tool})" for gather in routine.gather)
+        return f"it gathers {steps}"
+    if routine.run.tools:
+        return f"It gathers no facts; its agent may use {', '.join(routine.run.tools)}"
+    if routine.trigger.event_words:
+        return "It gathers no facts besides what its event brings"
+    return (
+        "It gathers no facts: a model can only say what it knows by itself; "
+        f"--look {','.join(name for name in LOOKS if name != 'files')} gathers some"
+    )

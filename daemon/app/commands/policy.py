@@ -1,15 +1,15 @@
-"""`agentd policy check | explain | test | backtest | suggest`, which `agentctl policy` hands over
-to.
-"""
+"""`agentd policy check | explain | test | backtest | suggest`, also for `agentctl policy`."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shlex
 from argparse import Namespace
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,19 @@ from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.cli.progress_bar import progress_bar, track
 from daemon.definitions.words import display
-from daemon.errors import ConfigError, Fault, NotFound
+from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.authoring.compare import Comparison, compare
 from daemon.policy.authoring.notes import notes
-from daemon.policy.authoring.recorded_calls import recorded
+from daemon.policy.authoring.policy_text import remove_trial
+from daemon.policy.authoring.recorded_calls import load_recorded_calls
 from daemon.policy.authoring.suggest import suggest
+from daemon.policy.authoring.suggest_rules import RuleSuggestion, as_json, suggest_rules
 from daemon.policy.explain import explain
+from daemon.policy.policy import Observation, Policy
 from daemon.policy.policy_file import TOOLS, Tool
 
-# As agentctl ends: 5 refused, 8 waiting for a person.
+# The exit codes of agentctl: 5 refused, 8 waiting for a person.
 EXIT = {Effect.ALLOW: 0, Effect.DENY: 5, Effect.ASK: 8}
 OUTCOMES = {Effect.ALLOW: "allowed", Effect.DENY: "denied", Effect.ASK: "a person is asked"}
 
@@ -43,6 +46,9 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     file = options.file or files.config.policy_path
     policy = files.policy(options.file)
     remarks = list(notes(policy, files.routines()))
+    now = datetime.now().astimezone()
+    trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
+    remarks += [trial.describe(now) for trial in trials if trial is not None]
     summary = f"{display(file)}: {len(policy.rules)} rules, no fault; every example is as it says"
     files.write(
         {"file": str(file), "rules": len(policy.rules), "hash": policy.hash, "notes": remarks},
@@ -143,30 +149,28 @@ def test(files: PolicyFiles, options: Namespace) -> int:
             routine=str(case.get("routine", "")),
             tainted=bool(case.get("tainted", False)),
         )
-        expected = case["expect"]
-        # `deny` is about what happens unseen: what a person would be asked about does not
-        met = (
-            verdict.effect is not Effect.ALLOW
-            if expected == "deny"
-            else verdict.effect.value == expected
-        )
-        if not met:
+        expectation = case["expect"]
+        if expectation == "deny":  # met by `ask` as well: nothing happens unless a person allows it
+            is_as_expected = verdict.effect is not Effect.ALLOW
+        else:
+            is_as_expected = verdict.effect.value == expectation
+        if not is_as_expected:
             wrong.append(
                 {
                     "line": number,
-                    "expect": expected,
+                    "expect": expectation,
                     "tool": tool,
                     "arguments": arguments,
                     **_as_json(verdict),
                 }
             )
-    shown = [
+    failures = [
         f"line {case['line']}: {case['tool']} {json.dumps(case['arguments'], ensure_ascii=False)}\n"
         f"  expected {case['expect']}, but {case['effect']}: {case['rule']}: {case['reason']}"
         for case in wrong
     ]
     summary = f"{len(lines) - len(wrong)} of {len(lines)} as expected"
-    files.write({"cases": len(lines), "wrong": wrong}, "\n".join([*shown, summary]))
+    files.write({"cases": len(lines), "wrong": wrong}, "\n".join([*failures, summary]))
     return 1 if wrong else 0
 
 
@@ -211,7 +215,7 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def backtest(files: PolicyFiles, options: Namespace) -> int:
     """Print which recorded calls another policy would judge differently."""
     new = files.policy(options.file)
-    calls = recorded(
+    calls = load_recorded_calls(
         files.state,
         files.config.store_url(os.environ),
         since=_since(options),
@@ -248,36 +252,52 @@ _CHANGES = {
 
 def _describe_comparison(comparison: Comparison, options: Namespace) -> str:
     lines: list[str] = []
-    for after, title in _CHANGES.items():
-        changes = [change for change in comparison.differences if change.after == after]
+    for effect, title in _CHANGES.items():
+        changes = [change for change in comparison.differences if change.after == effect]
         if changes:
             lines.append(f"{sum(change.count for change in changes)} {title}:")
         for change in changes:
-            before = f"({change.routine}; was: {change.before})"
-            lines.append(f"  {change.count} x {change.tool} {change.subject}  {before}")
+            origin = f"({change.routine}; was: {change.before})"
+            lines.append(f"  {change.count} x {change.tool} {change.subject}  {origin}")
             lines.append(f"      {_reason(change.verdict)}")
-    same = comparison.calls - sum(difference.count for difference in comparison.differences)
-    where = (
+    unchanged_count = comparison.calls - sum(
+        difference.count for difference in comparison.differences
+    )
+    scope = (
         f"{_count(comparison.calls, 'call')} in {_count(len(comparison.runs), 'run')} since "
         f"{options.since}"
     )
-    summary = f"{same} of {where}: no difference"
+    summary = f"{unchanged_count} of {scope}: no difference"
     return "\n".join([*lines, summary])
 
 
-def suggest_section(files: PolicyFiles, options: Namespace) -> int:
-    """Print the narrowest section of a routine that what it did would fit into."""
-    calls = recorded(
+def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
+    """Print what would be enough for a routine: rules for what it was denied in observe mode, else
+    the narrowest section that what it did would fit into. With `--confirm`, write the rules.
+    """
+    calls = load_recorded_calls(
         files.state,
         files.config.store_url(os.environ),
         since=_since(options),
         routine=options.routine,
     )
-    if not calls:
+    policy = files.policy()
+    trial = policy.observation_of(options.routine)
+    if not calls and trial is None:
         raise NotFound(
             f"{options.routine} has made no call since {options.since}; --since looks further back"
         )
-    suggestion = suggest(calls, files.policy())
+    if not files.is_made_by_agent(options.routine):
+        rules = suggest_rules(
+            calls,
+            policy,
+            files.reader(),
+            routine=options.routine,
+            with_tainted=options.with_tainted,
+        )
+        if trial is not None or rules.rules or options.confirm:
+            return _suggest_rules(files, options, policy, rules, trial)
+    suggestion = suggest(calls, policy)
     recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
     lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
@@ -293,3 +313,74 @@ def suggest_section(files: PolicyFiles, options: Namespace) -> int:
     }
     files.write(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
     return 0
+
+
+def _suggest_rules(
+    files: PolicyFiles,
+    options: Namespace,
+    policy: Policy,
+    suggestion: RuleSuggestion,
+    trial: Observation | None,
+) -> int:
+    """Print rules as a diff of policy.toml, or write them if they are what `--confirm` names."""
+    name = files.config.policy_path.name
+    if trial is not None and trial.is_over(datetime.now(UTC)):
+        suggestion = replace(suggestion, text=remove_trial(suggestion.text, trial.routine))
+    lines = difflib.unified_diff(
+        policy.text.splitlines(), suggestion.text.splitlines(), name, name, lineterm=""
+    )
+    diff = "\n".join(lines)
+    is_written = bool(options.confirm)
+    if is_written:
+        if options.confirm != suggestion.digest:
+            raise Refused(
+                "what would be written is not what was shown; look at it again: agentctl policy "
+                f"suggest {options.routine}"
+            )
+        files.write_policy(policy.text, suggestion.text)
+    value = {
+        "routine": options.routine,
+        **as_json(suggestion),
+        "diff": diff,
+        "confirm": suggestion.digest if diff else "",
+        "written": is_written,
+    }
+    parts = [diff] if diff else []
+    parts.append("\n".join(_describe_suggestion(suggestion, options)))
+    if is_written:
+        path = display(files.config.policy_path)
+        parts.append(f"{path} is written; a daemon reads it by itself")
+    elif diff:
+        option = " --with-tainted" if options.with_tainted else ""
+        option += "" if options.since == "30d" else f" --since {options.since}"
+        parts.append(
+            f"Nothing was written. `agentctl policy suggest {options.routine}{option} --confirm "
+            f"{suggestion.digest}` writes exactly this."
+        )
+    files.write(value, "\n\n".join(parts))
+    return 0
+
+
+def _describe_suggestion(suggestion: RuleSuggestion, options: Namespace) -> list[str]:
+    """Return what the rules would make of the denied calls, and why others are left out, in
+    lines.
+    """
+    if not suggestion.calls:
+        return [f"No call was denied to {options.routine} in observe mode since {options.since}."]
+    text = (
+        f"{_count(suggestion.calls, 'call')} in {_count(suggestion.runs, 'run')} since "
+        f"{options.since} denied in observe mode"
+    )
+    if suggestion.rules:
+        number = _count(len(suggestion.rules), "rule")
+        text += f"; judged again with {number} more: {suggestion.allowed} allowed"
+        if suggestion.allowed_untainted:
+            text += (
+                f", {suggestion.allowed_untainted} more in runs that have read nothing of strangers"
+            )
+    lines = [f"{text}."]
+    if suggestion.left_out:
+        lines += ["", "No rule is suggested for:"]
+        for call in suggestion.left_out:
+            lines += [f"  {call.count} x {call.call}", f"      {call.reason}"]
+    return lines

@@ -22,8 +22,8 @@ _VERBS = (
     ("backtest", "backtest", "which recorded calls another policy would allow or deny"),
     (
         "suggest",
-        "suggest_section",
-        "the narrowest section of a routine that its recorded calls would fit into",
+        "suggest_for_routine",
+        "the narrowest section a routine's calls would fit into; in observe mode, rules for them",
     ),
 )
 
@@ -72,6 +72,17 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--routine", metavar="R", default="", help="calls of this routine only")
     elif name == "suggest":
         parser.add_argument("routine")
+        parser.add_argument(
+            "--with-tainted",
+            action="store_true",
+            help="observe mode: also for calls of runs that had read what strangers wrote",
+        )
+        parser.add_argument(
+            "--confirm",
+            metavar="DIGEST",
+            default="",
+            help="observe mode: write the rules into policy.toml, exactly as they were shown",
+        )
     if name in ("explain", "test"):
         parser.add_argument("--policy", type=Path, metavar="FILE", help="by this file")
     if name in ("backtest", "suggest"):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from daemon.definitions.words import display
+from daemon.errors import Refused
+from daemon.system.replace_file import replace_file
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -21,15 +27,69 @@ class PolicyFiles:
 
     config: Config
     state: Path
+    socket: Path
     as_json: bool
 
     def policy(self, file: Path | None = None) -> Policy:
         """Load a policy as the daemon would: `file`, or that of the config."""
-        from daemon.policy.policy import Policy
+        from daemon.app.policy import load_policy, with_folders_in_use
+        from daemon.tools import user_tools
 
-        private = (self.config.file, self.state / "agentd.db", self.state / "logs")
+        policy = load_policy(
+            self.config,
+            state=self.state,
+            socket=self.socket,
+            own_tools=user_tools.load(self.config).names(),
+            file=file,
+        )
+        return with_folders_in_use(policy, self.config, self.routines(), state=self.state)
+
+    def reader(self) -> Callable[[str], Policy]:
+        """Return what reads the text of a policy with all checks of `policy check`, and raises
+        ConfigError with its faults.
+        """
+        from daemon.app.policy import with_folders_in_use
+        from daemon.policy.policy import Policy
+        from daemon.tools import user_tools
+
         workspace = self.config.workspace_path(self.state)
-        return Policy.load(file or self.config.policy_path, workspace=workspace, private=private)
+        tools, routines = user_tools.load(self.config).names(), self.routines()
+        name = display(self.config.policy_path)
+
+        def read(text: str) -> Policy:
+            # some editors begin a file with a byte order mark, which TOML does not know
+            plain_text = text.removeprefix("\ufeff")
+            policy = Policy.read(plain_text, workspace=workspace, tools=tools, name=name)
+            policy = replace(policy, text=text)
+            return with_folders_in_use(policy, self.config, routines, state=self.state)
+
+        return read
+
+    def is_made_by_agent(self, routine: str) -> bool:
+        """Return whether an agent made a routine, which then has the rights of its maker."""
+        from daemon.definitions.routines.folder import AGENT_FOLDER
+
+        own_file = self.config.routines_path / f"{routine}.toml"
+        agent_file = self.state / AGENT_FOLDER / f"{routine}.toml"
+        return agent_file.is_file() and not own_file.exists()
+
+    def write_policy(self, old_text: str, new_text: str) -> None:
+        """Replace the policy of the config by another text. Raises Refused where it is not the old
+        one any more, or not this user's.
+        """
+        file = self.config.policy_path.resolve()  # a link stays one
+        try:
+            status = file.stat()
+            if status.st_uid != os.geteuid():
+                raise Refused(
+                    f"{display(file)} belongs to another user (uid {status.st_uid}); do it as that "
+                    "user"
+                )
+            if file.read_bytes().decode() != old_text:
+                raise Refused(f"{display(file)} was changed meanwhile; look at it again")
+            replace_file(file, new_text.encode(), mode=status.st_mode & 0o777)
+        except OSError as error:
+            raise Refused(f"{display(file)} cannot be written: {error.strerror}") from None
 
     def routines(self) -> list[Routine]:
         from daemon.definitions.routines.folder import load_folder

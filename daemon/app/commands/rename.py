@@ -1,8 +1,8 @@
-"""A routine gets another name: its file, its history and what it has learnt go along.
+"""`agentctl rename`: gives a routine another name, with its file, its history and its memory.
 
-A file renamed by hand is a new routine, whose past begins that day. What others say of it stays
-theirs to change: a policy that speaks of the old name is changed first, as the new one would lose
-its rights or its limits; routines that come after it are named, to be changed then.
+A file renamed by hand is a new routine without history. Files of others that have the old name are
+left to people: without the new name in the policy the routine would lose its rights or limits, so
+that comes first; routines that run after it are listed, to be changed afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from daemon.scheduler.engine import RoutineEngine
 async def rename(
     engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str
 ) -> list[str]:
-    """Rename a routine and return the routines that still name the old name.
+    """Rename a routine; return the routines whose trigger `after` still has the old name.
 
     Raises Refused or NotFound, and changes nothing.
     """
@@ -56,7 +56,7 @@ async def rename(
         await memory.store(
             new_key, item.content, category=item.category, run=item.run, tainted=item.tainted
         )
-        await memory.forget(old_key)
+        await memory.delete_item(old_key)
     return sorted(name for name, routine in engine.routines.items() if old in routine.trigger.after)
 
 

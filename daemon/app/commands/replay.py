@@ -15,10 +15,10 @@ from daemon.cli.replay import exit_code_of_replay, write_frozen_run, write_repla
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.policy.policy import Policy
 from daemon.runs.replay.cassette import Cassette, load_cassette
+from daemon.runs.replay.compare import ReplayChange
 from daemon.runs.replay.folder import format_files, is_case, read_case
-from daemon.runs.replay.outcome import ReplayChange
 from daemon.runs.replay.play import replay as replay_cassette
-from daemon.store.read_only import journal_at
+from daemon.store.read_only import open_journal_read_only
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
 
@@ -72,7 +72,7 @@ def _load_cassette(run: str, state: Path, load_config: Callable[[], Config | Non
     config = load_config()
     workspace = config.workspace_path(state) if config else state / "workspace"
     language = config.agent.language if config else "en"
-    journal = journal_at(state, config.store_url(os.environ) if config else "")
+    journal = open_journal_read_only(state, config.store_url(os.environ) if config else "")
     return asyncio.run(load_cassette(journal, run, workspace=str(workspace), language=language))
 
 

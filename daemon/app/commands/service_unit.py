@@ -1,5 +1,5 @@
-"""`agentctl service install | uninstall`: a systemd unit for this very installation, shown before
-it is written.
+"""`agentctl service install | uninstall`: a systemd unit for this installation, shown before it is
+written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from daemon.app.commands.init import shipped, with_command
 from daemon.definitions.paths import user_home
 from daemon.errors import NotFound, Refused
 
-_OURS = "# agentd for "
+# The first words of each unit that agentd ships: others are neither replaced nor removed.
+_FIRST_WORDS = "# agentd for "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,9 @@ class Plan:
 
 
 def plan(*, system: bool, config: Path, home: Path | None = None, user: str | None = None) -> Plan:
-    """Return what `install` would do; Refused where there is no systemd, or not the right to it."""
+    """Return what `install` would do; raise Refused without systemd, or without root for
+    `system`.
+    """
     home = home or user_home()
     if not shutil.which("systemctl"):
         raise Refused(
@@ -80,7 +83,7 @@ def _system_notes(config: Path) -> tuple[str, ...]:
 
 
 def _linger_notes(user: str) -> tuple[str, ...]:
-    """Return what lingering is and how to switch it on, unless it is on."""
+    """Return lines that say what lingering is and how to switch it on; none if it is on."""
     if (Path("/var/lib/systemd/linger") / user).exists():
         return ()
     return (
@@ -97,9 +100,8 @@ def install(unit_plan: Plan, *, run: bool = True) -> list[str]:
 
     Refused if another unit of that name is there.
     """
-    if unit_plan.unit.exists() and not unit_plan.unit.read_text("utf-8", "replace").startswith(
-        _OURS
-    ):
+    unit = unit_plan.unit
+    if unit.exists() and not unit.read_text("utf-8", "replace").startswith(_FIRST_WORDS):
         raise Refused(f"{unit_plan.unit} is there and none of ours; move it away first")
     lines = []
     try:
@@ -125,7 +127,7 @@ def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> li
     unit = folder / "agentd.service"
     if not unit.is_file():
         raise NotFound(f"{unit} is not there")
-    if not unit.read_text("utf-8", "replace").startswith(_OURS):
+    if not unit.read_text("utf-8", "replace").startswith(_FIRST_WORDS):
         raise Refused(f"{unit} is none of ours; it was left as it is")
     ctl = ("systemctl",) if system else ("systemctl", "--user")
     lines = [_run((*ctl, "disable", "--now", "agentd.service"))] if run else []

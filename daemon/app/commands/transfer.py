@@ -1,8 +1,9 @@
-"""Routines with their history, as lines of JSON: out of one machine's journal and into another's.
+"""`agentd export` and `agentd import`: routines with their history, from one machine's journal to
+another's, as lines of JSON.
 
-The first line says what follows and by which schema; each further one is a row of a table. What is
-there already is left alone: a run is known by its id, a routine's file is never overwritten.
-Imported routines are paused, since the machine they came from may still run them.
+The first line names the routines and the schema; each further line is a row of a table. An import
+leaves alone what exists: it skips runs whose id is in the journal, and never overwrites the file of
+a routine. Imported routines are paused, since the machine they came from may still run them.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
@@ -24,20 +25,20 @@ from daemon.memory import index
 from daemon.memory import transfer as memory
 from daemon.models import Json
 from daemon.store import texts
+from daemon.store.connection import Connection, placeholders
 from daemon.store.lock import lock_state
-from daemon.store.offline import read_snapshot, writing
+from daemon.store.offline import open_for_writing, read_snapshot
 from daemon.store.rows import decode
-from daemon.store.statements import Connection, placeholders
 
 PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
-# Tables of which an import takes in rows: those of a run or a routine, and those of no routine,
-# which are exported where all routines are.
+# Exported tables: those whose rows are of a run or a routine, and those of no routine, which are
+# exported only with all routines.
 _TABLES = (
     "definition", "run", "input", "step", "slot", "seen", "outbox", "told", "approval",
     "quarantine", "spending",
 )  # fmt: skip
 _SHARED_TABLES = ("policy", "meta", "incident", "audit", "memory_tombstone")
-# These get new numbers where they arrive.
+# Columns that get new numbers in the journal that imports them.
 _NUMBERED = {
     "slot": "id",
     "outbox": "id",
@@ -46,10 +47,10 @@ _NUMBERED = {
     "incident": "id",
     "memory_tombstone": "id",
 }
-# These are taken in only where there is none yet: the audit is one chain, and nothing tells two
-# incidents apart.
+# Tables that are imported only if they are still empty: the audit is one chain of hashes, and rows
+# of the others have no key by which a second import would find them.
 _ONLY_IF_EMPTY = ("audit", "incident", "memory_tombstone")
-_AT_ONCE = 100  # items or archived runs of memory
+_MEMORY_BATCH = 100  # items or archived runs
 
 
 def export(
@@ -62,7 +63,7 @@ def export(
 ) -> int:
     """Write routines and their history to a new file; return how many runs.
 
-    NotFound for a routine nobody knows.
+    Raises NotFound for a routine that has neither a file nor a history.
     """
     from daemon.store.queries import export as rows  # with SQLModel, for this command alone
 
@@ -115,9 +116,7 @@ def export(
 
 
 def _policy_of(body: bytes) -> str:
-    """Return the hash of the policy that judged a step; empty if none did, or the step is damaged,
-    which is exported all the same.
-    """
+    """Return the hash of the policy that judged a step; empty if none did, or it is damaged."""
     try:
         return str(decode(body).get("policy", ""))
     except (ValueError, zlib.error):
@@ -127,16 +126,16 @@ def _policy_of(body: bytes) -> str:
 def _memory_lines(connection: Connection) -> Iterator[str]:
     cursor: str | None = None
     while True:
-        part = memory.export(connection, cursor)
-        yield from (_line({"memory": line}) for line in part.lines)
-        if (cursor := part.next_cursor) is None:
+        page = memory.export(connection, cursor)
+        yield from (_line({"memory": line}) for line in page.lines)
+        if (cursor := page.next_cursor) is None:
             return
 
 
 def import_file(
     file: Path, state: Path, config: Config, *, progress: Callable[[float], None]
 ) -> list[str]:
-    """Import an export in one transaction; return what was done, a line for each fact.
+    """Import an export in one transaction; return what was done, a line for each thing.
 
     Raises StateBusy while a daemon holds the state folder.
     """
@@ -144,7 +143,7 @@ def import_file(
     try:
         with (
             lock_state(state),
-            writing(state / "agentd.db", config.store_url(os.environ)) as journal,
+            open_for_writing(state / "agentd.db", config.store_url(os.environ)) as journal,
         ):
             lines = _read_lines(file, progress)
             head = next(lines, {})
@@ -199,7 +198,7 @@ class _Importer:
     def insert(self, table: str, row: dict[str, Any]) -> None:
         """Add one row, if it is new. Rows of a run that is here already are not looked at."""
         if table == "text":
-            self._keep_text(row)
+            self._insert_text(row)
             return
         if table not in _TABLES and table not in _SHARED_TABLES:
             raise ValueError(f"no table {table!r} is exported")
@@ -223,29 +222,25 @@ class _Importer:
         columns, marks = ", ".join(f'"{name}"' for name in names), placeholders(names)
         cursor = self._journal.execute(
             f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING",
-            [_back(row[name]) for name in names],
+            [_decode_bytes(row[name]) for name in names],
         )
         if cursor.rowcount:
             self.added[table] = self.added.get(table, 0) + 1
 
-    def _keep_text(self, row: dict[str, Any]) -> None:
-        """Keep a text of prompts. A damaged one is left out, which each step that refers to it
-        says.
-        """
-        digest, column = _back(row["digest"]), _back(row["body"])
+    def _insert_text(self, row: dict[str, Any]) -> None:
+        """Insert a text of prompts. A damaged one is left out, as steps that refer to it show."""
+        digest, column = _decode_bytes(row["digest"]), _decode_bytes(row["body"])
+        # As used today: a daemon that shares the database may otherwise delete it at once, while
+        # the steps that name it are not committed yet.
+        used = max(int(row["used"]), texts.day_of(datetime.now(UTC)))
         with suppress(ValueError):
-            texts.whole(digest, column)
-            # used today: a daemon that shares the database may just now be letting go of what
-            # nobody names
-            texts.keep(
-                self._journal,
-                [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)],
-            )
+            texts.inflate_text(digest, column)
+            texts.insert_texts(self._journal, [(digest, used, column)])
 
     def remember(self, line: Json) -> None:
-        """Add a line of memory. Lines are imported some at a time, as each is indexed."""
+        """Add a line of memory. Lines are imported in batches, as each of them is indexed."""
         self._memory.append(json.dumps(line))
-        if len(self._memory) >= _AT_ONCE:
+        if len(self._memory) >= _MEMORY_BATCH:
             self.finish()
 
     def finish(self) -> None:
@@ -266,8 +261,8 @@ class _Importer:
 
 
 def _pause(journal: Any, names: Sequence[str]) -> None:
-    """Pause routines, also those the daemon here has never seen; it gives them their schedule at
-    its next start.
+    """Pause routines. Those new to this journal get the schedule key `imported`, which the daemon
+    replaces at its next start.
     """
     journal.executemany(
         "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, "
@@ -323,16 +318,13 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _table_line(table: str, row: dict[str, Any]) -> str:
-    return _line({"table": table, "row": _plain(row)})
+    return _line({"table": table, "row": {name: _encode_bytes(row[name]) for name in row}})
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with what JSON has no form for in base64."""
-    return {
-        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-        for name, value in row.items()
-    }
+def _encode_bytes(value: Any) -> Any:
+    """Return a value of a row as JSON can hold it: bytes as an object with their base64."""
+    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
-def _back(value: Any) -> Any:
+def _decode_bytes(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value

@@ -1,6 +1,4 @@
-"""`agentd validate`: everything that is wrong in config, policy and routines, at once and without a
-daemon.
-"""
+"""`agentd validate`: all faults of config, policy and routines at once, without a daemon."""
 
 from __future__ import annotations
 
@@ -9,56 +7,80 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from shlex import join
 
+from daemon.app.policy import load_policy, with_folders_in_use
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
-from daemon.definitions.paths import describe_config_paths, find_state, user_home
+from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml
 from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import reference_checks
+from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
-from daemon.delivery.targets import missing_extra
+from daemon.delivery.targets import mail_fault, missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
+from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
+from daemon.scheduler.routine_rules import argument_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
+from daemon.tools.builtin import files, git, http_request, shell, sysinfo
+from daemon.tools.registry import FunctionRegistry
 
-# The tools of every daemon; a test compares them with those of a real one, which is too much to
-# start for a check.
+# The tools of every daemon; a test compares them with those that a daemon registers.
 TOOLS = frozenset(SHIPPED_TOOLS) - {"web_search"}  # registered where [search] says how to search
 
 
 @dataclass(slots=True)
 class Checkup:
-    """What was looked at, and what is wrong with it."""
+    """What was checked, and what is wrong with it."""
 
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is no fault of a file and will still be in the way, such as a key that is not here."""
+    """Problems that are no fault of a file, such as an API key that is not set."""
+    missing: list[str] = field(default_factory=list)
+    """The notes on what a daemon would not start without on this machine."""
     checked: list[str] = field(default_factory=list)
 
     @property
     def summary(self) -> str:
-        """Say in one line how it went."""
+        """Return the result in one line."""
         if self.faults:
             files = len({fault.file for fault in self.faults})
-            return f"{_counted(len(self.faults), 'problem')} in {_counted(files, 'file')}"
+            problems = _count_in_words(len(self.faults), "problem")
+            return f"{problems} in {_count_in_words(files, 'file')}"
+        if self.missing:
+            subject, verb = _count_in_words(len(self.missing), "thing"), "is"
+            if len(self.missing) > 1:
+                verb = "are"
+            return (
+                f"{subject} {verb} missing on this machine: a daemon would not start here; "
+                "--elsewhere if it is to run on another"
+            )
         return f"no problems in {', '.join(self.checked)}"
 
 
 def check_all(
-    config: Path | None, *, json: bool = False, env: Mapping[str, str] | None = None
+    config: Path | None,
+    *,
+    json: bool = False,
+    env: Mapping[str, str] | None = None,
+    state: Path | None = None,
+    elsewhere: bool = False,
 ) -> int:
-    """Print what is wrong with everything a config file leads to; return 1 if something is,
-    else 0.
+    """Check a config file and all files it names, and print what is wrong; return 1 if a daemon
+    would not start or a routine could not run.
+
+    With `elsewhere`, keys and addresses that are missing on this machine do not count.
     """
     env = os.environ if env is None else env
     if config is None:
@@ -66,67 +88,103 @@ def check_all(
         hint = "`agentd init` writes one"
         checkup = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
     else:
-        checkup = examine(
-            config, env=env, state=find_state(env, user_home(), uid=os.getuid()), tools=TOOLS
-        )
+        state = state or find_state(env, user_home(), uid=os.getuid())
+        checkup = examine(config, env=env, state=state, tools=TOOLS)
+        if elsewhere:
+            checkup.missing = []
     sys.stdout.write(_as_json(checkup) if json else _as_text(checkup))
-    return 1 if checkup.faults else 0
+    return 1 if checkup.faults or checkup.missing else 0
 
 
 def examine(
     file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None
 ) -> Checkup:
-    """Look at the config file, its policy and its routines; with `tools`, also at the names of
-    tools in them.
+    """Check the config file, its policy and its routines, and with `tools` also the names of tools
+    in routines.
     """
-    checkup = Checkup(checked=[_near(file)])
+    checkup = Checkup(checked=[_display_relative(file)])
     try:
-        config = load_config(file)
+        config = load_config(file, env=env)
         providers = config.provider_names
         checkup.faults += _provider_faults(config)
         config.hooks_secret()
         targets = config.target_names
     except ConfigError as error:
         checkup.faults += error.faults
-        config, providers, targets = _rest_of(file)
-    policy = None
+        config, providers, targets = _salvage_config(file)
+    policy, own_registry = None, FunctionRegistry()
     try:
-        mine = user_tools.load(config).names() + (["web_search"] if config.search.kind else [])
+        own_registry = user_tools.load(config)
+        own_tools = own_registry.names()
+        if config.search.kind:
+            own_tools.append("web_search")
     except ConfigError as error:
-        mine, tools = [], None  # which tools there are is not known
+        own_tools, tools = [], None  # so names of tools in routines cannot be checked
         checkup.faults += error.faults
-    tools = tools and {*tools, *mine}
+    tools = tools and {*tools, *own_tools}
     try:
-        policy = Policy.load(config.policy_path, workspace=config.workspace_path(state), tools=mine)
-        checkup.checked.append(_near(config.policy_path))
+        policy = load_policy(
+            config,
+            state=state,
+            socket=find_socket(state, env, uid=os.getuid()),
+            own_tools=own_tools,
+        )
+        checkup.checked.append(_display_relative(config.policy_path))
     except ConfigError as error:
         checkup.faults += error.faults
     try:
-        rules = (*reference_checks(providers, tools, targets=targets), *price_checks(config))
+        rules = (
+            *reference_checks(providers, tools, targets=targets),
+            *price_checks(config),
+            *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
+        )
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
     except ConfigError as error:
         checkup.faults += error.faults
         return checkup
     checkup.faults += load_skills(config.folder / "skills").faults.values()
     checkup.faults += [fault for error in loaded.faults.values() for fault in error.faults]
-    names = ", ".join(loaded.routines)
-    checkup.checked.append(
-        f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}"
-    )
-    used = {config.provider} | {
-        n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n
-    }
-    checkup.notes += _missing_keys(config, used & config.provider_names, env)
-    checkup.notes += _missing_addresses(config, env)
+    count, names = _count_in_words(len(loaded.routines), "routine"), ", ".join(loaded.routines)
+    checkup.checked.append(f"{count} ({names})" if names else count)
+    providers_used = {config.provider}
+    for routine in loaded.routines.values():
+        providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
+    checkup.notes += [
+        f"the environment variable {override.variable} sets {override.key}"
+        for override in config.overrides
+    ]
+    checkup.missing += _missing_keys(config, {config.provider} & config.provider_names, env)
+    checkup.missing += _missing_addresses(config, env)
+    checkup.notes += checkup.missing
+    other_providers = (providers_used - {config.provider}) & config.provider_names
+    checkup.notes += _missing_keys(config, other_providers, env)
     checkup.notes += _missing_extras(config, loaded.routines.values(), env)
+    checkup.notes += _mail_faults(config, env)
     checkup.notes += _ordinary_passwords(config, env)
-    checkup.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
+    checkup.notes += _silent_routines(loaded.routines.values())
+    if policy:
+        policy = with_folders_in_use(policy, config, loaded.routines.values(), state=state)
+        checkup.notes += policy_notes(policy, loaded.routines.values())
+        checkup.notes += _unusable_tools(policy, loaded.routines.values())
     return checkup
 
 
-def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
-    """Return what a broken config still says of where the others lie, and which providers and
-    targets there are.
+def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
+    """Return what the policy will say in the runs of these routines: gates and gather steps that it
+    denies, then what a person is asked about, or that a routine is observed.
+    """
+    now = datetime.now().astimezone()
+    notes = (describe_approvals(routine, policy, now) for routine in routines)
+    return [
+        *_closed_gates(policy, routines),
+        *_denied_gather_steps(policy, routines),
+        *(note for note in notes if note),
+    ]
+
+
+def _salvage_config(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
+    """Return the paths of a config that cannot be loaded, and the names of its providers and
+    targets, as far as they can be read.
     """
     try:
         data = read_toml(file)
@@ -137,20 +195,20 @@ def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
         for key in ("routines", "policy")
         if isinstance(value := data.get(key), str) and value
     }
-    named = {
+    names_by_key = {
         key: frozenset(table if isinstance(table := data.get(key), dict) else ())
         for key in ("providers", "targets")
     }
     return (
         Config.model_validate(paths).at(file),
-        named["providers"] | {"offline"},
-        named["targets"] | set(CHANNELS),
+        names_by_key["providers"] | {"offline"},
+        names_by_key["targets"] | set(CHANNELS),
     )
 
 
 def _provider_faults(config: Config) -> list[Fault]:
-    """Return what the providers themselves say of their tables, such as of a capability that does
-    not exist.
+    """Return the faults that provider classes find in their tables, such as an unknown
+    capability.
     """
     faults: list[Fault] = []
     for name, table in config.providers.items():
@@ -162,8 +220,8 @@ def _provider_faults(config: Config) -> list[Fault]:
 
 
 def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]) -> list[str]:
-    """Return a note for each key that is not here; under systemd, which keeps keys of its own, it
-    may be there.
+    """Return a note for each API key that is not set here; a credential of the systemd unit may
+    still set it.
     """
     notes = []
     for name in sorted(names):
@@ -175,7 +233,7 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
 
 
 def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose address or secret is not here; the daemon would not start
+    """Return a note for each target whose address or secret is not set; the daemon would not start
     without it.
     """
     notes = []
@@ -199,7 +257,7 @@ def _missing_extras(
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # told as a missing address
+            continue  # `_missing_addresses` has a note for it
         if problem := missing_extra(target.kind, url.get_secret_value() if url else ""):
             notes.append(f"{display(config.file)}: targets.{name}.kind: {problem}")
     if problem := missing_extra("desktop"):
@@ -215,6 +273,23 @@ def _missing_extras(
     return notes
 
 
+def _mail_faults(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each target of kind mail to which no mail can be sent: its address is
+    wrong, or the program that it needs is missing.
+    """
+    notes = []
+    for name, target in sorted(config.targets.items()):
+        if target.kind != "mail":
+            continue
+        try:
+            url = config.target_url(name, env)
+        except ConfigError:
+            continue  # `_missing_addresses` has a note for it
+        if url and (problem := mail_fault(url.get_secret_value())):
+            notes.append(f"{display(config.file)}: targets.{name}: {problem}")
+    return notes
+
+
 def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
     """Return a note for each target whose password is an ordinary word, which cannot be kept out of
     reports.
@@ -224,17 +299,12 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # told as a missing address
+            continue  # `_missing_addresses` has a note for it
         if url and has_ordinary_password(url.get_secret_value()):
-            problem = (
-                "its password is an ordinary word or shorter than 8 characters, so sentences of "
-                "reports may hold it"
-            )
             notes.append(
-                (  # noqa: UP034
-                    f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or "
-                    "signs"
-                )
+                f"{display(config.file)}: targets.{name}: its password is an ordinary word or "
+                "shorter than 8 characters, so sentences of reports may hold it; choose one with "
+                "digits or signs"
             )
     return notes
 
@@ -245,19 +315,83 @@ def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
     """
     notes = []
     for routine in routines:
+        if not routine.gate.command:
+            continue
         command = {"command": join(routine.gate.command)}
-        if (
-            routine.gate.command
-            and not (verdict := policy.judge("shell", command, routine=routine.name)).allows
-        ):
+        verdict = policy.judge("shell", command, routine=routine.name)
+        if not verdict.allows:
             file = display(routine.path or f"{routine.name}.toml")
             notes.append(
-                (  # noqa: UP034
-                    f"{file}: gate.command: the policy does not allow it: {verdict.reason} "
-                    f"({verdict.rule})"
-                )
+                f"{file}: gate.command: the policy does not allow it: {verdict.reason} "
+                f"({verdict.rule})"
             )
     return notes
+
+
+def _denied_gather_steps(policy: Policy, routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each gather step that the policy does not allow.
+
+    A step with the path of a file that is to land is left out: its call is not known yet.
+    """
+    notes = []
+    for routine in routines:
+        for index, step in enumerate(routine.gather):
+            if PATH_PLACEHOLDER in step.args.values():
+                continue
+            verdict = policy.judge(step.tool, step.args, routine=routine.name)
+            if not verdict.allows:
+                file = display(routine.path or f"{routine.name}.toml")
+                notes.append(
+                    f"{file}: gather[{index}]: the policy does not allow it: {verdict.reason} "
+                    f"({verdict.rule})"
+                )
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedPolicy:
+    """The policy of the file, for tools that are looked at and never called."""
+
+    policy: Policy
+
+
+def _gathering_tools(policy: Policy) -> FunctionRegistry:
+    """Return the tools that collect facts of this machine, for their arguments."""
+    registry, settings = FunctionRegistry(known_good=True), _LoadedPolicy(policy)
+    sysinfo.register(registry)
+    files.register(registry, settings)
+    shell.register(registry, settings)
+    git.register(registry, settings)
+    http_request.register(registry, settings)
+    return registry
+
+
+def _unusable_tools(policy: Policy, routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each tool that an agent is offered and no rule of the policy allows."""
+    notes = []
+    for routine in routines:
+        if routine.run.mode != "agent":
+            continue
+        names = [tool for tool in offered_tools(routine) if tool in routine.run.tools]
+        usable_tools = {*allowed_tools(routine.policy_name, names, policy), *RUN_END_TOOLS}
+        for tool in names:
+            if tool not in usable_tools:
+                file = display(routine.path or f"{routine.name}.toml")
+                notes.append(
+                    f"{file}: run.tools: no rule of the policy allows {tool}: every call of it is "
+                    "denied"
+                )
+    return notes
+
+
+def _silent_routines(routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each routine whose report goes nowhere."""
+    return [
+        f"{display(routine.path or f'{routine.name}.toml')}: no [[deliver]]: its report is kept in "
+        f"the journal only (agentctl inspect {routine.name})"
+        for routine in routines
+        if not routine.deliver
+    ]
 
 
 def _as_text(checkup: Checkup) -> str:
@@ -269,17 +403,18 @@ def _as_json(checkup: Checkup) -> str:
     value = {
         "faults": [asdict(fault) for fault in checkup.faults],
         "notes": checkup.notes,
+        "missing": checkup.missing,
         "checked": checkup.checked,
         "summary": checkup.summary,
     }
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def _near(path: Path) -> str:
-    """Return a path as somebody who stands here would name it."""
+def _display_relative(path: Path) -> str:
+    """Return a path, relative to the current directory if it is below that."""
     path = path.absolute()
     return display(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_in_words(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

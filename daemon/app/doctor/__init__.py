@@ -1,4 +1,4 @@
-"""Is this installation sound? survey.py looks, checks.py judges what it saw, command.py shows it.
+"""`doctor`: checks an installation, and says how to mend what is wrong; it mends nothing itself.
 
-Nothing is mended.
+survey.py finds out what there is, checks.py judges it, command.py shows the result.
 """

@@ -1,8 +1,6 @@
-"""What is right or wrong, judged from plain values: a check is a function of an Installation that
-touches nothing.
+"""The checks of `doctor`: each is a function of a Survey, so that a test needs no broken machine.
 
-So every finding can be tested without breaking a machine. A new check is a function and its line in
-CHECKS.
+A new check is a function and its line in CHECKS.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ from pathlib import Path
 
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.confinement import Confinement, check_sandbox
-from daemon.app.doctor.rights import Holding
-from daemon.app.doctor.upkeep import InstallationState
-from daemon.app.doctor.upkeep import rows as upkeep_rows
+from daemon.app.doctor.service_checks import ServiceSurvey, check_service
+from daemon.app.doctor.trifecta import Trifecta
 from daemon.app.doctor.vendors import VendorAnswer
 from daemon.errors import Fault
 
@@ -27,23 +24,22 @@ OLDEST_SQLITE = (3, 35)  # RETURNING
 # The WAL-reset bug may corrupt a database that two connections write or checkpoint
 # (https://sqlite.org/wal.html).
 WAL_RESET_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
-LITTLE_SPACE, TOO_LITTLE_SPACE = (
-    500_000_000,
-    50_000_000,
-)  # bytes; a journal grows by some 20 kB per run
+# Bytes; a journal grows by some 20 kB per run.
+LITTLE_SPACE = 500_000_000
+TOO_LITTLE_SPACE = 50_000_000
 LONGEST_SOCKET = 107  # bytes (unix(7))
 CLOCK_SLACK = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderFacts:
-    """What is known of one configured model."""
+    """What was found out about one provider of the config."""
 
     name: str
     kind: str
     model: str | None
     used: bool
-    """By config.toml or by a routine."""
+    """Whether config.toml or a routine names it for runs."""
     key: str
     """Where its key comes from: credential, file, environment, config, or none needed; empty if it
     is missing.
@@ -51,7 +47,7 @@ class ProviderFacts:
     fault: str = ""
     """Why there is no key."""
     vendor: VendorAnswer | None = None
-    """What its vendor says, if it was asked."""
+    """What its vendor answered, if it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,28 +61,29 @@ class Survey:
     uid: int = 1000
     config: Path | None = None
     config_tried: tuple[Path, ...] = ()
+    """Where a config was looked for, if none was found."""
     policy: Path | None = None
     config_faults: tuple[Fault, ...] = ()
     policy_faults: tuple[Fault, ...] = ()
     routine_faults: tuple[Fault, ...] = ()
     routines: tuple[str, ...] = ()
-    holdings: tuple[Holding, ...] = ()
-    """Routines that hold strangers' words, private data and a way to act on them."""
+    trifectas: tuple[Trifecta, ...] = ()
     providers: tuple[ProviderFacts, ...] = ()
     state: Path = Path("state")
     state_mode: int | None = None
-    group: bool = False
-    """Whether a group is let through the folder to the socket."""
     """None if the folder is not there yet."""
+    group: bool = False
+    """Whether config.toml lets a group enter the folder of the state, to reach the socket."""
     state_owner: int = 1000
     open_files: tuple[Path, ...] = ()
     """Files of the state that others may read."""
     filesystem: str = ""
     network: bool = False
-    """Whether that is one that locks badly."""
+    """Whether `filesystem` is one over a network, where locks fail."""
     free: int = 10**10
+    """Bytes left on the disk of the state."""
     confinement: Confinement = field(default_factory=Confinement)
-    upkeep: InstallationState = field(default_factory=InstallationState)
+    service: ServiceSurvey = field(default_factory=ServiceSurvey)
     socket: Path = Path("agentd.sock")
     socket_found: str = "nothing"
     """nothing, daemon, dead or blocked"""
@@ -104,9 +101,9 @@ class Survey:
 
 
 def check_python(survey: Survey) -> Iterator[Check]:
-    text = f"{_dotted(survey.python)} at {survey.executable}"
+    text = f"{_format_version(survey.python)} at {survey.executable}"
     if survey.python[:2] < OLDEST_PYTHON:
-        fix = f"install Python {_dotted(OLDEST_PYTHON)} or later, and agentd with it"
+        fix = f"install Python {_format_version(OLDEST_PYTHON)} or later, and agentd with it"
         yield Check(name="Python", state="fail", found=text, fix=fix)
     else:
         yield Check(name="Python", state="ok", found=text)
@@ -117,20 +114,23 @@ def check_sqlite(survey: Survey) -> Iterator[Check]:
     newer = "use a Python built with SQLite 3.51.3 or later"
     if version < OLDEST_SQLITE:
         yield Check(
-            name="SQLite", state="fail", found=f"{_dotted(version)}, older than 3.35", fix=newer
+            name="SQLite",
+            state="fail",
+            found=f"{_format_version(version)}, older than 3.35",
+            fix=newer,
         )
     elif version < WAL_RESET_FIXED[0] and not any(
-        version[:2] == fixed[:2] and version >= fixed for fixed in WAL_RESET_FIXED
+        version[:2] == fixed_version[:2] and version >= fixed_version
+        for fixed_version in WAL_RESET_FIXED
     ):
-        text = f"{_dotted(version)}, which has the WAL-reset bug"
-        fix = (
-            f"{newer} (3.50.7 and 3.44.6 are good too). Until then write to agentd.db with nothing "
-            "but agentd: two"
+        # Information, not a warning: a distribution's Python cannot be told to use another SQLite.
+        text = (
+            f"{_format_version(version)}; its WAL-reset bug takes two programs that write, so "
+            "nothing but agentd may write to agentd.db (mended in 3.44.6, 3.50.7 and 3.51.3)"
         )
-        fix += " writers are what it takes, and agentd is one"
-        yield Check(name="SQLite", state="warn", found=text, fix=fix)
+        yield Check(name="SQLite", state="ok", found=text)
     else:
-        yield Check(name="SQLite", state="ok", found=_dotted(version))
+        yield Check(name="SQLite", state="ok", found=_format_version(version))
     if not survey.fts5:
         fix = (
             "use a Python whose SQLite has FTS5 (Debian's and python.org's have); memory is "
@@ -165,26 +165,26 @@ def check_routines(survey: Survey) -> Iterator[Check]:
     yield _check_of_faults("routines", text, survey.routine_faults)
 
 
-def check_holdings(survey: Survey) -> Iterator[Check]:
-    if not survey.holdings:
+def check_trifectas(survey: Survey) -> Iterator[Check]:
+    if not survey.trifectas:
         yield Check(
             name="rights",
             state="ok",
             found="no routine reads strangers, holds private data and acts unasked",
         )
-    for holding in survey.holdings:
+    for trifecta in survey.trifectas:
         parts = (
-            ("reads strangers", holding.reads),
-            ("private data", holding.private),
-            ("acts unasked", holding.acts),
+            ("reads strangers", trifecta.reads),
+            ("private data", trifecta.private),
+            ("acts unasked", trifecta.acts),
         )
         text = "; ".join(f"{right}: {', '.join(tools)}" for right, tools in parts)
         fix = (
-            f"take {' or '.join(holding.acts)} out of [routine.{holding.routine}] tainted_tools, "
+            f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.routine}] tainted_tools, "
             "so that a person is asked; or read in one routine and act in another"
         )
         yield Check(
-            name=f"routine {holding.routine}",
+            name=f"routine {trifecta.routine}",
             state="warn",
             found=f"holds all three: {text}",
             fix=fix,
@@ -203,9 +203,8 @@ def check_providers(survey: Survey) -> Iterator[Check]:
         elif provider.key == "environment":
             fix = (
                 "put the key into a file of mode 0600 and name it as api_key_file: any process of "
-                "yours can read the"
+                "yours can read the environment of another"
             )
-            fix += " environment of another"
             yield Check(name=name, state="warn", found=f"{text}, key from the environment", fix=fix)
         else:
             if provider.key not in ("", "none needed"):
@@ -241,19 +240,19 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
             fix=fix,
         )
     elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
-        on = f" on {vendor.retires}" if vendor.retires else ""
+        date_text = f" on {vendor.retires}" if vendor.retires else ""
         fix = (
             f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
         )
-        yield Check(name=name, state="fail", found=f"{model} was retired{on}", fix=fix)
+        yield Check(name=name, state="fail", found=f"{model} was retired{date_text}", fix=fix)
     elif vendor.retires or vendor.lifecycle == "deprecated":
-        on = (
+        date_text = (
             f" on {vendor.retires}, in {(vendor.retires - today).days} days"
             if vendor.retires
             else ""
         )
         fix = f"name another model in [providers.{provider.name}] before then"
-        yield Check(name=name, state="warn", found=f"{model} retires{on}", fix=fix)
+        yield Check(name=name, state="warn", found=f"{model} retires{date_text}", fix=fix)
     else:
         yield Check(name=name, state="ok", found=f"has {model}")
 
@@ -279,8 +278,9 @@ def check_state(survey: Survey) -> Iterator[Check]:
             name="state", state="fail", found=f"{text} belongs to uid {survey.state_owner}", fix=fix
         )
     else:
-        # as root, the user that tools run as has to get through to the workspace
-        mode = 0o711 if survey.uid == 0 else 0o710 if survey.group else 0o700
+        mode = 0o710 if survey.group else 0o700
+        if survey.uid == 0:
+            mode = 0o711  # the user that tools run as has to get through to the workspace
         description = f"{text}, mode {survey.state_mode:04o}"
         if survey.filesystem:
             description += f", {survey.filesystem}"
@@ -296,18 +296,11 @@ def check_state(survey: Survey) -> Iterator[Check]:
 
 def check_space(survey: Survey) -> Iterator[Check]:
     text = f"{survey.free / 1e9:.1f} GB free where the state is"
-    state = (
-        "ok"
-        if survey.free >= LITTLE_SPACE
-        else "warn"
-        if survey.free >= TOO_LITTLE_SPACE
-        else "fail"
-    )
-    fix = (
-        ""
-        if state == "ok"
-        else "make room: without it runs stop where they are until there is some"
-    )
+    if survey.free >= LITTLE_SPACE:
+        yield Check(name="disk", state="ok", found=text)
+        return
+    state = "warn" if survey.free >= TOO_LITTLE_SPACE else "fail"
+    fix = "make room: without it runs stop where they are until there is some"
     yield Check(name="disk", state=state, found=text, fix=fix)
 
 
@@ -372,25 +365,20 @@ def check_clock(survey: Survey) -> Iterator[Check]:
         yield Check(name="clock", state="ok", found=text)
 
 
-def check_upkeep(survey: Survey) -> Iterator[Check]:
-    for name, state, text, fix in upkeep_rows(survey.upkeep):
-        yield Check(name=name, state=state, found=text, fix=fix)
-
-
 # Every check, in the order of the table.
 CHECKS: tuple[Callable[[Survey], Iterable[Check]], ...] = (
     check_python,
     check_sqlite,
     check_config,
     check_routines,
-    check_holdings,
+    check_trifectas,
     check_providers,
     check_state,
     check_space,
     check_socket,
     check_log,
     check_clock,
-    check_upkeep,
+    lambda survey: check_service(survey.service),
     lambda survey: check_sandbox(survey.confinement),
 )
 
@@ -412,5 +400,5 @@ def _check_of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:
     )
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

@@ -1,13 +1,10 @@
-"""Is this installation sound? What was found, and how to mend it.
-
-In this room: survey.py looks, checks.py judges what it saw. Not in this room: any mending.
-"""
+"""`agentd doctor`, and the same checks for a daemon that runs."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,17 +17,25 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
 
 
-def examine(config: Config, state: Path, socket: Path, env: Mapping[str, str]) -> list[CheckView]:
-    """Look at the installation of a running daemon."""
+def examine(
+    config: Config,
+    state: Path,
+    socket: Path,
+    env: Mapping[str, str],
+    *,
+    own_tools: Collection[str],
+) -> list[CheckView]:
+    """Check the installation of a running daemon, which has loaded `own_tools`."""
     from daemon.app.doctor.survey import survey
 
-    return [_view(row) for row in judge(survey(config.file, state, socket, env))]
+    checks = judge(survey(config.file, state, socket, env, own_tools=own_tools))
+    return [_view(check) for check in checks]
 
 
 def main(options: argparse.Namespace) -> int:
-    """Look at the installation without a daemon; 1 if something is wrong.
+    """Check the installation without a daemon; return 1 if something is wrong.
 
-    `config`, `state` and `json` are options.
+    The options are `config`, `state` and `json`.
     """
     from daemon.app.doctor.survey import survey
     from daemon.cli.doctor import write_checks
@@ -39,8 +44,8 @@ def main(options: argparse.Namespace) -> int:
     env, uid, home = os.environ, os.getuid(), user_home()
     file = find_config(options.config, env, Path.cwd(), home)
     state = (options.state or find_state(env, home, uid=uid)).absolute()
-    where = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
-    rows = [_view(row) for row in judge(survey(file, state, where, env))]
+    socket = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
+    rows = [_view(check) for check in judge(survey(file, state, socket, env))]
     sound = all(row["state"] != "fail" for row in rows)
     out = stdout_stream()
     if options.json:
@@ -52,5 +57,5 @@ def main(options: argparse.Namespace) -> int:
     return 0 if sound else 1
 
 
-def _view(row: Check) -> CheckView:
-    return {"name": row.name, "state": row.state, "found": row.found, "fix": row.fix}
+def _view(check: Check) -> CheckView:
+    return {"name": check.name, "state": check.state, "found": check.found, "fix": check.fix}

@@ -1,4 +1,4 @@
-"""The rows of `doctor` about the sandbox: which one holds here, what was tried, and how to get a
+"""The rows of `doctor` about the sandbox: which kind works here, what was tried, and how to get a
 better one.
 """
 
@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 
 from daemon.app.doctor.check import Check
 from daemon.sandbox.bounds import Mode
-from daemon.sandbox.detection import choose
+from daemon.sandbox.detection import choose_sandbox
 from daemon.sandbox.sandbox import Sandbox
-from daemon.sandbox.user import in_the_way, tenant
+from daemon.sandbox.user import find_blocked_folder, find_program_user
 
-# What keeps an ordinary user from making namespaces: the setting, the value that forbids, and what
-# allows it.
-KNOBS = (
+# Kernel settings that can keep an ordinary user from making namespaces: the name, the value that
+# forbids it, and one that allows it.
+NAMESPACE_SETTINGS = (
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("user.max_user_namespaces", "0", "10000"),
@@ -29,31 +29,31 @@ KNOBS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confinement:
-    """What was found out about sandboxes here."""
+    """What was found out about sandboxes on this machine."""
 
     mode: Mode = "prefer"
-    """What the policy wants."""
+    """`sandbox` of the policy."""
     sandbox: Sandbox = field(default_factory=lambda: Sandbox(level="bubblewrap"))
     fix: str = ""
-    """What would allow namespaces, if a setting forbids them."""
+    """The command that would allow namespaces, if a kernel setting forbids them."""
     blocked: Path | None = None
     """As root: the folder through which the user of tools cannot get to the workspace."""
 
 
-def confinement(mode: Mode, state: Path, workspace: Path) -> Confinement:
-    """Hold the trial, in the state folder if there is one; nothing is left of it."""
-    user = tenant(workspace)
+def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
+    """Try each kind of sandbox, in the state folder if it can be written; nothing is left of it."""
+    user = find_program_user(workspace)
     with TemporaryDirectory(prefix="agentd-doctor-") as elsewhere:
         os.chmod(elsewhere, 0o711)  # noqa: PTH101, S103  # the user of tools must get through it
         folder = state if os.access(state, os.W_OK) else Path(elsewhere)
-        with ThreadPoolExecutor(1) as thread:  # whoever calls us may have a loop of its own
-            sandbox = thread.submit(asyncio.run, choose("prefer", folder, user)).result()
-    blocked = in_the_way(workspace, user) if user and workspace.exists() else None
-    return Confinement(mode=mode, sandbox=sandbox, fix=_knob(), blocked=blocked)
+        with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
+            sandbox = thread.submit(asyncio.run, choose_sandbox("prefer", folder, user)).result()
+    blocked = find_blocked_folder(workspace, user) if user and workspace.exists() else None
+    return Confinement(mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked=blocked)
 
 
-def _knob() -> str:
-    for name, forbidding, allowing in KNOBS:
+def _namespace_fix() -> str:
+    for name, forbidding, allowing in NAMESPACE_SETTINGS:
         try:
             if Path("/proc/sys", *name.split(".")).read_text("ascii").strip() == forbidding:
                 return f"sysctl {name}={allowing}"
@@ -65,15 +65,15 @@ def _knob() -> str:
 def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     """Judge what was found out."""
     sandbox = confinement.sandbox
-    held = sum(probe.held for probe in sandbox.probes)
-    text = f"{sandbox.level}: {held} of {len(sandbox.probes)} ways out are closed"
+    closed_count = sum(probe.held for probe in sandbox.probes)
+    text = f"{sandbox.level}: {closed_count} of {len(sandbox.probes)} ways out are closed"
     if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
         yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)
     elif sandbox.confines:
         yield Check(name="sandbox", state="ok", found=text)
     else:
-        refused = (
+        consequence = (
             "no program is run"
             if confinement.mode == "require"
             else "only programs that change nothing are run"
@@ -82,7 +82,7 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
         yield Check(
             name="sandbox",
             state=state,
-            found=f"none on this machine: {refused}",
+            found=f"none on this machine: {consequence}",
             fix=_fix(confinement),
         )
     for probe in sandbox.probes:

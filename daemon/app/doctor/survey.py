@@ -1,4 +1,4 @@
-"""Look at everything that `doctor` judges; nothing is changed by looking."""
+"""Finding out everything that `doctor` judges, without changing anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from daemon.api.listener import peer
 from daemon.app.doctor.checks import ProviderFacts, Survey
-from daemon.app.doctor.confinement import Confinement, confinement
-from daemon.app.doctor.rights import holdings
-from daemon.app.doctor.upkeep import look
+from daemon.app.doctor.confinement import Confinement, try_sandboxes
+from daemon.app.doctor.service_checks import survey_service
+from daemon.app.doctor.trifecta import find_trifectas
 from daemon.app.doctor.vendors import ask_vendors
 from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
@@ -31,16 +31,26 @@ if TYPE_CHECKING:
     from daemon.policy.policy import Policy
 
 
-def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) -> Survey:
-    """Return what there is to see of an installation: its config file, state folder and socket."""
+def survey(
+    file: Path | None,
+    state: Path,
+    socket_path: Path,
+    env: Mapping[str, str],
+    *,
+    own_tools: Collection[str] | None = None,
+) -> Survey:
+    """Return what can be found out about an installation: its config file, state folder and socket.
+
+    `own_tools` are the names of the tools of `[tools]`, which a daemon has loaded; None loads them.
+    """
     log = state / "logs" / "agentd.jsonl"
-    folder = _existing(state)
+    folder = _find_existing(state)
     kind = filesystem(folder)
-    definitions = _definitions(file) if file else _Definitions()
+    definitions = _definitions(file, state, socket_path, own_tools) if file else _Definitions()
     config = definitions.config
-    chosen = config.timezone if config else None
-    listener, pid = _who_listens(where)
-    about = state.stat() if state.is_dir() else None
+    timezone = config.timezone if config else None
+    listener, pid = _who_listens(socket_path)
+    state_stat = state.stat() if state.is_dir() else None
     return Survey(
         python=tuple(sys.version_info[:3]),
         executable=sys.executable,
@@ -54,29 +64,29 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         policy_faults=definitions.policy_faults,
         routine_faults=definitions.routine_faults,
         routines=tuple(sorted(definitions.routines)),
-        holdings=holdings(definitions.routines, definitions.policy),
+        trifectas=find_trifectas(definitions.routines, definitions.policy),
         providers=tuple(_providers(config, definitions.routines, env)) if config else (),
         state=state,
-        state_mode=stat.S_IMODE(about.st_mode) if about else None,
+        state_mode=stat.S_IMODE(state_stat.st_mode) if state_stat else None,
         group=config is not None and (config.control.group or config.hooks.group) is not None,
-        state_owner=about.st_uid if about else os.geteuid(),
+        state_owner=state_stat.st_uid if state_stat else os.geteuid(),
         open_files=tuple(_readable_by_others(state)),
         filesystem=kind,
         network=kind in NETWORK,
         free=shutil.disk_usage(folder).free,
-        confinement=_confinement(definitions, state),
-        upkeep=look(config, state, env),
-        socket=where,
+        confinement=_try_sandboxes(definitions, state),
+        service=survey_service(config, state, env),
+        socket=socket_path,
         socket_found=listener,
         socket_pid=pid,
         log=log,
-        log_writable=os.access(_existing(log), os.W_OK),
+        log_writable=os.access(_find_existing(log), os.W_OK),
         log_size=log.stat().st_size if log.is_file() else None,
-        zone=chosen or host_zone(env),
-        zone_from_config=chosen is not None,
+        zone=timezone or host_zone(env),
+        zone_from_config=timezone is not None,
         now=datetime.now(UTC),
         newest_write=_newest_write(state),
-        synchronised=_synchronised(),
+        synchronised=_is_synchronised(),
     )
 
 
@@ -92,11 +102,14 @@ class _Definitions:
     routine_faults: tuple[Fault, ...] = ()
 
 
-def _definitions(file: Path) -> _Definitions:
+def _definitions(
+    file: Path, state: Path, socket_path: Path, own_tools: Collection[str] | None
+) -> _Definitions:
+    from daemon.app.policy import load_policy
     from daemon.definitions.config.loading import load_config
     from daemon.definitions.routines.folder import load_folder
-    from daemon.policy.policy import Policy
     from daemon.scheduler.routine_rules import routine_rules
+    from daemon.tools import user_tools
 
     try:
         config = load_config(file)
@@ -104,7 +117,9 @@ def _definitions(file: Path) -> _Definitions:
         return _Definitions(config_faults=error.faults)
     policy, faults = None, tuple[Fault, ...]()
     try:
-        policy = Policy.load(config.policy_path, workspace=config.workspace_path(Path("/")))
+        if own_tools is None:
+            own_tools = user_tools.load(config).names()
+        policy = load_policy(config, state=state, socket=socket_path, own_tools=own_tools)
     except ConfigError as error:
         faults = error.faults
     try:
@@ -113,26 +128,25 @@ def _definitions(file: Path) -> _Definitions:
         return _Definitions(
             config=config, policy=policy, policy_faults=faults, routine_faults=error.faults
         )
-    broken = tuple(fault for error in loaded.faults.values() for fault in error.faults)
+    routine_faults = tuple(fault for error in loaded.faults.values() for fault in error.faults)
     return _Definitions(
         config=config,
         routines=loaded.routines,
         policy=policy,
         policy_faults=faults,
-        routine_faults=broken,
+        routine_faults=routine_faults,
     )
 
 
 def _providers(
     config: Config, routines: Mapping[str, Routine], env: Mapping[str, str]
 ) -> Iterator[ProviderFacts]:
-    used = {config.provider}
+    providers_used = {config.provider}
     for routine in routines.values():
-        used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
-    # those in use are asked; a provider that only stands in the config may have a server that is
-    # seldom on
-    vendors = ask_vendors(config, env, sorted(used & config.provider_names - {"offline"}))
-    for name in sorted({*config.providers, *used}):
+        providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
+    # Only those in use are asked: the server of any other may seldom run.
+    vendors = ask_vendors(config, env, sorted(providers_used & config.provider_names - {"offline"}))
+    for name in sorted({*config.providers, *providers_used}):
         settings, key, fault = config.provider_config(name), "", ""
         try:
             key = _key_of(config, name, env)
@@ -142,7 +156,7 @@ def _providers(
             name=name,
             kind=settings.kind,
             model=settings.model,
-            used=name in used,
+            used=name in providers_used,
             key=key,
             fault=fault,
             vendor=vendors.get(name),
@@ -165,16 +179,16 @@ def _key_of(config: Config, name: str, env: Mapping[str, str]) -> str:
     )
 
 
-def _confinement(definitions: _Definitions, state: Path) -> Confinement:
+def _try_sandboxes(definitions: _Definitions, state: Path) -> Confinement:
     workspace = (
         definitions.config.workspace_path(state) if definitions.config else state / "workspace"
     )
-    return confinement(
+    return try_sandboxes(
         definitions.policy.sandbox if definitions.policy else "prefer", state, workspace
     )
 
 
-def _existing(path: Path) -> Path:
+def _find_existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that is there."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
@@ -223,8 +237,8 @@ def _who_listens(path: Path) -> tuple[str, int | None]:
         return "daemon", peer(probe)[1]
 
 
-def _synchronised(run: Path = Path("/run/systemd/timesync")) -> bool | None:
-    """Ask systemd-timesyncd, if it runs here; other time servers leave no sign that is as cheap to
-    read.
+def _is_synchronised(run: Path = Path("/run/systemd/timesync")) -> bool | None:
+    """Return whether systemd-timesyncd has set the clock; None if it does not run here, as other
+    time services leave no such file.
     """
     return (run / "synchronized").exists() if run.is_dir() else None

@@ -29,9 +29,9 @@ class VendorAnswer:
     transient: bool = False
     """Whether the fault may pass by itself."""
     models: tuple[str, ...] = ()
-    """The names of its models; empty if it lists none."""
+    """The names of the vendor's models; empty if it lists none."""
     lifecycle: str = ""
-    """Of the model in use: `deprecated`, `retired`, …; empty if the vendor does not say."""
+    """State of the model in use: `deprecated`, `retired`, …; empty if the vendor does not say."""
     retires: date | None = None
     """The day on which the model in use retires; None if the vendor does not say."""
 

@@ -11,10 +11,11 @@ from typing import Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr
 
+from daemon.definitions.config.environment import Override
 from daemon.definitions.config.secret_files import (
     HOOKS_KEY,
     check_signing_secret,
-    no_address,
+    raise_no_address,
     read_secret,
     read_variable,
     refuse_if_shared,
@@ -44,11 +45,12 @@ from daemon.definitions.config.tables import (
     StoreConfig,
     TargetConfig,
     ToolsConfig,
+    UiConfig,
     Zone,
     check_postgres_address,
 )
-from daemon.definitions.values import Table, Wrong
-from daemon.definitions.words import display, shown
+from daemon.definitions.values import InvalidValue, Table
+from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault
 
 
@@ -77,6 +79,7 @@ class Config(Table):
     search: SearchConfig = SearchConfig()
     mcp: dict[str, McpConfig] = Field(default_factory=dict)
     control: ControlConfig = ControlConfig()
+    ui: UiConfig = UiConfig()
     incidents: IncidentsConfig = IncidentsConfig()
     digest: DigestConfig = DigestConfig()
     hooks: HooksConfig = HooksConfig()
@@ -90,6 +93,7 @@ class Config(Table):
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
     _overlay_fault: ConfigError | None = PrivateAttr(default=None)
+    _overrides: tuple[Override, ...] = PrivateAttr(default=())
 
     def at(self, file: Path) -> Self:
         """Return this config as read from `file`, to whose folder its paths are relative."""
@@ -108,6 +112,16 @@ class Config(Table):
     def without_overlay(self, fault: ConfigError) -> Self:
         """Return this config, with the reason why the settings of agents are not in it."""
         self._overlay_fault = fault
+        return self
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """The settings that environment variables gave, by the names of the variables."""
+        return self._overrides
+
+    def overridden_by(self, overrides: tuple[Override, ...]) -> Self:
+        """Return this config, with the settings of the environment that are in it."""
+        self._overrides = overrides
         return self
 
     @property
@@ -204,7 +218,7 @@ class Config(Table):
         target = self.targets[name]
         if target.kind not in KINDS_BY_KEY["url"]:
             return None
-        return self._secret_of(name, "url", env) or no_address(
+        return self._secret_of(name, "url", env) or raise_no_address(
             display(self.file), f"targets.{name}.url_file"
         )
 
@@ -275,10 +289,10 @@ class Config(Table):
                 refuse_if_shared(self.file, file, "store.url")
         try:
             check_postgres_address(url or "postgresql://-")
-        except Wrong as wrong:
+        except InvalidValue as error:
             key = "store.url_file" if store.url_file else "store.url_env"
             raise ConfigError(
-                Fault(file=file, key=key, found="", problem=str(wrong), hint=wrong.hint)
+                Fault(file=file, key=key, found="", problem=str(error), hint=error.hint)
             ) from None
         return url
 
@@ -297,6 +311,6 @@ class Config(Table):
         refuse_if_shared(path, file, key)
         secret = read_secret(path, file, key)
         check_signing_secret(
-            secret, file=file, key=key, found=shown(str(path)), where=display(path)
+            secret, file=file, key=key, found=show_value(str(path)), where=display(path)
         )
         return secret

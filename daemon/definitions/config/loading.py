@@ -1,54 +1,88 @@
-"""Read config.toml, and apply the settings that agents wrote."""
+"""Read config.toml, and apply the settings that agents wrote and those of the environment."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.environment import (
+    Override,
+    blame_variables,
+    overrides_in,
+    with_overrides,
+)
 from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
-from daemon.definitions.config.tables import is_settable
+from daemon.definitions.config.tables import SENDMAIL_SCHEME, is_settable
 from daemon.definitions.reading import Conflict, as_fault, parse, read_toml
-from daemon.definitions.shape import dotted
+from daemon.definitions.shape import format_key_path
 from daemon.definitions.words import display
 from daemon.errors import ConfigError
 from daemon.models import Json
 
 
-def load_config(path: Path, overlay: Path | None = None) -> Config:
+def load_config(
+    path: Path, overlay: Path | None = None, *, env: Mapping[str, str] = os.environ
+) -> Config:
     """Return the config of a file. Raises ConfigError with all its faults.
 
     `overlay` is the file with the settings that agents wrote. They override those of `path`; if the
-    result has faults, they are ignored (`Config.overlay_fault`).
+    result has faults, they are ignored (`Config.overlay_fault`). Variables of `env` override both
+    (see `environment`).
     """
     data = read_toml(path)
-    config = parse(data, Config, file=path, rules=RULES).at(path)
-    if overlay is not None and overlay.exists():
+    overrides = overrides_in(env, data)
+    config = _parse(data, overrides, path).at(path)
+    # os.path.exists is False in a folder that is not ours to enter; `lock_state` says so
+    if overlay is not None and os.path.exists(overlay):  # noqa: PTH110
         try:
-            config = _with_overlay(data, overlay).at(path)
+            config = _parse(_with_overlay(data, overlay), overrides, overlay).at(path)
         except ConfigError as fault:
             config = config.without_overlay(fault)
+    secrets_of_environment = {override.key for override in overrides}
+    for key in _secrets_in(config):
+        if key not in secrets_of_environment:
+            refuse_if_shared(path, display(path), key)
+    return config.overridden_by(overrides)
+
+
+def _parse(data: Json, overrides: Sequence[Override], file: Path) -> Config:
+    """Return the config of tables and the environment's settings. Raises ConfigError, in which each
+    fault names the file or the variable that it is in.
+    """
+    try:
+        return parse(with_overrides(data, overrides), Config, file=file, rules=RULES)
+    except ConfigError as error:
+        raise ConfigError(*blame_variables(error.faults, overrides, data)) from None
+
+
+def _secrets_in(config: Config) -> Iterator[str]:
+    """Yield the keys of the secrets that stand in the config itself."""
     for name, provider in config.providers.items():
         if provider.api_key is not None:
-            refuse_if_shared(path, display(path), f"providers.{name}.api_key")
+            yield f"providers.{name}.api_key"
     if config.memory.api_key is not None:
-        refuse_if_shared(path, display(path), "memory.api_key")
+        yield "memory.api_key"
     for name, target in config.targets.items():
-        if target.kind in ("mail", "apprise") and target.url is not None:
-            refuse_if_shared(path, display(path), f"targets.{name}.url")
-    return config
+        if (
+            target.kind in ("mail", "apprise")
+            and target.url is not None
+            and not target.url.get_secret_value().startswith(SENDMAIL_SCHEME)
+        ):
+            yield f"targets.{name}.url"
 
 
-def _with_overlay(data: Json, overlay: Path) -> Config:
-    """Return the config with the settings of agents. Raises ConfigError if it has faults, or if
-    agents may not write one of them.
+def _with_overlay(data: Json, overlay: Path) -> Json:
+    """Return the tables with the settings of agents. Raises ConfigError if the overlay cannot be
+    read, or if agents may not write one of its settings.
     """
     settings = dict(_settings_in(read_toml(overlay)))
     if forbidden_keys := [key for key in settings if not is_settable(".".join(key))]:
-        fault = Conflict(dotted(*forbidden_keys[0]), "is no setting that agents may write")
+        fault = Conflict(format_key_path(*forbidden_keys[0]), "is no setting that agents may write")
         raise ConfigError(as_fault(fault, display(overlay)))
     merged = copy.deepcopy(data)
     for (*tables, name), value in settings.items():
@@ -56,7 +90,7 @@ def _with_overlay(data: Json, overlay: Path) -> Config:
         for part in tables:
             table = table.setdefault(part, {})
         table[name] = value
-    return parse(merged, Config, file=overlay, rules=RULES)
+    return merged
 
 
 def _settings_in(table: Json, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -6,9 +6,15 @@ import re
 from collections.abc import Iterator
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.tables import CHANNELS, KINDS, KINDS_BY_KEY, KINDS_WITH_MODEL
+from daemon.definitions.config.tables import (
+    CHANNELS,
+    KINDS_BY_KEY,
+    KINDS_WITH_MODEL,
+    MAIL_SCHEMES,
+    PROVIDER_KINDS,
+)
 from daemon.definitions.reading import Conflict, CrossFieldCheck
-from daemon.definitions.shape import dotted
+from daemon.definitions.shape import format_key_path
 from daemon.definitions.words import did_you_mean
 
 
@@ -44,7 +50,9 @@ def _provider_names_are_valid(config: Config) -> Iterator[Conflict]:
     for name in config.providers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield Conflict(
-                dotted("providers", name), "a provider's name is made of a-z, 0-9, - and _", name
+                format_key_path("providers", name),
+                "a provider's name is made of a-z, 0-9, - and _",
+                name,
             )
 
 
@@ -52,7 +60,7 @@ def _model_is_named(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         if provider.kind in KINDS_WITH_MODEL and provider.model is None:
             problem = f"is missing; kind {provider.kind} needs the name of a model"
-            yield Conflict(dotted("providers", name, "model"), problem)
+            yield Conflict(format_key_path("providers", name, "model"), problem)
 
 
 def _address_is_named(config: Config) -> Iterator[Conflict]:
@@ -60,7 +68,7 @@ def _address_is_named(config: Config) -> Iterator[Conflict]:
         if provider.kind == "open_source" and provider.base_url is None:
             hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
             problem = "is missing; kind open_source needs the server's address"
-            yield Conflict(dotted("providers", name, "base_url"), problem, hint=hint)
+            yield Conflict(format_key_path("providers", name, "base_url"), problem, hint=hint)
 
 
 def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
@@ -68,12 +76,14 @@ def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
         for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
             value = getattr(provider, key)
             if value and provider.kind != kind:
-                yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
+                yield Conflict(
+                    format_key_path("providers", name, key), f"only kind {kind} takes it", value
+                )
 
 
 def _targets_are_valid(config: Config) -> Iterator[Conflict]:
     for name, target in config.targets.items():
-        key = dotted("targets", name)
+        key = format_key_path("targets", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield Conflict(key, "a target's name is made of a-z, 0-9, - and _", name)
         elif name in CHANNELS:
@@ -98,9 +108,12 @@ def _targets_are_valid(config: Config) -> Iterator[Conflict]:
         if (
             target.kind == "mail"
             and target.url
-            and not target.url.get_secret_value().startswith(("mailto://", "mailtos://"))
+            and not target.url.get_secret_value().startswith(MAIL_SCHEMES)
         ):
-            hint = 'like "mailtos://USER:PASSWORD@example.org?to=ada@example.org"'
+            hint = (
+                'like "mailtos://USER:PASSWORD@example.org?to=ada@example.org", or '
+                '"sendmail://?to=ada@example.org"'
+            )
             yield Conflict(f"{key}.url", "expected the address of a mailbox", hint=hint)
 
 
@@ -115,7 +128,7 @@ def _digest_targets_exist(config: Config) -> Iterator[Conflict]:
 
 def _mcp_servers_are_valid(config: Config) -> Iterator[Conflict]:
     for name, server in config.mcp.items():
-        key = dotted("mcp", name)
+        key = format_key_path("mcp", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
             yield Conflict(
                 key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name
@@ -172,10 +185,12 @@ def _incident_targets_exist(config: Config) -> Iterator[Conflict]:
 
 def _options_only_for_foreign_kinds(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
-        if provider.options and provider.kind in KINDS:
+        if provider.options and provider.kind in PROVIDER_KINDS:
             problem = "is for kinds that are not ours"
             yield Conflict(
-                dotted("providers", name, "options"), problem, hint="see the keys of this one"
+                format_key_path("providers", name, "options"),
+                problem,
+                hint="see the keys of this one",
             )
 
 
@@ -187,7 +202,7 @@ def _embedder_is_complete(config: Config) -> Iterator[Conflict]:
     for key in needs:
         if getattr(memory, key) is None:
             yield Conflict(
-                dotted("memory", key), f"is missing; embedder {memory.embedder} needs it"
+                format_key_path("memory", key), f"is missing; embedder {memory.embedder} needs it"
             )
 
 

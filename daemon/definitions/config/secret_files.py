@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from pydantic import SecretStr
 
-from daemon.definitions.words import display, shown
+from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault
 
 HOOKS_KEY = "hooks.secret_file"
@@ -37,7 +37,7 @@ def check_signing_secret(
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
-def no_address(file: str, key: str) -> NoReturn:
+def raise_no_address(file: str, key: str) -> NoReturn:
     """Raise ConfigError: a target has no address."""
     hint = (
         'url_file = "…" (a file of yours with mode 0600), url_env or url; or with systemd a '
@@ -64,14 +64,18 @@ def read_secret(path: Path, file: str, key: str) -> SecretStr:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
         raise ConfigError(
-            Fault(file=file, key=key, found=shown(str(path)), problem=problem)
+            Fault(file=file, key=key, found=show_value(str(path)), problem=problem)
         ) from None
     if not text or "\n" in text:
         problem = "holds no key" if not text else "holds more than one line"
         hint = "the key alone, on one line"
         raise ConfigError(
             Fault(
-                file=file, key=key, found=shown(str(path)), problem=f"the file {problem}", hint=hint
+                file=file,
+                key=key,
+                found=show_value(str(path)),
+                problem=f"the file {problem}",
+                hint=hint,
             )
         )
     return SecretStr(text)
@@ -88,7 +92,7 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
             else f"cannot be read: {error.strerror}"
         )
         raise ConfigError(
-            Fault(file=file, key=key, found=shown(str(path)), problem=problem)
+            Fault(file=file, key=key, found=show_value(str(path)), problem=problem)
         ) from None
     mode = stat.S_IMODE(about.st_mode)
     if about.st_uid not in (os.geteuid(), 0):
@@ -103,4 +107,6 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
         )
     else:
         return
-    raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem, hint=hint))
+    raise ConfigError(
+        Fault(file=file, key=key, found=show_value(str(path)), problem=problem, hint=hint)
+    )

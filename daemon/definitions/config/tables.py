@@ -15,29 +15,28 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from daemon.definitions.config.secret_files import read_secret, refuse_if_shared
-from daemon.definitions.values import Duration, Items, JsonTable, PositiveDuration, Table, Wrong
+from daemon.definitions.values import (
+    Duration,
+    InvalidValue,
+    Items,
+    JsonTable,
+    PositiveDuration,
+    Table,
+)
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, Fault
 
-# Beside config.toml, and put into every prompt.
+# Files beside config.toml that are part of every prompt.
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
-
-KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
-
-
+PROVIDER_KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
 # The group of entry points by which a package brings a kind of its own.
 PROVIDER_ENTRY_POINTS = "agentd.providers"
-
-
 KINDS_WITH_MODEL = ("openai", "claude", "minimax", "open_source")
-
-
 _KINDS_WITH_KEY = ("openai", "claude", "minimax")
 
-
-# What the tool `config` may write where the policy names it: how agentd speaks, when it reports and
-# how hard it works, never what it may do, spend or reach.
+# Keys that the tool `config` may write if the policy names them: how agentd speaks, when it reports
+# and how hard it works, never what it may do, spend or reach.
 _SETTABLE = (
     *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
     *(
@@ -65,7 +64,8 @@ def is_settable(key: str) -> bool:
     )
 
 
-# What people usually call the variable: named in a hint, never read unless api_key_env says so.
+# The usual environment variables of API keys: named in hints, but read only if api_key_env names
+# them.
 _USUAL_VARIABLE = {
     "openai": "OPENAI_API_KEY",
     "claude": "ANTHROPIC_API_KEY",
@@ -79,12 +79,8 @@ def check_zone(name: Any) -> Any:
         return name
     try:
         ZoneInfo(name)
-    except (
-        ValueError,
-        OSError,
-    ):  # ZoneInfoNotFoundError is a KeyError; ValueError and OSError: "../x", "Europe"
-        pass
-    except KeyError:
+    # KeyError: ZoneInfoNotFoundError; ValueError: "../x"; OSError: "Europe", which is a folder
+    except (KeyError, ValueError, OSError):
         pass
     else:
         return name
@@ -93,44 +89,41 @@ def check_zone(name: Any) -> Any:
     hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, zones_by_city)
     for city, zone in zones_by_city.items():
         hint = hint.replace(f'"{city}"', f'"{zone}"')
-    raise Wrong(
+    raise InvalidValue(
         "unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"'
     )
 
 
 def _check_kind(value: Any) -> Any:
-    """Return the name of a kind of providers: ours, that of an installed package, or a class as
-    `module:Class`.
+    """Return the value if it is a kind of provider: one of agentd, one of an installed package, or
+    a class as `module:Class`.
     """
     if (
         not isinstance(value, str)
-        or value in KINDS
+        or value in PROVIDER_KINDS
         or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value)
     ):
         return value
-    from importlib.metadata import (
-        entry_points,
-    )  # reads a folder per installed package: only where it is asked for
+    # imported only here, as it reads a folder for each installed package
+    from importlib.metadata import entry_points
 
     entry_point_names = entry_points(group=PROVIDER_ENTRY_POINTS).names
     if value in entry_point_names:
         return value
-    *choices, last_choice = (f'"{kind}"' for kind in (*KINDS, *sorted(entry_point_names)))
-    raise Wrong(
+    *choices, last_choice = (f'"{kind}"' for kind in (*PROVIDER_KINDS, *sorted(entry_point_names)))
+    raise InvalidValue(
         f"expected {', '.join(choices)} or {last_choice}",
-        hint=did_you_mean(value, (*KINDS, *entry_point_names)),
+        hint=did_you_mean(value, (*PROVIDER_KINDS, *entry_point_names)),
     )
 
 
 def _check_address(value: str) -> str:
     if not re.match(r"https?://[^\s/]+", value):
-        raise Wrong('expected an address, like "http://127.0.0.1:11434/v1"')
+        raise InvalidValue('expected an address, like "http://127.0.0.1:11434/v1"')
     return value
 
 
 Zone: TypeAlias = Annotated[str, BeforeValidator(check_zone)]
-
-
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -225,11 +218,11 @@ class ProviderConfig(Table):
     """A kind that is not ours: what else its class takes."""
 
     def settings(self) -> dict[str, Any]:
-        """Return what `create_provider` takes of this table; kind and key go their own ways."""
-        excluded = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
-        # not model_dump: to make its serializer takes longer than the rest of making a provider
+        """Return the settings for `create_provider`, which gets kind and key as other arguments."""
+        other_keys = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
+        # not model_dump: to build its serializer takes longer than all else that makes a provider
         return {
-            **{name: getattr(self, name) for name in self.model_fields_set - excluded},
+            **{name: getattr(self, name) for name in self.model_fields_set - other_keys},
             "timeout": self.timeout.total_seconds(),
             "stall": self.stall.total_seconds(),
         }
@@ -240,8 +233,8 @@ class ProviderConfig(Table):
         """Return the key of the provider called `name`, None if it needs none; ConfigError if it is
         missing.
 
-        The strongest place first: systemd's credential, a file of its own, a variable, the config
-        file.
+        The first of these that is set wins: a credential of systemd, `api_key_file`, `api_key_env`,
+        `api_key`.
         """
         key = f"providers.{name}"
         if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (
@@ -257,17 +250,17 @@ class ProviderConfig(Table):
         if self.api_key is not None:
             return self.api_key
         if self.api_key_env:
-            variable_text = (
-                self.api_key_env
-                if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env)
-                else "it names"
-            )
-            problem, hint = (
-                f"the environment variable {variable_text} is not set",
-                "export it where agentd starts",
-            )
+            # what is no name of a variable may be the key itself, which must not be shown
+            is_name = re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env)
+            variable = self.api_key_env if is_name else "it names"
             raise ConfigError(
-                Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint)
+                Fault(
+                    file=file,
+                    key=f"{key}.api_key_env",
+                    found="",
+                    problem=f"the environment variable {variable} is not set",
+                    hint="export it where agentd starts",
+                )
             )
         if self.kind not in _KINDS_WITH_KEY or self.base_url:
             return None
@@ -280,9 +273,12 @@ class ProviderConfig(Table):
         raise ConfigError(Fault(file=file, key=key, found="", problem="has no API key", hint=hint))
 
 
+# Targets that every config has, without a table of [targets].
 CHANNELS = ("file", "log", "desktop")
-
-
+# How the address of a mail target begins. That of the program `sendmail` holds no password.
+SENDMAIL_SCHEME = "sendmail://"
+MAIL_SCHEMES = ("mailto://", "mailtos://", SENDMAIL_SCHEME)
+# Keys of [targets.NAME] that belong to some kinds only.
 KINDS_BY_KEY = {
     "url": ("mail", "apprise", "webhook", "ping"),
     "url_file": ("mail", "apprise", "webhook", "ping"),
@@ -302,7 +298,7 @@ class TargetConfig(Table):
     """How it is reached."""
     url: SecretStr | None = Field(default=None, min_length=1)
     """Kinds mail, apprise, webhook, ping: its address; of mail and apprise only if this file is
-    yours alone (0600).
+    yours alone (0600), unless it begins with sendmail://.
     """
     url_file: Name | None = None
     """A file that holds the address (yours, 0600)."""
@@ -372,7 +368,7 @@ def _uid_of(value: Any) -> Any:
         try:
             return int(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
         except KeyError:
-            raise Wrong("there is no such user") from None
+            raise InvalidValue("there is no such user") from None
     return value
 
 
@@ -381,13 +377,13 @@ def _gid_of(value: Any) -> Any:
         try:
             return int(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
         except KeyError:
-            raise Wrong("there is no such group", hint=f"groupadd --system {value}") from None
+            raise InvalidValue(
+                "there is no such group", hint=f"groupadd --system {value}"
+            ) from None
     return value
 
 
 User: TypeAlias = Annotated[int, BeforeValidator(_uid_of), Field(ge=0)]
-
-
 Group: TypeAlias = Annotated[int, BeforeValidator(_gid_of), Field(ge=0)]
 
 
@@ -414,6 +410,11 @@ class McpConfig(Table):
     """Likewise an environment variable."""
     timeout: PositiveDuration = timedelta(minutes=1)
     """For one call."""
+    trusted: bool = False
+    """Whether its descriptions of its tools are taken as your own words. Of a server that is not
+    trusted they are strangers' words: a run that is offered one of its tools is tainted from its
+    start. What its tools answer is strangers' words in any case.
+    """
     machines: Items[Name] = ()
     """With workers: the hosts that have it, as globs; only they execute runs of routines that name
     its tools.
@@ -495,6 +496,14 @@ class ControlConfig(Table):
     """Users who may look and change nothing."""
 
 
+class UiConfig(Table):
+    """The page that `agentctl ui` serves."""
+
+    edit: bool = False
+    """Whether it may edit and create routines (PUT /v1/routines/NAME/source): whoever has its link
+    can then give an agent whatever the policy allows."""
+
+
 class ListenConfig(Table):
     """What may be reached over the network. Control never is. Takes a restart."""
 
@@ -528,6 +537,10 @@ class LogConfig(Table):
     """At how many megabytes the file is set aside and a new one begun."""
     keep: int = Field(default=5, ge=1)
     """How many of those set aside stay."""
+    format: Literal["auto", "short", "full"] = "auto"
+    """What stderr shows: one short line per event that concerns a person, or all events with their
+    fields; by default short at a terminal and full elsewhere. The file always has them all.
+    """
 
 
 class OtelConfig(Table):
@@ -543,7 +556,7 @@ class OtelConfig(Table):
 
 def check_postgres_address(value: Any) -> Any:
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
-        raise Wrong(
+        raise InvalidValue(
             (  # noqa: UP034
                 "expected the address of a PostgreSQL database, like "
                 '"postgresql://agentd@db.example/agentd"'
@@ -626,7 +639,7 @@ class MemoryConfig(Table):
     tokens of its budget.
     """
     mirror: bool = False
-    """Keep MEMORY.md in the workspace: pinned and core items, to be read and edited.
+    """Keep `memory/MEMORY.md` in the state folder: pinned and core items, to be read and edited.
 
     Takes a restart.
     """

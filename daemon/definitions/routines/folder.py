@@ -11,7 +11,7 @@ from pathlib import Path
 from daemon.definitions.reading import CrossFieldCheck, parse, read_toml
 from daemon.definitions.routines.chains import find_broken_chains, find_circles
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
-from daemon.definitions.routines.rules import OF_AGENTS, OF_PEOPLE, RULES
+from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, Refused
 
@@ -54,7 +54,7 @@ def routine_of(
 
 
 def name_faults(name: str, path: Path) -> Iterator[Fault]:
-    """Yield why a routine may not have this name."""
+    """Yield a fault if a routine may not have this name."""
     if name in RESERVED:
         yield Fault(
             file=display(path),
@@ -71,7 +71,7 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRoutines:
     """The routines of a folder, and the faults of those that cannot be used, each by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
@@ -83,23 +83,25 @@ def load_folder(
     *,
     agent_folder: Path | None = None,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
-) -> Loaded:
-    """Return the routines of a folder, checked by further `rules`, too; each file by itself.
+) -> LoadedRoutines:
+    """Return the routines of a folder, checked by `rules` as well, and the faults of each file.
 
     `agent_folder` has the routines that agents made. If one of them has the name of a person's
     routine, it gets a fault under the name `routines.d/NAME`.
     """
-    loaded = _read(folder, (*OF_PEOPLE, *rules))
+    loaded = _read(folder, (*PEOPLE_RULES, *rules))
     if agent_folder is not None:
-        agent_routines = _read(agent_folder, (*OF_AGENTS, *rules))
+        agent_routines = _read(agent_folder, (*AGENT_RULES, *rules))
         names = loaded.routines.keys() | loaded.faults.keys()
         for name in names & agent_routines.routines.keys():
-            file, problem = (
-                display(agent_folder / f"{name}.toml"),
-                "a routine of yours has this name",
-            )
             agent_routines.faults[name] = ConfigError(
-                Fault(file=file, key="", found="", problem=problem, hint="remove it")
+                Fault(
+                    file=display(agent_folder / f"{name}.toml"),
+                    key="",
+                    found="",
+                    problem="a routine of yours has this name",
+                    hint="remove it",
+                )
             )
             del agent_routines.routines[name]
         loaded.routines.update(agent_routines.routines)
@@ -115,9 +117,9 @@ def load_folder(
     return loaded
 
 
-def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> Loaded:
+def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> LoadedRoutines:
     """Return the routines of one folder."""
-    loaded = Loaded()
+    loaded = LoadedRoutines()
     for entry in _entries(folder):
         name = display(entry.name).removesuffix(".toml")
         path = folder / entry.name
@@ -177,7 +179,7 @@ def is_routine_file(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RoutineChanges:
     """How the routines change by a reload, by name."""
 
     added: tuple[str, ...] = ()
@@ -190,22 +192,22 @@ class Changes:
         return bool(self.added or self.changed or self.removed)
 
 
-def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
+def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> RoutineChanges:
     """Return how `new` differs from `old`."""
-    changed = tuple(name for name in new if name in old and new[name] != old[name])
-    return Changes(
+    changed_names = tuple(name for name in new if name in old and new[name] != old[name])
+    return RoutineChanges(
         added=tuple(name for name in new if name not in old),
-        changed=changed,
+        changed=changed_names,
         removed=tuple(name for name in old if name not in new),
         schedule_changed=tuple(
-            name for name in changed if new[name].schedule_key != old[name].schedule_key
+            name for name in changed_names if new[name].schedule_key != old[name].schedule_key
         ),
     )
 
 
 def compare_with_old(
-    old: Mapping[str, Routine], loaded: Loaded
-) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
+    old: Mapping[str, Routine], loaded: LoadedRoutines
+) -> tuple[dict[str, Routine], dict[str, ConfigError], RoutineChanges]:
     """Return the routines to use from now on, the faults of files, and the difference to `old`.
 
     Unchanged routines stay the same objects. The new copies are released here, as callers run this
@@ -221,7 +223,7 @@ def compare_with_old(
 
 
 def merge_with_old(
-    old: Mapping[str, Routine], loaded: Loaded
+    old: Mapping[str, Routine], loaded: LoadedRoutines
 ) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
     """Return the routines to use from now on, and the faults: a faulty file keeps its old routine.
 

@@ -25,11 +25,11 @@ from daemon.definitions import cron as crontab
 from daemon.definitions.config.tables import Dollars, Name, Zone
 from daemon.definitions.values import (
     Duration,
+    InvalidValue,
     Items,
     JsonTable,
     PositiveDuration,
     Table,
-    Wrong,
     bounded_below,
     format_duration,
     parse_duration,
@@ -40,11 +40,11 @@ _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
 
 
 @lru_cache(maxsize=4096)  # thousands of routines share a few schedules
-def _parse_fault(parse: Callable[[str], object], text: str) -> Wrong | None:
+def _parse_fault(parse: Callable[[str], object], text: str) -> InvalidValue | None:
     try:
         parse(text)
     except crontab.CronError as error:
-        return Wrong(f"{error.field} {error.text!r}: {error.problem}", hint=error.hint)
+        return InvalidValue(f"{error.field} {error.text!r}: {error.problem}", hint=error.hint)
     return None
 
 
@@ -57,53 +57,59 @@ def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _catch_up(value: Any) -> Any:
+def _parse_catch_up(value: Any) -> Any:
     if isinstance(value, str) and value not in ("once", "none"):
         try:
             return parse_duration(value)
-        except Wrong:
-            raise Wrong('expected "once", "none" or a duration such as "6h"') from None
+        except InvalidValue:
+            raise InvalidValue('expected "once", "none" or a duration such as "6h"') from None
     return value
 
 
-def _catch_up_text(value: str | timedelta) -> str:
+def _format_catch_up(value: str | timedelta) -> str:
     return value if isinstance(value, str) else format_duration(value)
 
 
 CatchUp: TypeAlias = Annotated[
-    Literal["once", "none"] | timedelta, BeforeValidator(_catch_up), PlainSerializer(_catch_up_text)
+    Literal["once", "none"] | timedelta,
+    BeforeValidator(_parse_catch_up),
+    PlainSerializer(_format_catch_up),
 ]
 
 
-def _active_hours(value: Any) -> Any:
+def _check_active_hours(value: Any) -> Any:
     if isinstance(value, str):
         match = _HOURS.fullmatch(value)
         if not match or value[6:] > "24:00":
-            raise Wrong('expected hours like "08:00-22:00"', hint='over midnight: "22:00-06:00"')
+            raise InvalidValue(
+                'expected hours like "08:00-22:00"', hint='over midnight: "22:00-06:00"'
+            )
         if match[1] + match[2] == match[3] + match[4]:
-            raise Wrong("begins and ends at the same time", hint='the whole day is "00:00-24:00"')
+            raise InvalidValue(
+                "begins and ends at the same time", hint='the whole day is "00:00-24:00"'
+            )
     return value
 
 
-def _glob(value: Any) -> Any:
+def _check_glob(value: Any) -> Any:
     if isinstance(value, str):
         try:
             patterns.parse(value)
         except patterns.PatternError as error:
-            raise Wrong(error.problem, hint=error.hint) from None
+            raise InvalidValue(error.problem, hint=error.hint) from None
     return value
 
 
-def _picture(value: Any) -> Any:
+def _check_media_pattern(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(("/", "~/")):
-        _glob(value.lstrip("~").lstrip("/"))
+        _check_glob(value.lstrip("~").lstrip("/"))
         return value
-    return value if value == "{path}" else _glob(value)
+    return value if value == "{path}" else _check_glob(value)
 
 
-MediaPattern = Annotated[str, BeforeValidator(_picture)]
+MediaPattern = Annotated[str, BeforeValidator(_check_media_pattern)]
 Count = Annotated[int, Field(ge=1)]
-Glob = Annotated[str, BeforeValidator(_glob)]
+Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
 class Trigger(Table):
@@ -140,7 +146,7 @@ class Trigger(Table):
     """
     spread: Duration = timedelta(0)
     """Delay the start by up to so much, always the same for one name; the slot stays."""
-    active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
+    active_hours: Annotated[str, BeforeValidator(_check_active_hours)] | None = None
     """Skip slots outside of these hours."""
     active_days: Annotated[str, _parsed_by(crontab.weekdays)] | None = None
     """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
@@ -199,8 +205,10 @@ class Budget(Table):
 class RunSpec(Table):
     """What to do."""
 
-    mode: Literal["collect-then-summarise", "agent"] = "collect-then-summarise"
-    """Gather and ask the model once, without tools; or let an agent work with tools."""
+    mode: Literal["collect-then-summarise", "agent", "script"] = "collect-then-summarise"
+    """Gather and ask the model once, without tools; or let an agent work with tools; or ask no
+    model: what is gathered is the report, as it is.
+    """
     prompt: str = ""
     """The task, in words."""
     provider: Name | None = None
@@ -260,6 +268,10 @@ class RunSpec(Table):
     sections: dict[str, str] = Field(default_factory=dict)
     """More sections of the prompt, in this order."""
 
+    @property
+    def asks_model(self) -> bool:
+        return self.mode != "script"
+
 
 class Gather(Table):
     """One fact collected before the model is asked."""
@@ -305,13 +317,13 @@ class Dedupe(Table):
 
     key: Literal["url", "id", "title"] = "url"
     """What tells items from one another; addresses count as the same with another fragment or utm_
-    parameters.
+    parameters. In mode script, where each line is an item: title.
     """
     keep: PositiveDuration = timedelta(days=365)
     """What no run has found for so long is forgotten, and would be new again."""
 
 
-# The serialisation context of pydantic for the copy of a definition in the row of a run.
+# The serialisation context of pydantic for the copy of a definition that a run keeps.
 RUN_COPY = "kept by a run"
 
 End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
@@ -389,10 +401,8 @@ class Routine(RoutineDefinition):
     """The file it was read from; no part of its definition."""
 
     @property
-    def under(self) -> str:
-        """The name by which the policy judges its calls: its own, or `maker/name` where an agent
-        made it.
-        """
+    def policy_name(self) -> str:
+        """The name by which the policy knows it: its own, or `maker/name` if an agent made it."""
         return f"{self.origin.routine}/{self.name}" if self.origin else self.name
 
     @property

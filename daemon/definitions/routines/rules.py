@@ -12,14 +12,14 @@ from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.words import did_you_mean
 from daemon.system.patterns import Patterns
 
-KINDS = ("cron", "every", "at", "watch", "webhook", "after")
+TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after")
 # In the arguments of a gather step: replaced by the path of each file that started the run.
 PATH_PLACEHOLDER = "{path}"
 
 
 def _one_trigger(routine: RoutineDefinition) -> Iterator[Conflict]:
     trigger = routine.trigger
-    kinds = [kind for kind in KINDS if getattr(trigger, kind)]
+    kinds = [kind for kind in TRIGGER_KEYS if getattr(trigger, kind)]
     if len(kinds) > 1:
         yield Conflict(
             "trigger",
@@ -101,10 +101,21 @@ def _reports_are_not_watched(routine: RoutineDefinition) -> Iterator[Conflict]:
 
 
 def _has_a_task(routine: RoutineDefinition) -> Iterator[Conflict]:
-    if not routine.run.prompt.strip() and not routine.gather:
+    if routine.run.mode == "script":
+        if not routine.gather:
+            yield Conflict(
+                "gather",
+                "is missing, and a script delivers what is gathered",
+                hint='like name = "disk", tool = "shell", args = { command = "df -h" }',
+            )
+    elif not routine.run.prompt.strip() and not routine.gather:
         yield Conflict("run.prompt", "is missing, and nothing is gathered", hint="say what to do")
     elif routine.run.mode == "agent" and not routine.run.prompt.strip():
         yield Conflict("run.prompt", "is missing; an agent needs its task")
+
+
+# Of [run], what means something where no model is asked.
+_SCRIPT_KEYS = frozenset({"mode", "timeout", "overlap", "silent_token", "rehearse_first", "retry"})
 
 
 def _tools_fit_the_mode(routine: RoutineDefinition) -> Iterator[Conflict]:
@@ -115,7 +126,11 @@ def _tools_fit_the_mode(routine: RoutineDefinition) -> Iterator[Conflict]:
     if run.mode == "collect-then-summarise" and run.skills:
         skills = run.skills if isinstance(run.skills, str) else list(run.skills)
         yield Conflict("run.skills", "are for an agent", skills, 'set mode = "agent"')
-    if run.mode == "agent":
+    if run.mode == "script":
+        for key in sorted(run.model_fields_set - _SCRIPT_KEYS):
+            hint = 'take it out, or set another mode than "script"'
+            yield Conflict(f"run.{key}", "is for a model, and a script asks none", hint=hint)
+    elif run.mode == "agent":
         for tool in run.required_tools:
             if tool not in run.tools:
                 yield Conflict(
@@ -131,6 +146,15 @@ def _tools_fit_the_mode(routine: RoutineDefinition) -> Iterator[Conflict]:
 
 
 def _items_are_for_agents(routine: RoutineDefinition) -> Iterator[Conflict]:
+    if routine.run.mode == "script":
+        if routine.dedupe is not None and routine.dedupe.key != "title":
+            yield Conflict(
+                "dedupe.key",
+                "is for an agent: of a script each line is an item",
+                routine.dedupe.key,
+                'write key = "title", which is the line',
+            )
+        return
     if routine.dedupe is not None and routine.run.mode != "agent":
         yield Conflict(
             "dedupe",
@@ -214,7 +238,7 @@ def _path_fault(path: str) -> tuple[str, str] | None:
 
 
 RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-    CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
+    CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*TRIGGER_KEYS, "on_start")), _one_trigger),
     CrossFieldCheck(("trigger.watch", "trigger.webhook", "trigger.after"), _trigger_keys_fit),
     CrossFieldCheck(("gather.args", "trigger.watch"), _path_arguments_fit),
     CrossFieldCheck(("run.media", "trigger.watch"), _media_path_fits),
@@ -263,10 +287,10 @@ def _is_fit_for_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(f"run.tools[{index}]", "is not for a routine that an agent made", tool)
 
 
-OF_PEOPLE: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+PEOPLE_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("origin",), _has_no_origin),
 )
-OF_AGENTS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+AGENT_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("origin", "trigger", "gather", "run.tools"), _is_fit_for_an_agent),
 )
 

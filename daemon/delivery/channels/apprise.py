@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.channels.base import DeliveryProgress
-from daemon.delivery.markup import render_html, render_text, split_up_to_max_parts, take_opening
+from daemon.delivery.markup import (
+    OPENING_CHARACTERS,
+    fence,
+    render_html,
+    render_text,
+    split_up_to_max_parts,
+    take_opening,
+)
 from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 # Characters. A smaller limit of a service is a mistake in the library rather than a limit.
 _MIN_LIMIT = 100
 _MAX_REASON = 300  # characters of a debug message that may be the reason of a failure
-_OPENING = 2_000  # characters in the message itself, of a report that is attached
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +66,9 @@ class AppriseChannel:
         for number, message in self._progress.unsent(delivery, messages):
             await asyncio.to_thread(self._send, message, format_, delivery)
             self._progress.mark_sent(delivery, number)
-        self._progress.forget(delivery)
-        split_text = f" in {len(messages)} parts" if len(messages) > 1 else ""
-        return Receipt(detail=f"{self._plugin.service_name} took it{split_text}")
+        self._progress.clear(delivery)
+        count = f" in {len(messages)} parts" if len(messages) > 1 else ""
+        return Receipt(detail=f"{self._plugin.service_name} took it{count}")
 
     def _send(self, message: _Message, format_: str, delivery: Delivery) -> None:
         import apprise
@@ -145,11 +151,8 @@ def _messages(message: Message, run: str, plugin: Any, format_: str) -> list[_Me
     """Return the report as messages that its service accepts: one, or the parts of a long one."""
     render = _RENDERERS[format_]
     title, heading = _title(message.title, plugin.title_maxlen)
-    source = (
-        f"{heading}*{message.about}*\n\n{message.body}"
-        if message.about
-        else f"{heading}{message.body}"
-    )
+    body = fence(message.body) if message.verbatim else message.body
+    source = f"{heading}*{message.about}*\n\n{body}" if message.about else f"{heading}{body}"
     limit = max(plugin.body_maxlen - (0 if title else len(message.title)), _MIN_LIMIT)
 
     def size(text: str) -> int:
@@ -159,13 +162,13 @@ def _messages(message: Message, run: str, plugin: Any, format_: str) -> list[_Me
         return [_Message(title=title, body=render(source))]
     if plugin.attachment_support:
         note = "\n\n*(The whole report is attached.)*"
-        room = min(_OPENING, limit - len(note))
+        room = min(OPENING_CHARACTERS, limit - len(note))
         opening = take_opening(source, room, size=size)
         return [_Message(title=title, body=render(opening + note), attachment=message.markdown)]
-    pieces = split_up_to_max_parts(source, limit - len(_part_note(99, 99)), size=size, run=run)
+    parts = split_up_to_max_parts(source, limit - len(_part_note(99, 99)), size=size, run=run)
     return [
-        _Message(title=title, body=render(piece + _part_note(number, len(pieces))))
-        for number, piece in enumerate(pieces, 1)
+        _Message(title=title, body=render(part + _part_note(number, len(parts))))
+        for number, part in enumerate(parts, 1)
     ]
 
 
@@ -173,20 +176,22 @@ def _part_note(number: int, count: int) -> str:
     return f"\n\n*({number} of {count})*"
 
 
-def _title(title: str, most: int) -> tuple[str, str]:
-    """Return (title, heading): a service without titles gets the title as a heading of the body."""
-    if not most:
+def _title(title: str, limit: int) -> tuple[str, str]:
+    """Return (title, heading): a service without titles, whose `limit` is 0, gets the title as a
+    heading of the body.
+    """
+    if not limit:
         return "", f"**{title}**\n\n"
-    return (title if len(title) <= most else f"{title[: most - 1]}…"), ""
+    return (title if len(title) <= limit else f"{title[: limit - 1]}…"), ""
 
 
-def _unchanged(markdown: str) -> str:
+def _keep_markdown(markdown: str) -> str:
     return markdown
 
 
 _RENDERERS: dict[str, Callable[[str], str]] = {
     "html": render_html,
-    "markdown": _unchanged,
+    "markdown": _keep_markdown,
     "text": render_text,
 }
 
@@ -215,11 +220,11 @@ def _collect_log() -> Iterator[list[str]]:
 
     They are kept out of the daemon's log, as they may name a secret.
     """
-    logger, listener = logging.getLogger("apprise"), _LogCollector()
+    logger, collector = logging.getLogger("apprise"), _LogCollector()
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
-    logger.addHandler(listener)
+    logger.addHandler(collector)
     try:
-        yield listener.messages
+        yield collector.messages
     finally:
-        logger.removeHandler(listener)
+        logger.removeHandler(collector)

@@ -9,11 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from daemon.delivery.markup import render_text
 from daemon.delivery.message import Message, compose
-from daemon.errors import DeliveryFailed
+from daemon.errors import DeliveryFailed, TargetAbsent
 from daemon.models import Delivery, Receipt, Status
 
 _NAME, _PATH = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
@@ -23,6 +24,8 @@ _MAX_TEXT = 400
 # disappears by itself, a critical one stays until it is closed.
 _NORMAL, _CRITICAL = 1, 2
 _SERVER_DECIDES = -1  # how long a notification is shown
+# Where login managers find the desktops that a person can log in to.
+_DESKTOPS = ("usr/share/xsessions", "usr/share/wayland-sessions")
 _TIMEOUT = 10.0  # seconds from connecting to the answer
 
 
@@ -38,12 +41,17 @@ class DesktopChannel:
         uid: int | None = None,
         platform: str = sys.platform,
         timeout: float = _TIMEOUT,
+        root: Path = Path("/"),
     ) -> None:
         self._env, self._uid, self._platform = env, os.getuid() if uid is None else uid, platform
-        self._timeout = timeout
+        self._timeout, self._root = timeout, root
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Show the report; the receipt is the notification's number on its server."""
+        """Show the report; the receipt is the notification's number on its server.
+
+        Raises TargetAbsent on a machine without a desktop, and DeliveryFailed where nobody is
+        logged in at the desktop now.
+        """
         message = compose(delivery)
         body = _notification_text(message, delivery.run)
         if self._platform == "darwin":
@@ -54,6 +62,11 @@ class DesktopChannel:
             problem = "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
             raise DeliveryFailed(problem, retry=False) from None
         address = _session_address(self._env, self._uid)
+        if address is None and not any((self._root / folder).is_dir() for folder in _DESKTOPS):
+            raise TargetAbsent(
+                "no desktop session of this user is there (no session bus), and this machine has "
+                "no desktop to log in to"
+            )
         if address is None:
             raise DeliveryFailed("no desktop session of this user is there (no session bus)")
         try:

@@ -31,7 +31,7 @@ _HEAD_SIZE = 4096
 _NO_LINKS = frozenset([errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
 # The path itself is at fault. Any other fault may be mended within the day in which the outbox
 # retries.
-_HOPELESS = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
+_PERMANENT_ERRORS = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
 
 
 class FileChannel:
@@ -52,7 +52,7 @@ class FileChannel:
             )
         except OSError as error:
             raise DeliveryFailed(
-                self._explain(path, error), retry=error.errno not in _HOPELESS
+                self._explain(path, error), retry=error.errno not in _PERMANENT_ERRORS
             ) from error
         return Receipt(detail=str(written_path))
 
@@ -123,7 +123,7 @@ def _publish_draft(folder: int, draft: str, name: str, run_mark: str, keeps_othe
     """Rename the draft to `name` and return the name it got.
 
     With `keeps_others` the name is the first of `name`, `name-2` ... that no other run's file has;
-    `run_mark` begins the line by which a file of this run is told.
+    `run_mark` is the beginning of the line that only a file of this run has.
     """
     if not keeps_others:
         os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -21,13 +21,13 @@ from daemon.delivery.message import Message, compose
 from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Json, Receipt
-from daemon.system.http_client import connection_settings
+from daemon.system.http_client import connection_settings, describe_connection_error
 
 if TYPE_CHECKING:
     import httpx
 
-# Statuses that the same bytes would get again.
-_HOPELESS = frozenset([400, 405, 410, 411, 413, 414, 415, 422])
+# Statuses that the same bytes would get again, so that a retry cannot help.
+_PERMANENT_STATUSES = frozenset([400, 405, 410, 411, 413, 414, 415, 422])
 # Bytes of an answer that are read: all that matters is its status, and that it was not cut off.
 _MAX_READ = 65_536
 
@@ -55,7 +55,7 @@ class WebhookChannel:
             for number, (message_id, body) in self._progress.unsent(delivery, messages):
                 receipt = await self._post(client, message_id, body)
                 self._progress.mark_sent(delivery, number)
-        self._progress.forget(delivery)
+        self._progress.clear(delivery)
         return Receipt(
             detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt
         )
@@ -78,9 +78,8 @@ class WebhookChannel:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise DeliveryFailed(f"its url cannot be used: {error}", retry=False) from error
         except httpx.HTTPError as error:
-            raise DeliveryFailed(
-                f"{type(error).__name__}: {error or 'the connection broke'}"
-            ) from error
+            reason = describe_connection_error(error)
+            raise DeliveryFailed(f"{type(error).__name__}: {reason}") from error
         if not 200 <= answer.status_code < 300:
             raise _failure_of(answer, text)
         return f"{answer.status_code} {answer.reason_phrase}".strip() + f" for {message_id}"
@@ -111,15 +110,15 @@ def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     body = _body(delivery, message, message.body, 1, 1)
     if limit is None or len(body) <= limit:
         return [(message_id, body)]
-    pieces = split_up_to_max_parts(
+    parts = split_up_to_max_parts(
         message.body,
         limit,
         size=lambda text: len(_body(delivery, message, text, 99, 99)),
         run=delivery.run,
     )
     return [
-        (f"{message_id}-{number}", _body(delivery, message, piece, number, len(pieces)))
-        for number, piece in enumerate(pieces, 1)
+        (f"{message_id}-{number}", _body(delivery, message, part, number, len(parts)))
+        for number, part in enumerate(parts, 1)
     ]
 
 
@@ -167,7 +166,9 @@ def _failure_of(answer: httpx.Response, text: str) -> DeliveryFailed:
     elif text and not text.startswith("<"):
         problem += f": {text}"
     return DeliveryFailed(
-        f"it answered {problem}", retry=status not in _HOPELESS, after=_retry_after(answer.headers)
+        f"it answered {problem}",
+        retry=status not in _PERMANENT_STATUSES,
+        after=_retry_after(answer.headers),
     )
 
 

@@ -1,9 +1,11 @@
 """The incident of a database that accepts no writes, usually because its disk is full.
 
-It may be impossible to write such an incident while it lasts. Until then the journal has it in
-memory only (`Journal.lasting`), where `agentctl status` reads it. A disk that is too full for a
-long step may still have room for a short row: so the incident is written as soon as that succeeds,
-and people are alerted. It is closed only when there is room again for any step of a run.
+While the disk is full, even the row of the incident may not fit into the database. So the incident
+is first kept in memory (`IncidentRepository.unwritten`), where `agentctl status` reads it, and a
+task tries every 15 seconds to write it: a disk that has no room for a long step often has room for
+a short row, and with that row people are alerted. The same task then writes a probe, as large as a
+long step; when the probe fits, there is room again for the steps of runs, and the incident is
+closed.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_DATABASE = "database"
+_SUBJECT = "database"  # of the incident
 _CAUSE = "takes nothing"
-_PROBE_KEY = "room"  # of the fact that is written to see whether there is room
+_PROBE_KEY = "room"  # under which the probe is written
 _PROBE_SIZE = 256 * 1024  # bytes: more than nearly every step has
 _RETRY_INTERVAL = 15.0  # seconds: nothing notifies us when somebody has made room
 _ADVICE = (
-    "Runs waited meanwhile where they were, and no tool was started whose call could not be written "  # noqa: E501
-    "down first."
+    "Runs waited meanwhile where they were, and no tool was started whose call could not be "
+    "written down first."
 )
 
 
@@ -46,7 +48,7 @@ class FullDiskIncident:
         clock: Clock,
         retry: float = _RETRY_INTERVAL,
     ) -> None:
-        """`retry` is in seconds."""
+        """`retry` is the interval, in seconds, in which the task tries to write again."""
         self._journal = journal
         self._clock = clock
         self._outbox = outbox
@@ -54,14 +56,18 @@ class FullDiskIncident:
         self._task: asyncio.Task[None] | None = None
 
     def record(self, fault: StoreFull) -> None:
-        """Open the incident if it is not open yet. Returns at once; a task writes it."""
+        """Open the incident for a write that failed. Returns at once; a task writes the incident.
+
+        Nothing happens while the incident is open, nor for a damaged file: room does not repair
+        that, and store/maintenance.py reports it.
+        """
         if isinstance(fault, StoreDamaged) or (self._task and not self._task.done()):
-            return  # room does not repair a damaged file, which store/maintenance.py reports
+            return
         now = self._clock.now()
         log.error("store.refused", detail=str(fault))
-        self._journal.incidents.lasting = Incident(
+        incident = Incident(
             id=0,
-            subject=_DATABASE,
+            subject=_SUBJECT,
             signature="",
             detail=str(fault),
             opened=now,
@@ -73,9 +79,9 @@ class FullDiskIncident:
             closed=None,
             run=None,
         )
+        self._journal.incidents.unwritten = incident
         self._task = asyncio.create_task(
-            self._write_until_recovered(self._journal.incidents.lasting),
-            name="incident of a full disk",
+            self._write_until_recovered(incident), name="incident of a full disk"
         )
 
     async def close(self) -> None:
@@ -85,21 +91,27 @@ class FullDiskIncident:
             await asyncio.wait([self._task])
 
     async def _write_until_recovered(self, incident: Incident) -> None:
-        """Write the incident as soon as that succeeds, and its end when a probe fits again."""
+        """Try again and again to write the incident, then the probe, then the incident's end.
+
+        Each refused write counts in the incident that is kept in memory.
+        """
         journal = self._journal
         is_written = False
         while True:
             try:
                 if not is_written:
-                    start = incident.opened
                     await journal.incidents.report(
-                        _DATABASE, incident.detail, cause=_CAUSE, advice=_ADVICE, since=start
+                        _SUBJECT,
+                        incident.detail,
+                        cause=_CAUSE,
+                        advice=_ADVICE,
+                        since=incident.opened,
                     )
                     self._outbox.wake()
                     is_written = True
-                await journal.facts.remember(_PROBE_KEY, "." * _PROBE_SIZE)
-                await journal.facts.remember(_PROBE_KEY, "")
-                await journal.incidents.resolve(_DATABASE)
+                await journal.key_values.put(_PROBE_KEY, "." * _PROBE_SIZE)
+                await journal.key_values.put(_PROBE_KEY, "")
+                await journal.incidents.resolve(_SUBJECT)
                 break
             except StoreFull as error:
                 incident = replace(
@@ -108,8 +120,8 @@ class FullDiskIncident:
                     last_seen=self._clock.now(),
                     count=incident.count + 1,
                 )
-                journal.incidents.lasting = incident
+                journal.incidents.unwritten = incident
             await asyncio.sleep(self._retry)
-        journal.incidents.lasting = None
+        journal.incidents.unwritten = None
         log.info("store.accepted", since=incident.opened.isoformat())
         self._outbox.wake()

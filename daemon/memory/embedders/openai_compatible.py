@@ -14,7 +14,7 @@ from daemon.system.http_body import (
     parse_json,
     read_limited,
 )
-from daemon.system.http_client import connection_settings
+from daemon.system.http_client import connection_settings, describe_connection_error
 
 if TYPE_CHECKING:
     import httpx
@@ -56,7 +56,7 @@ class OpenAICompatible(Embedder):
             problem = f"the answer is too large and was not read to its end: {error}"
             raise EmbedderFailed(f"{self._url}: {problem}") from error
         except (httpx.HTTPError, BodyDamaged) as error:
-            raise EmbedderFailed(f"{self._url}: {str(error) or type(error).__name__}") from error
+            raise EmbedderFailed(f"{self._url}: {describe_connection_error(error)}") from error
         if answer.status_code != 200:
             text = content[:1000].decode("utf-8", "replace")
             raise EmbedderFailed(

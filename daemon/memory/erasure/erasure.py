@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 import structlog
 
 from daemon.errors import DaemonError, NotFound, Refused
-from daemon.memory.context import HIT_CHARACTERS, NEIGHBOUR_CHARACTERS, quote_line, shorten
 from daemon.memory.erasure import journal_rows, memory_rows
 from daemon.memory.memory import Memory
-from daemon.memory.rows import IndexedItem
+from daemon.memory.recall import HIT_CHARACTERS, NEIGHBOUR_CHARACTERS, quote_line, shorten
+from daemon.memory.rows import StoredItem
 from daemon.models import StepKind
+from daemon.store.connection import Connection, placeholders
 from daemon.store.run_rows import find_run
-from daemon.store.statements import Connection, placeholders
 
 log = structlog.get_logger()
 
@@ -41,8 +41,8 @@ MIN_QUOTE = 8
 # Characters. Shorter lines and sentences of a text are not searched for.
 MIN_PART = 24
 _MAX_PART = 200
-# Characters of the last report in a prompt, as in agent/prompt.py; that module is not imported
-# here, as the daemon starts without it.
+# Characters of the last report in a prompt, as in agent/prompt.py: an agent without a memory does
+# not import this package. A test holds both equal.
 REPORT_CHARACTERS = 2_000
 # Runs whose steps are read in one transaction.
 _RUNS_AT_ONCE = 50
@@ -71,7 +71,7 @@ class ErasureRequest:
 class ErasurePlan:
     """What an erasure would delete and overwrite."""
 
-    items: tuple[IndexedItem, ...]
+    items: tuple[StoredItem, ...]
     runs: tuple[str, ...]
     """Runs in the journal, in memory, or in both."""
     routines: Mapping[str, str]
@@ -247,25 +247,35 @@ class Eraser:
 
     async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
         """Overwrite quotes of the erased items in archived runs and in other items."""
-        needles = _search_texts(plan)
+        searched_texts = _search_texts(plan)
         keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
-        while needles:
+        while searched_texts:
             runs, below = await self._store.read(
-                partial(memory_rows.find_runs_quoting, needles=needles, below=below)
+                partial(memory_rows.find_runs_quoting, searched_texts=searched_texts, below=below)
             )
             for run in runs:
                 await self._store.write(
-                    partial(memory_rows.overwrite_run, run=run, needles=needles, mark=_MARK)
+                    partial(
+                        memory_rows.overwrite_run,
+                        run=run,
+                        searched_texts=searched_texts,
+                        mark=_MARK,
+                    )
                 )
             if below is None:
                 break
         for item in await self._store.read(
-            partial(memory_rows.find_items_quoting, needles=needles)
+            partial(memory_rows.find_items_quoting, searched_texts=searched_texts)
         ):
             if item.id not in ids and item.key not in keys:
                 await self._store.write(
-                    partial(memory_rows.overwrite_item, key=item.key, needles=needles, mark=_MARK)
+                    partial(
+                        memory_rows.overwrite_item,
+                        key=item.key,
+                        searched_texts=searched_texts,
+                        mark=_MARK,
+                    )
                 )
 
     # --- searching
@@ -323,7 +333,7 @@ class Eraser:
             texts = await self._store.read(partial(_step_texts, runs=batch))
             for text in texts:
                 forms = all_forms if _quotes_memory(text) else item_forms
-                if any(needle in text.body for needle in forms):
+                if any(searched_text in text.body for searched_text in forms):
                     quotes.setdefault(text.run, []).append((text.seq, text.kind))
         return quotes
 
@@ -346,7 +356,10 @@ def _search_texts(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> list[s
         if len(text_part) >= MIN_PART
     ]
     lines = [line for line in run_texts.lines if len(line) >= MIN_QUOTE]
-    return sorted({*whole_texts, *text_parts, *lines}, key=lambda needle: (-len(needle), needle))
+    return sorted(
+        {*whole_texts, *text_parts, *lines},
+        key=lambda searched_text: (-len(searched_text), searched_text),
+    )
 
 
 def _encoded_forms(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
@@ -354,12 +367,12 @@ def _encoded_forms(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> dict[
     JSON, and in JSON within JSON.
     """
     marks_by_form: dict[bytes, bytes] = {}
-    for needle in _search_texts(plan, run_texts):
-        json_text = json.dumps(needle, ensure_ascii=False)[1:-1]
+    for searched_text in _search_texts(plan, run_texts):
+        json_text = json.dumps(searched_text, ensure_ascii=False)[1:-1]
         for form in (
-            needle,
+            searched_text,
             json_text,
-            json.dumps(needle)[1:-1],
+            json.dumps(searched_text)[1:-1],
             json.dumps(json_text, ensure_ascii=False)[1:-1],
         ):
             marks_by_form[form.encode("utf-8", "replace")] = _MARK.encode()

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from daemon.models import Status, StepKind
 from daemon.store import texts
-from daemon.store.incidents import WAITING, questions_of
+from daemon.store.connection import Connection, placeholders
+from daemon.store.incidents import WAITING, waiting_notices_of
 from daemon.store.rows import deflate, encode, to_microseconds
-from daemon.store.statements import Connection, placeholders
 
 # The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
@@ -203,9 +203,9 @@ def redact_run(connection: Connection, run: str, now: datetime) -> str:
         (note, run),
     )
     options = json.dumps({"notice": WAITING, "title": note, "text": note}, separators=(",", ":"))
-    connection.executemany(  # the notice repeats the question to a person
+    connection.executemany(  # the notices repeat the question to a person
         "UPDATE outbox SET options = ? WHERE id = ?",
-        [(options, id_) for id_ in questions_of(connection, run)],
+        [(options, id_) for id_ in waiting_notices_of(connection, run)],
     )
     return digest
 
@@ -220,7 +220,7 @@ def free_definitions(connection: Connection) -> None:
 
 def free_texts(connection: Connection) -> None:
     """Delete the texts that no prompt refers to any more."""
-    texts.drop(connection, texts.unused(connection))
+    texts.delete_texts(connection, texts.find_unused_texts(connection))
 
 
 def deliveries_of(connection: Connection, runs: Sequence[str]) -> list[tuple[str, str, str]]:

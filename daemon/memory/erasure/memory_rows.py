@@ -14,8 +14,8 @@ from hashlib import blake2b
 from daemon import tokens
 from daemon.memory import fulltext, index, rows, vectors
 from daemon.memory.segments import split
+from daemon.store.connection import Connection
 from daemon.store.rows import clean, to_microseconds
-from daemon.store.statements import Connection
 
 # Prefix of the keys of items that come with the daemon and are stored again at each start: only a
 # request with such a key erases one.
@@ -59,7 +59,7 @@ def items(
     before: datetime | None,
     runs: Sequence[str] | None,
     archived_runs: Sequence[str],
-) -> list[rows.IndexedItem]:
+) -> list[rows.StoredItem]:
     """Return the items that fit all conditions, by id; None is no condition.
 
     `runs` are the runs that stored the items. The lines of `archived_runs` are always included.
@@ -93,7 +93,7 @@ def items(
             if item.updated < to_microseconds(before)
         }
     for run in archived_runs:
-        if line := rows.item(connection, f"{rows.LINE_PREFIX}{run}"):
+        if line := rows.item(connection, f"{rows.RUN_LINE_PREFIX}{run}"):
             items_by_key[line.key] = line
     return sorted(items_by_key.values(), key=lambda item: item.id)
 
@@ -138,7 +138,7 @@ def split_into_quotable(text: str, limit: int) -> Iterator[str]:
 
 
 def find_runs_quoting(
-    connection: Connection, needles: Sequence[str], below: int | None
+    connection: Connection, searched_texts: Sequence[str], below: int | None
 ) -> tuple[list[int], int | None]:
     """Return the archived runs that hold one of these texts, among the next texts below an id.
 
@@ -153,21 +153,25 @@ def find_runs_quoting(
     runs, last_id, count = dict[int, None](), below, 0
     for id_, run, text in texts:
         last_id, count = id_, count + 1
-        if any(needle in text for needle in needles):
+        if any(searched_text in text for searched_text in searched_texts):
             runs[run] = None
     return list(runs), last_id if count == _TEXTS_AT_ONCE else None
 
 
-def find_items_quoting(connection: Connection, needles: Sequence[str]) -> list[rows.IndexedItem]:
+def find_items_quoting(
+    connection: Connection, searched_texts: Sequence[str]
+) -> list[rows.StoredItem]:
     """Return the items that hold one of these texts."""
     return [
         item
         for item in rows.items_in(connection, "TRUE")
-        if any(needle in item.text for needle in needles)
+        if any(searched_text in item.text for searched_text in searched_texts)
     ]
 
 
-def overwrite_run(connection: Connection, run: int, needles: Sequence[str], mark: str) -> None:
+def overwrite_run(
+    connection: Connection, run: int, searched_texts: Sequence[str], mark: str
+) -> None:
     """Replace these texts by a mark in an archived run, and index the run again."""
     segments = connection.execute(
         "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
@@ -177,19 +181,21 @@ def overwrite_run(connection: Connection, run: int, needles: Sequence[str], mark
     changed_texts = [
         (new_text, id_)
         for id_, _, text in segments
-        if (new_text := _replace_all(text, needles, mark)) != text
+        if (new_text := _replace_all(text, searched_texts, mark)) != text
     ]
     connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", changed_texts)
     vectors.drop(connection, [id_ for _, id_ in changed_texts])
     index.add_segments(connection, indexed_ids)
 
 
-def overwrite_item(connection: Connection, key: str, needles: Sequence[str], mark: str) -> None:
+def overwrite_item(
+    connection: Connection, key: str, searched_texts: Sequence[str], mark: str
+) -> None:
     """Replace these texts by a mark in an item, if it exists, and index the item again."""
     item = rows.item(connection, key)
     if item is None:
         return
-    text = _replace_all(item.text, needles, mark)
+    text = _replace_all(item.text, searched_texts, mark)
     if item.indexed:
         index.remove_item(connection, item.id, item.key, item.text, item.updated)
     vectors.drop(connection, [-item.id])
@@ -198,9 +204,9 @@ def overwrite_item(connection: Connection, key: str, needles: Sequence[str], mar
         index.add_item(connection, item.id, item.key, text, item.updated)
 
 
-def _replace_all(text: str, needles: Sequence[str], mark: str) -> str:
-    for needle in needles:
-        text = text.replace(needle, mark)
+def _replace_all(text: str, searched_texts: Sequence[str], mark: str) -> str:
+    for searched_text in searched_texts:
+        text = text.replace(searched_text, mark)
     return text
 
 
@@ -217,7 +223,7 @@ def drop_run(connection: Connection, run: str, digest: str | None, now: datetime
     _store_digest(connection, "run", run, digest, now)
 
 
-def drop_items(connection: Connection, items: Iterable[rows.IndexedItem], now: datetime) -> None:
+def drop_items(connection: Connection, items: Iterable[rows.StoredItem], now: datetime) -> None:
     """Delete items, and store their digests."""
     for item in items:
         rows.drop_item(connection, item.key)

@@ -24,7 +24,7 @@ class Document(NamedTuple):
     body: str
     earlier: str
     later: str
-    who: str
+    speaker: str
     date: str
 
 
@@ -39,7 +39,7 @@ def choose_rare_terms(
         return None
     rare: list[str] = []
     for term in sorted(terms, key=lambda term: frequencies[term]):
-        if rare and sum(frequencies[other] for other in (*rare, term)) > max_postings:
+        if rare and sum(frequencies[counted_term] for counted_term in (*rare, term)) > max_postings:
             break
         rare.append(term)
     return rare

@@ -25,7 +25,7 @@ from daemon.memory.fulltext.base import (
     choose_rare_terms,
 )
 from daemon.memory.fulltext.porter import stem
-from daemon.store.statements import placeholders
+from daemon.store.connection import placeholders
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
 _K1, _B = 1.2, 0.75
@@ -191,17 +191,17 @@ def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> di
     if not stems:
         return {}
     count_sql = "(SELECT count(*) FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {among})"
-    quoted = [f"'{word}'" for word in stems]
+    literals = [f"'{word}'" for word in stems]
     if texts <= small:
         query = f"SELECT {', '.join([count_sql.format(among='')] * len(stems))}"
-        return dict(zip(stems, connection.execute(query, quoted).fetchone(), strict=True))
+        return dict(zip(stems, connection.execute(query, literals).fetchone(), strict=True))
     low, high = connection.execute("SELECT min(rowid), max(rowid) FROM memory_fts").fetchone()
     # of segments or of items, whichever are more
     sample = (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)
     query = (
         f"SELECT {', '.join([count_sql.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
     )
-    values = chain.from_iterable((word, *sample) for word in quoted)
+    values = chain.from_iterable((word, *sample) for word in literals)
     counts = connection.execute(query, list(values)).fetchone()
     return {word: count * texts // SAMPLE for word, count in zip(stems, counts, strict=True)}
 

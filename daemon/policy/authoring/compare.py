@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from daemon.models import Verdict
-from daemon.policy.authoring.recorded_calls import Recorded
+from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.policy import Policy
 
 
@@ -33,7 +33,7 @@ class Comparison:
     differences: list[VerdictChange] = field(default_factory=list)
 
 
-def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
+def compare(calls: Iterable[RecordedCall], new: Policy) -> Comparison:
     """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are
     there now.
     """

@@ -43,16 +43,16 @@ def _note_on_exfiltration(policy: Policy, routine: Routine) -> str:
     table = policy.routines.get(routine.name)
     if table is None or not table.tainted_tools:
         return ""
-    offered = [
+    tools = [
         tool for tool in TOOLS if any(fnmatchcase(tool, pattern) for pattern in routine.run.tools)
     ]
     potent = [
         tool
-        for tool in offered
+        for tool in tools
         if (TOOLS.get(tool, Tool()).changes or TOOLS.get(tool, Tool()).sends)
         and any(fnmatchcase(tool, pattern) for pattern in table.tainted_tools)
     ]
-    if not potent or _STRANGERS.isdisjoint(offered) or _PRIVATE.isdisjoint(offered):
+    if not potent or _STRANGERS.isdisjoint(tools) or _PRIVATE.isdisjoint(tools):
         return ""
     return (
         f"[routine.{routine.name}]: it reads what strangers may have written, sees what is private, "  # noqa: E501

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.models import Json
-from daemon.store.read_only import onlooker_at
+from daemon.store.connection import Connection
+from daemon.store.read_only import open_database_read_only
 from daemon.store.rows import decode, to_microseconds
-from daemon.store.statements import Connection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recorded:
+class RecordedCall:
     """One call that a model or a gather step asked for, and what became of it."""
 
     run: str
@@ -23,14 +23,17 @@ class Recorded:
     tool: str
     arguments: Json
     effect: str
-    """The verdict of that time."""
+    """The effect of the verdict when the call was recorded: allow, ask or deny."""
     approved: bool
-    """A person allowed it."""
+    """Whether a person allowed the call."""
     tainted: bool
     at: datetime
+    is_observed: bool = False
+    """The routine was observed then (`mode = "observe"`)."""
 
     @property
-    def ran(self) -> bool:
+    def was_run(self) -> bool:
+        """Whether the call was run: the policy allowed it, or a person did."""
         return self.effect == "allow" or self.approved
 
     @property
@@ -40,15 +43,17 @@ class Recorded:
         return next((value for value in values if isinstance(value, str)), "")
 
 
-def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") -> list[Recorded]:
+def load_recorded_calls(
+    state: Path, url: str = "", *, since: datetime, routine: str = ""
+) -> list[RecordedCall]:
     """Return the calls since a moment, oldest first; ConfigError if there is no journal that can be
     read.
     """
-    database = onlooker_at(state, url)
+    database = open_database_read_only(state, url)
     return asyncio.run(database.read(lambda connection: list(_calls(connection, since, routine))))
 
 
-def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Recorded]:
+def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[RecordedCall]:
     rows = connection.execute(
         "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = "
         "step.run_id"
@@ -56,14 +61,13 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
         " ORDER BY step.at, step.seq",
         (to_microseconds(since), routine, routine),
     )
-    for run, name, at, column in rows:
-        body = decode(column)
+    for run, name, at, encoded_body in rows:
+        body = decode(encoded_body)
         verdict, arguments = body.get("verdict"), body.get("arguments")
-        if not verdict or not isinstance(
-            arguments, dict
-        ):  # it was never judged: malformed, or over a limit
+        # the policy never judged this call, as it was malformed or over a limit
+        if not verdict or not isinstance(arguments, dict):
             continue
-        yield Recorded(
+        yield RecordedCall(
             run=run,
             routine=name,
             tool=str(body.get("tool", "")),
@@ -72,4 +76,5 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
             approved=bool(body.get("approval")),
             tainted=bool(body.get("taint")),
             at=datetime.fromtimestamp(at / 1e6, UTC),
+            is_observed=body.get("mode") == "observe",
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from daemon.policy.authoring.recorded_calls import Recorded
+from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.requests import analyze_call
@@ -37,12 +37,12 @@ class Suggestion:
         return tomli_w.dumps({"routine": {routine: self.section}}, multiline_strings=False)
 
 
-def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
+def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
     """Return the section into which every call that ran would fit."""
-    ran = [call for call in calls if call.ran and call.tool != "finish"]
+    ran = [call for call in calls if call.was_run and call.tool != "finish"]
     section: dict[str, Any] = {"tools": sorted({call.tool for call in ran})}
     commands: set[str] = set()
-    written: set[str] = set()
+    folders: set[str] = set()
     hosts: set[str] = set()
     for call in ran:
         for words, paths, host in _parts(call, policy):
@@ -53,24 +53,26 @@ def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
             elif call.tool == "git" and words:
                 commands.add(f"git {words[0]}")
             if call.tool == "file_write":
-                written.update(map(_folder_of, paths))
+                folders.update(map(_folder_of, paths))
             if host:
                 hosts.add(host)
-    for key, values in (("commands", commands), ("write", written), ("hosts", hosts)):
+    for key, values in (("commands", commands), ("write", folders), ("hosts", hosts)):
         if values:
             section[key] = sorted(values)
     most_calls = max(Counter(call.run for call in ran).values(), default=0)
     section["limits"] = {"tool_calls": most_calls + _SPARE_CALLS}
-    refused = Counter(f"{call.tool} {call.subject}".strip() for call in calls if not call.ran)
+    refused_calls = Counter(
+        f"{call.tool} {call.subject}".strip() for call in calls if not call.was_run
+    )
     return Suggestion(
         section=section,
         runs=len({call.run for call in calls}),
         calls=len(ran),
-        refused=tuple(refused.most_common()),
+        refused=tuple(refused_calls.most_common()),
     )
 
 
-def _parts(call: Recorded, policy: Policy) -> Iterable[tuple[tuple[str, ...], list[str], str]]:
+def _parts(call: RecordedCall, policy: Policy) -> Iterable[tuple[tuple[str, ...], list[str], str]]:
     try:
         parts = analyze_call(call.tool, call.arguments, policy.reach).parts
     except Unreadable:  # what it named is no longer there, or redacted in the journal

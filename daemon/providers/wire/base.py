@@ -104,7 +104,7 @@ def user_text(message: LLMMessage, request: ChatRequest) -> str:
     return f"{message.content}\n\n{note}".strip()
 
 
-def replayable_blocks(message: LLMMessage, request: ChatRequest, api: str) -> list[Json] | None:
+def find_vendor_blocks(message: LLMMessage, request: ChatRequest, api: str) -> list[Json] | None:
     """Return the blocks of a model's message as this vendor sent them; None if the message came
     from another vendor or API.
     """

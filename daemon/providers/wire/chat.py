@@ -14,10 +14,10 @@ from daemon.providers.wire.base import (
     CallIds,
     ChatRequest,
     WireFormat,
+    find_vendor_blocks,
     pack_extras,
     read_arguments,
     repair_text,
-    replayable_blocks,
     split_system,
     to_count,
     unused_id,
@@ -43,7 +43,7 @@ _FAILED_FINISHES = {
 # Keys of the model's reasoning. The second is that of vLLM since 0.12, Ollama and OpenRouter.
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 # Keys of a call that are sent back to its vendor. Gemini signs its calls in `extra_content`.
-_REPLAYED_KEYS = ("extra_content",)
+_SENT_BACK_KEYS = ("extra_content",)
 
 
 def _build_body(request: ChatRequest) -> Json:
@@ -62,19 +62,19 @@ def _build_body(request: ChatRequest) -> Json:
 
 def _convert_messages(request: ChatRequest) -> list[Json]:
     system, messages = split_system(request.messages)
-    converted: list[Json] = [{"role": "system", "content": system}] if system else []
+    wire_messages: list[Json] = [{"role": "system", "content": system}] if system else []
     ids = CallIds()
     for message in messages:
         if message.role == "assistant":
-            blocks = replayable_blocks(message, request, _API)
-            converted += _convert_foreign(message, request, ids) if blocks is None else blocks
+            blocks = find_vendor_blocks(message, request, _API)
+            wire_messages += _convert_foreign(message, request, ids) if blocks is None else blocks
         elif message.role == "tool":
-            converted.append(
+            wire_messages.append(
                 {"role": "tool", "tool_call_id": ids.result_id(message), "content": message.content}
             )
         else:
-            converted.append({"role": "user", "content": _user_content(message, request)})
-    return converted
+            wire_messages.append({"role": "user", "content": _user_content(message, request)})
+    return wire_messages
 
 
 def _user_content(message: LLMMessage, request: ChatRequest) -> str | list[Json]:
@@ -97,10 +97,10 @@ def _convert_foreign(message: LLMMessage, request: ChatRequest, ids: CallIds) ->
         _call(ids.id_for(call), call.name, json.dumps(call.arguments))
         for call in message.tool_calls
     ]
-    converted: Json = {"role": "assistant", "content": message.content, "tool_calls": calls}
+    wire_message: Json = {"role": "assistant", "content": message.content, "tool_calls": calls}
     if request.capabilities.echo == "required":
-        converted["reasoning_content"] = ""
-    return [converted]
+        wire_message["reasoning_content"] = ""
+    return [wire_message]
 
 
 def _call(call_id: str, name: str, arguments: str) -> Json:
@@ -136,7 +136,7 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     if calls:
         finish = "tool_calls" if finish == "stop" else finish
         block["tool_calls"] = [
-            _call_to_replay(call, value) for call, value in zip(calls, raw_calls, strict=True)
+            _call_to_send_back(call, value) for call, value in zip(calls, raw_calls, strict=True)
         ]
         if request.capabilities.echo == "required" or (
             request.capabilities.echo == "received" and reasoning_key
@@ -144,14 +144,14 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
             block[reasoning_key or "reasoning_content"] = (
                 message[reasoning_key] if reasoning_key else ""
             )
-    is_replayable = not is_refused and (text or calls)
+    can_be_sent_back = not is_refused and (text or calls)
     return LLMResponse(
         content=repair_text(text),
         function_calls=calls,
         finish_reason=finish,
         usage=_parse_usage(data.get("usage") or {}),
         reasoning=repair_text(reasoning),
-        provider_extras=pack_extras(request, _API, [block] if is_replayable else []),
+        provider_extras=pack_extras(request, _API, [block] if can_be_sent_back else []),
         model=data.get("model") or request.model,
         request_id=data.get("id"),
     )
@@ -188,7 +188,7 @@ def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[Funct
     return tuple(calls)
 
 
-def _call_to_replay(call: FunctionCall, raw_call: Json) -> Json:
+def _call_to_send_back(call: FunctionCall, raw_call: Json) -> Json:
     """Return a call as it will be sent back: with its arguments verbatim, unless they are no JSON.
 
     llama.cpp answers 500 to every later request with such arguments (ggml-org/llama.cpp#22072).
@@ -197,7 +197,7 @@ def _call_to_replay(call: FunctionCall, raw_call: Json) -> Json:
     if call.invalid or not isinstance(arguments, str) or not arguments.strip():
         arguments = json.dumps(call.arguments)
     return _call(call.id or "", call.name, arguments) | {
-        key: raw_call[key] for key in _REPLAYED_KEYS if key in raw_call
+        key: raw_call[key] for key in _SENT_BACK_KEYS if key in raw_call
     }
 
 
@@ -277,7 +277,7 @@ class _ChatAssembler:
             self._arguments.append([])
         self._by_index[index] = position
         call = self._calls[position]
-        call |= {key: delta[key] for key in ("id", *_REPLAYED_KEYS) if delta.get(key)}
+        call |= {key: delta[key] for key in ("id", *_SENT_BACK_KEYS) if delta.get(key)}
         if name := function.get("name"):
             call["function"]["name"] = name
         arguments = function.get("arguments")

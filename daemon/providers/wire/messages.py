@@ -18,10 +18,10 @@ from daemon.providers.wire.base import (
     CallIds,
     ChatRequest,
     WireFormat,
+    find_vendor_blocks,
     pack_extras,
     read_arguments,
     repair_text,
-    replayable_blocks,
     split_system,
     to_count,
     unused_id,
@@ -74,18 +74,16 @@ def _convert_messages(messages: Sequence[LLMMessage], request: ChatRequest) -> l
     All tool results of a turn go into one user message, before any text, and empty texts are left
     out: the API refuses anything else.
     """
-    converted: list[Json] = []
+    wire_messages: list[Json] = []
     ids = CallIds()
     for message in messages:
         if message.role == "assistant":
-            replayed = replayable_blocks(message, request, _API)
-            _append_blocks(
-                converted,
-                "assistant",
-                _convert_foreign(message, ids) if replayed is None else replayed,
-            )
+            vendor_blocks = find_vendor_blocks(message, request, _API)
+            if vendor_blocks is None:
+                vendor_blocks = _convert_foreign(message, ids)
+            _append_blocks(wire_messages, "assistant", vendor_blocks)
         elif message.role == "tool":
-            _append_blocks(converted, "user", [_result_block(message, ids)])
+            _append_blocks(wire_messages, "user", [_result_block(message, ids)])
         else:
             blocks = _text_blocks(user_text(message, request))
             if message.images:
@@ -93,17 +91,17 @@ def _convert_messages(messages: Sequence[LLMMessage], request: ChatRequest) -> l
                     *(_image_block(image) for image in visible_images(message, request)),
                     *blocks,
                 ]
-            _append_blocks(converted, "user", blocks)
-    return converted
+            _append_blocks(wire_messages, "user", blocks)
+    return wire_messages
 
 
-def _append_blocks(converted: list[Json], role: str, blocks: list[Json]) -> None:
+def _append_blocks(wire_messages: list[Json], role: str, blocks: list[Json]) -> None:
     if not blocks:
         return
-    if converted and converted[-1]["role"] == role:
-        converted[-1]["content"] = [*converted[-1]["content"], *blocks]
+    if wire_messages and wire_messages[-1]["role"] == role:
+        wire_messages[-1]["content"] = [*wire_messages[-1]["content"], *blocks]
     else:
-        converted.append({"role": role, "content": blocks})
+        wire_messages.append({"role": role, "content": blocks})
 
 
 def _image_block(image: Image) -> Json:
@@ -169,7 +167,7 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
         usage=_parse_usage(data.get("usage") or {}),
         reasoning=repair_text(_join_thinking(content)),
         provider_extras=pack_extras(
-            request, _API, [] if is_refused else _blocks_to_replay(content, calls)
+            request, _API, [] if is_refused else _blocks_to_send_back(content, calls)
         ),
         model=data.get("model") or request.model,
         request_id=data.get("id"),
@@ -189,7 +187,7 @@ def _parse_calls(content: Sequence[Json], request: ChatRequest) -> dict[int, Fun
     return calls
 
 
-def _blocks_to_replay(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
+def _blocks_to_send_back(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
     """Return the blocks as they will be sent back: unchanged, except for what the API sends but
     does not accept.
     """
@@ -248,6 +246,7 @@ class _MessagesAssembler:
         # copies it each time.
         self._texts: dict[tuple[int, str], list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
+        """Parts of the JSON of each call's arguments, by index of the block."""
         self.is_complete = False
 
     def add_event(self, name: str, data: Json) -> Chunk | None:
@@ -288,8 +287,8 @@ class _MessagesAssembler:
         for (index, field), texts in self._texts.items():
             block = self._blocks[index]
             block[field] = (block.get(field) or "") + "".join(texts)
-        for index, pieces in self._inputs.items():
-            text = "".join(pieces)
+        for index, parts in self._inputs.items():
+            text = "".join(parts)
             if text.strip():
                 arguments, problem = read_arguments(text)
                 self._blocks[index]["input"] = text if problem else arguments

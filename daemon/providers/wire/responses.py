@@ -18,10 +18,10 @@ from daemon.providers.wire.base import (
     CallIds,
     ChatRequest,
     WireFormat,
+    find_vendor_blocks,
     pack_extras,
     read_arguments,
     repair_text,
-    replayable_blocks,
     split_system,
     to_count,
     unused_id,
@@ -57,24 +57,24 @@ def _build_body(request: ChatRequest) -> Json:
 
 
 def _convert_messages(messages: Sequence[LLMMessage], request: ChatRequest) -> list[Json]:
-    converted: list[Json] = []
+    items: list[Json] = []
     ids = CallIds()
     for message in messages:
         if message.role == "assistant":
-            items = replayable_blocks(message, request, _API)
-            converted += _convert_foreign(message, ids) if items is None else items
+            vendor_items = find_vendor_blocks(message, request, _API)
+            items += _convert_foreign(message, ids) if vendor_items is None else vendor_items
         elif message.role == "tool":
             output = {
                 "type": "function_call_output",
                 "call_id": ids.result_id(message),
                 "output": message.content,
             }
-            converted.append(output)
+            items.append(output)
         else:
-            converted.append(
+            items.append(
                 {"type": "message", "role": "user", "content": _user_content(message, request)}
             )
-    return converted
+    return items
 
 
 def _user_content(message: LLMMessage, request: ChatRequest) -> str | list[Json]:
@@ -94,13 +94,13 @@ def _user_content(message: LLMMessage, request: ChatRequest) -> str | list[Json]
 
 def _convert_foreign(message: LLMMessage, ids: CallIds) -> list[Json]:
     """Convert the message of another vendor's model; to nothing if it is empty."""
-    converted: list[Json] = []
+    items: list[Json] = []
     if message.content:
-        converted.append({"type": "message", "role": "assistant", "content": message.content})
+        items.append({"type": "message", "role": "assistant", "content": message.content})
     for call in message.tool_calls:
         item = {"type": "function_call", "call_id": ids.id_for(call), "name": call.name}
-        converted.append(item | {"arguments": json.dumps(call.arguments)})
-    return converted
+        items.append(item | {"arguments": json.dumps(call.arguments)})
+    return items
 
 
 def _convert_tools(functions: Sequence[Json]) -> list[Json]:
@@ -121,12 +121,11 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     calls = {} if is_refused else _parse_calls(output, request)
     if finish == "length" and output and len(output) - 1 in calls:
         calls[len(output) - 1] = replace(calls[len(output) - 1], arguments={}, invalid=CUT_OFF)
-    replayable = (
-        []
-        if is_refused
-        else [(index, item) for index, item in enumerate(output) if not _is_lost(item)]
-    )
-    blocks = [_item_to_replay(item, calls.get(index)) for index, item in replayable]
+    blocks: list[Json] = []
+    if not is_refused:
+        for index, item in enumerate(output):
+            if not _is_lost(item):
+                blocks.append(_item_to_send_back(item, calls.get(index)))
     while blocks and blocks[-1].get("type") == "reasoning":
         # "provided without its required following item", as when the token limit cut the answer
         # off.
@@ -190,15 +189,15 @@ def _is_lost(item: Json) -> bool:
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
-def _item_to_replay(item: Json, call: FunctionCall | None) -> Json:
+def _item_to_send_back(item: Json, call: FunctionCall | None) -> Json:
     """Return an item as it will be sent back: without nulls, which the API sends but refuses."""
-    replayed = {key: value for key, value in item.items() if value is not None}
+    sent_back = {key: value for key, value in item.items() if value is not None}
     if call:
-        replayed["call_id"] = call.id
+        sent_back["call_id"] = call.id
         arguments = item.get("arguments")
         if call.invalid or not isinstance(arguments, str) or not arguments.strip():
-            replayed |= {"arguments": json.dumps(call.arguments), "status": "completed"}
-    return replayed
+            sent_back |= {"arguments": json.dumps(call.arguments), "status": "completed"}
+    return sent_back
 
 
 def _parse_usage(usage: Json) -> Usage:

@@ -1,22 +1,30 @@
-"""Approval requests are approved, rejected or left to expire; then their run goes on."""
+"""Approval requests are approved, rejected or left to expire, with a reminder before; then their
+run goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import structlog
 
+from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, Refused
-from daemon.models import Approval, ApprovalStatus, Run
-from daemon.runs.approvals.remembered import apply_change
+from daemon.models import Approval, ApprovalStatus, Run, WaitingNotice
+from daemon.runs.approvals.remembered import change_shared_entries
 from daemon.runs.approvals.request import describe_change, digest
 from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from daemon.agent.conversations.conversations import RunStarter
-    from daemon.runs.approvals.remembered import Remembered, RememberedCall
+    from daemon.delivery.outbox import Outbox
+    from daemon.runs.approvals.remembered import RememberedCall, RememberedCalls
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
@@ -27,40 +35,123 @@ _RETRY = 60.0  # seconds until what could not be written is tried again
 
 
 class Approvals:
-    """Records the answers of people; `run` expires requests that nobody has answered."""
+    """Records the answers of people; `run` reminds them of requests, and expires those that nobody
+    has answered.
+    """
 
     def __init__(
         self,
         journal: Journal,
-        calls: CallDescriber,
-        remembered: Remembered,
+        describer: CallDescriber,
+        remembered: RememberedCalls,
         *,
         queue: RunStarter,
         clock: Clock,
         shared: bool = False,
+        outbox: Outbox | None = None,
+        zone: str = "UTC",
+        redact: Callable[[str], str] = str,
     ) -> None:
-        """With `shared`, remembered calls hold for all processes of the database."""
-        self._shared = shared
-        self._journal, self.calls, self.remembered = journal, calls, remembered
+        """With `shared`, remembered calls hold for all processes of the database.
+
+        `outbox` is woken for the notices, which are in the zone of the routine, or in `zone`;
+        `redact` removes secrets from them.
+        """
+        self._shared, self._outbox, self._zone, self._redact = shared, outbox, zone, redact
+        self._journal, self.describer, self.remembered = journal, describer, remembered
         self._queue, self._clock = queue, clock
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for expired requests at once: there is a new one, or the clock was set."""
+        """Look for requests that are due at once: there is a new one, or the clock was set."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Expire requests until cancelled."""
+        """Expire requests and remind people of them until cancelled."""
         while True:
             self._wake.clear()
             try:
-                await self._go_on(await self._journal.approvals.expire())
-                expiry = await self._journal.approvals.get_next_expiry()
+                next_due = await self.handle_due()
             except DaemonError as error:
                 log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
                 await asyncio.sleep(_RETRY)
                 continue
-            await wait_until(expiry, self._wake, self._clock)
+            await wait_until(next_due, self._wake, self._clock)
+
+    async def handle_due(self) -> datetime | None:
+        """Expire the requests whose time is up and send the reminders that are due; return when the
+        next of either is, None if no request is pending.
+        """
+        now = self._clock.now()
+        await self._expire(now)
+        await self._remind(now)
+        return await self._journal.approvals.get_next_due()
+
+    async def _expire(self, now: datetime) -> None:
+        """Expire the requests whose time is up at `now`, and tell the people who were asked."""
+        expired = await self._journal.approvals.find_expired(now)
+        if not expired:
+            return
+        from daemon.runs.approvals.notice import expiry_notice
+
+        notices = await self._word(expired, expiry_notice)
+        runs = await self._journal.approvals.expire(notices, until=now)
+        for approval in expired:
+            request = approval.approval_request
+            log.info(
+                "approval.expired",
+                approval=approval.id,
+                run=approval.run,
+                routine=approval.routine,
+                tool=request.tool,
+            )
+        if self._outbox:
+            self._outbox.wake()
+        await self._go_on(runs)
+
+    async def _remind(self, now: datetime) -> None:
+        """Remind the people who were asked of the requests that are pending still."""
+        due_requests = await self._journal.approvals.find_reminders(now)
+        if not due_requests:
+            return
+        from daemon.runs.approvals.notice import reminder_notice
+
+        notices = await self._word(due_requests, reminder_notice)
+        reminded = await self._journal.approvals.remind(notices, until=now)
+        for approval in due_requests:
+            if approval.id in reminded:
+                log.info(
+                    "approval.reminded",
+                    approval=approval.id,
+                    run=approval.run,
+                    routine=approval.routine,
+                    tool=approval.approval_request.tool,
+                    until=approval.expires.isoformat(),
+                )
+        if self._outbox:
+            self._outbox.wake()
+
+    async def _word(
+        self, approvals: Sequence[Approval], word: Callable[..., WaitingNotice]
+    ) -> dict[str, WaitingNotice]:
+        """Return a notice for each run of these approvals, by run."""
+        by_run: dict[str, list[Approval]] = {}
+        for approval in approvals:
+            by_run.setdefault(approval.run, []).append(approval)
+        return {
+            run: word(group, zone=await self._zone_of(run), redact=self._redact)
+            for run, group in by_run.items()
+        }
+
+    async def _zone_of(self, run_id: str) -> ZoneInfo:
+        """Return the zone of the routine of a run."""
+        run = await self._journal.runs.get(run_id)
+        definition = await self._journal.runs.get_definition(run.definition)
+        try:
+            zone = Routine.restore(definition).trigger.timezone
+        except ValueError:  # another version of agentd wrote it
+            zone = None
+        return ZoneInfo(zone or self._zone)
 
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
         """Allow a call once; with `remember`, the token of its proposal, for good.
@@ -92,9 +183,7 @@ class Approvals:
         await self._go_on(runs)
         if remember is not None:
             entry = self.remembered.add(approval, by=by, at=self._clock.now())
-            await self._share(
-                lambda entries: (*(call for call in entries if call.id != entry.id), entry)
-            )
+            await self._share(new_entry=entry)
             body = {"approval": approval.id, "request": approval.approval_request.digest}
             await self._journal.audit.write(
                 "remembered", actor=by, routine=approval.routine, body=body
@@ -128,7 +217,7 @@ class Approvals:
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Forget a remembered call. Raises NotFound."""
         revoked_call = self.remembered.revoke(id_)
-        await self._share(lambda entries: [call for call in entries if call.id != revoked_call.id])
+        await self._share(revoked_id=revoked_call.id)
         await self._journal.audit.write(
             "revoked", actor=by, routine=revoked_call.routine, body={"approval": revoked_call.id}
         )
@@ -136,25 +225,28 @@ class Approvals:
 
     async def refresh_remembered(self) -> None:
         """Read the calls that other processes remembered or revoked, where processes share them."""
-        await self._share(lambda entries: entries)
+        await self._share()
 
-    async def _share(
-        self, change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]]
-    ) -> None:
-        if self._shared:
-            own_entries = self.remembered.entries()
-            self.remembered.learn(
-                await self._journal.approvals.change_remembered(
-                    lambda shared_entries: apply_change(shared_entries, own_entries, change)
-                )
-            )
+    async def _share(self, new_entry: RememberedCall | None = None, revoked_id: str = "") -> None:
+        """Change the calls that all processes of a shared database remember, and write the result
+        into this process's file.
+        """
+        if not self._shared:
+            return
+        change = partial(
+            change_shared_entries,
+            own_entries=self.remembered.entries(),
+            new_entry=new_entry,
+            revoked_id=revoked_id,
+        )
+        self.remembered.replace(await self._journal.approvals.change_remembered(change))
 
     async def _describe_change_since(self, approval: Approval) -> str:
         """Say what the call would do otherwise now than when a person was asked; empty if
         nothing.
         """
         old_request = approval.approval_request.request
-        new_request = await self.calls.describe(
+        new_request = await self.describer.describe(
             approval.approval_request.tool, old_request["arguments"], routine=approval.routine
         )
         if digest(new_request) == approval.approval_request.digest:

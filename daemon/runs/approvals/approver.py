@@ -28,33 +28,39 @@ from daemon.runs.approvals.request import digest
 
 if TYPE_CHECKING:
     from daemon.policy.policy import LivePolicy
-    from daemon.runs.approvals.remembered import Remembered
+    from daemon.runs.approvals.remembered import RememberedCalls
     from daemon.runs.approvals.request import CallDescriber
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
 
 # After so many refusals in one run people are not asked any more: the model has left its task.
 MAX_REFUSALS = 3
+# Why nobody is asked about a call of a routine with `mode = "observe"`.
+OBSERVED = "it would have to be approved, and nobody is asked while this routine is observed"
 _REFUSAL_STATUSES = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
 
 class RunApprover:
-    """Finds out whether a person has allowed a call of one run."""
+    """Decide about the calls of one run for which the policy wants a person to be asked."""
 
     def __init__(
         self,
         run: Run,
         journal: Journal,
         settings: LivePolicy,
-        calls: CallDescriber,
-        remembered: Remembered,
+        describer: CallDescriber,
+        remembered: RememberedCalls,
         *,
         clock: Clock,
+        policy_name: str = "",
         language: str = "en",
     ) -> None:
-        """`remembered` holds calls allowed for good."""
+        """`remembered` holds calls allowed for good; `policy_name` is that of the run's routine,
+        where it is not the routine's name.
+        """
+        self._policy_name = policy_name or run.routine
         self._run, self._journal, self._settings = run, journal, settings
-        self._calls, self._remembered = calls, remembered
+        self._describer, self._remembered = describer, remembered
         self._clock, self._language = clock, language
         self._approvals: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
@@ -65,9 +71,9 @@ class RunApprover:
     ) -> ApprovalDecision:
         """Return whether a call may start, is refused, or waits for a person."""
         routine = self._run.routine
-        request = await self._calls.describe(call.name, call.arguments, routine=routine)
+        request = await self._describer.describe(call.name, call.arguments, routine=routine)
         if (not taint or self._is_trusted_when_tainted(call.name)) and (
-            rule := self._remembered.allows(request)
+            rule := self._remembered.find_rule(request)
         ):
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
@@ -85,6 +91,7 @@ class RunApprover:
             self._approvals = await self._journal.approvals.find_of_run(self._run.id)
         return (
             self._decide_by_own_answer(approval_request, verdict)
+            or self._decide_by_observation(verdict)
             or self._decide_by_same_call(approval_request, verdict)
             or self._decide_by_refusals(approval_request, verdict)
             or self._request_approval(approval_request, verdict)
@@ -114,7 +121,7 @@ class RunApprover:
                 return None
             if approval.status is ApprovalStatus.APPROVED:
                 age = self._clock.now() - approval.decided
-                waited = approval.decided - approval.created
+                wait = approval.decided - approval.created
                 allow = Verdict(
                     effect=Effect.ALLOW,
                     rule=f"approval {approval.id} by {approval.by}",
@@ -124,7 +131,7 @@ class RunApprover:
                     "approved",
                     self._language,
                     age=duration_in_words(age),
-                    since=duration_in_words(waited),
+                    since=duration_in_words(wait),
                 )
                 return ApprovalDecision(
                     verdict=allow, approval=approval.id, note=note, asking_rule=verdict.rule
@@ -133,6 +140,15 @@ class RunApprover:
                 return self._deny(approval.status, verdict)
             return None
         return None
+
+    def _decide_by_observation(self, verdict: Verdict) -> ApprovalDecision | None:
+        """Deny the call where the routine is observed: then no run waits for a person."""
+        if not self._settings.policy.is_observed(self._policy_name, self._clock.now()):
+            return None
+        reason = "; ".join(filter(None, (verdict.reason, OBSERVED)))
+        return ApprovalDecision(
+            verdict=replace(verdict, effect=Effect.DENY, reason=reason), asking_rule=verdict.rule
+        )
 
     def _decide_by_same_call(
         self, request: ApprovalRequest, verdict: Verdict
@@ -164,7 +180,7 @@ class RunApprover:
             if approval.status in _REFUSAL_STATUSES:
                 return self._deny(approval.status, verdict)
         refusals = sum(approval.status in _REFUSAL_STATUSES for approval in self._approvals or ())
-        return self._deny("tired", verdict) if refusals >= MAX_REFUSALS else None
+        return self._deny("too_many_refusals", verdict) if refusals >= MAX_REFUSALS else None
 
     def _deny(self, cause: str, verdict: Verdict) -> ApprovalDecision:
         reasons = {"rejected": "a person said no", "expired": "nobody answered in time"}

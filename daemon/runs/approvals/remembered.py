@@ -16,8 +16,8 @@ import difflib
 import hashlib
 import json
 import os
-import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -28,9 +28,11 @@ from daemon.definitions.reading import load_toml
 from daemon.definitions.values import Items, Table
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
-from daemon.models import Approval, Json
+from daemon.models import Approval, Json, Taint
 from daemon.policy.tables import word_list
 from daemon.runs.approvals.request import format_request
+from daemon.system.ownership import explain_other_writers
+from daemon.system.replace_file import replace_file
 
 log = structlog.get_logger()
 
@@ -41,32 +43,32 @@ _HEAD = """\
 
 """  # noqa: E501
 # Tools whose calls are programs or change what agentd itself is.
-_NEVER = ("script", "routine", "config", "subagent")
+_NEVER_REMEMBERED = ("script", "routine", "config", "subagent")
 
 
 class RememberedCall(Table):
     """One call that was allowed for good."""
 
     id: str
-    """Of the approval it came from."""
+    """The id of the approval by which the call was allowed."""
     routine: str
     tool: str
     what: str
-    """For people."""
+    """The call in words, for people; `call` decides."""
     call: str
-    """Exactly, as JSON."""
+    """The whole call as JSON, which another call must equal."""
     by: str
     at: datetime
 
 
-class File(Table):
+class ApprovalsFile(Table):
     """All of approvals.toml."""
 
     version: Literal[1] = 1
     remembered: Items[RememberedCall] = ()
 
 
-class Remembered:
+class RememberedCalls:
     """The calls that people allowed for good, as approvals.toml has them."""
 
     def __init__(self, path: Path) -> None:
@@ -74,13 +76,13 @@ class Remembered:
         self.fault = ""
         """Why the file cannot be used; empty if it can."""
         self._version: tuple[int, int, int] | None = None
-        self._file = File()
+        self._file = ApprovalsFile()
 
-    def allows(self, request: Json) -> str:
-        """Return the entry that allows this call, as a rule is named; empty if none does."""
-        essence = _essence(request)
+    def find_rule(self, request: Json) -> str:
+        """Return the name of the entry that allows this call, as of a rule; empty if none does."""
+        compared_part = _compared_part(request)
         entries = self.entries()
-        match = next((entry for entry in entries if json.loads(entry.call) == essence), None)
+        match = next((entry for entry in entries if json.loads(entry.call) == compared_part), None)
         return f"{NAME} ({match.id})" if match else ""
 
     def entries(self) -> Sequence[RememberedCall]:
@@ -88,11 +90,11 @@ class Remembered:
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            self._version, self._file, self.fault = None, File(), ""
+            self._version, self._file, self.fault = None, ApprovalsFile(), ""
             return ()
         version = (status.st_mtime_ns, status.st_size, status.st_ino)
         if version != self._version:
-            self._version, self._file, self.fault = version, File(), ""
+            self._version, self._file, self.fault = version, ApprovalsFile(), ""
             try:
                 self._file = self._read(status)
             except ConfigError as error:
@@ -100,13 +102,13 @@ class Remembered:
                 log.warning("approvals.unreadable", fault=self.fault)
         return self._file.remembered
 
-    def _read(self, status: os.stat_result) -> File:
-        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            problem = "could have been written by others, so nothing in it holds"
+    def _read(self, status: os.stat_result) -> ApprovalsFile:
+        if writers := explain_other_writers(status):
+            problem, hint = f"{writers[0]}, so nothing in it holds", writers[1]
             raise ConfigError(
-                Fault(file=display(self.path), key="", found="", problem=problem, hint="chmod 600")
+                Fault(file=display(self.path), key="", found="", problem=problem, hint=hint)
             )
-        file = load_toml(self.path, File)
+        file = load_toml(self.path, ApprovalsFile)
         for index, entry in enumerate(file.remembered):
             try:
                 json.loads(entry.call)
@@ -124,18 +126,14 @@ class Remembered:
         Raises Refused for a call that cannot be remembered.
         """
         if reason := _reason_against(approval):
-            raise Refused(
-                (  # noqa: UP034
-                    f"this cannot be remembered: {reason}; approve it once, or write a rule into "
-                    "policy.toml"
-                )
-            )
+            instead = _describe_alternative(approval)
+            raise Refused(f"this cannot be remembered: {reason}; approve it once, or {instead}")
         entries = self.entries()
         if self.fault:
             raise Refused(f"nothing is remembered as long as {NAME} cannot be read: {self.fault}")
         old_text, new_text = (
-            _text(entries),
-            _text((*entries, _entry(approval, by="", at=approval.created))),
+            _format_entries(entries),
+            _format_entries((*entries, _make_entry(approval, by="", at=approval.created))),
         )
         lines = difflib.unified_diff(
             old_text.splitlines(), new_text.splitlines(), NAME, NAME, n=0, lineterm=""
@@ -144,7 +142,7 @@ class Remembered:
 
     def add(self, approval: Approval, *, by: str, at: datetime) -> RememberedCall:
         """Remember a call."""
-        entry = _entry(approval, by=by, at=at)
+        entry = _make_entry(approval, by=by, at=at)
         self._write((*self.entries(), entry))
         return entry
 
@@ -159,34 +157,27 @@ class Remembered:
         self._write([entry for entry in entries if entry is not matches[0]])
         return matches[0]
 
-    def learn(self, shared_entries: str) -> None:
-        """Write the calls that the processes of a shared database remember into the file, unless
-        the file cannot be read.
+    def replace(self, shared_entries: str) -> None:
+        """Replace the calls in the file by those that all processes of a shared database remember,
+        given as JSON; a file that cannot be read stays as it is.
         """
-        entries = File.model_validate_json(shared_entries).remembered
+        entries = ApprovalsFile.model_validate_json(shared_entries).remembered
         if list(self.entries()) != list(entries) and not self.fault:
             self._write(entries)
 
     def _write(self, entries: Sequence[RememberedCall]) -> None:
-        temporary_path = self.path.with_name(f".{NAME}.new")
         try:
-            temporary_path.unlink(missing_ok=True)
-            descriptor = os.open(
-                temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-            )
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(_text(entries))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary_path.replace(self.path)
+            replace_file(self.path, _format_entries(entries).encode())
         except OSError as error:
             raise DaemonError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def apply_change(
+def change_shared_entries(
     shared_entries: str | None,
     own_entries: Sequence[RememberedCall],
-    change: Callable[[Sequence[RememberedCall]], Sequence[RememberedCall]],
+    *,
+    new_entry: RememberedCall | None = None,
+    revoked_id: str = "",
 ) -> str:
     """Return the calls that the processes of a shared database remember, after a change, as JSON.
 
@@ -196,12 +187,15 @@ def apply_change(
     entries = (
         own_entries
         if shared_entries is None
-        else File.model_validate_json(shared_entries).remembered
+        else ApprovalsFile.model_validate_json(shared_entries).remembered
     )
-    return File(remembered=tuple(change(entries))).model_dump_json()
+    replaced_ids = {revoked_id, new_entry.id if new_entry else ""}
+    remaining = [entry for entry in entries if entry.id not in replaced_ids]
+    remembered = (*remaining, new_entry) if new_entry else tuple(remaining)
+    return ApprovalsFile(remembered=remembered).model_dump_json()
 
 
-def _text(entries: Sequence[RememberedCall]) -> str:
+def _format_entries(entries: Sequence[RememberedCall]) -> str:
     import tomli_w
 
     return _HEAD + tomli_w.dumps(
@@ -209,32 +203,33 @@ def _text(entries: Sequence[RememberedCall]) -> str:
     )
 
 
-def _entry(approval: Approval, *, by: str, at: datetime) -> RememberedCall:
+def _make_entry(approval: Approval, *, by: str, at: datetime) -> RememberedCall:
     request = approval.approval_request.request
     return RememberedCall(
         id=approval.id,
         routine=approval.routine,
         tool=approval.approval_request.tool,
         what=format_request(request),
-        call=json.dumps(_essence(request), sort_keys=True, ensure_ascii=False),
+        call=json.dumps(_compared_part(request), sort_keys=True, ensure_ascii=False),
         by=by,
         at=at.astimezone(UTC).replace(microsecond=0),
     )
 
 
-def _essence(request: Json) -> Json:
+def _compared_part(request: Json) -> Json:
     """Return what a call must have in common with the remembered one."""
-    essence = {key: request[key] for key in ("tool", "routine", "folder")}
+    compared_part = {key: request[key] for key in ("tool", "routine", "folder")}
     if not (line := request.get("line")):
-        return essence | {"arguments": request["arguments"]}
-    return essence | {
+        return compared_part | {"arguments": request["arguments"]}
+    return compared_part | {
         "line": [
-            [joint, [_command_essence(command) for command in commands]] for joint, commands in line
+            [joint, [_compared_part_of_command(command) for command in commands]]
+            for joint, commands in line
         ]
     }
 
 
-def _command_essence(command: Json) -> Json:
+def _compared_part_of_command(command: Json) -> Json:
     return {
         "argv": command["argv"],
         "program": (command["program"] or {}).get("path"),
@@ -248,7 +243,7 @@ def _reason_against(approval: Approval) -> str:
     approval_request = approval.approval_request
     if approval_request.taint:
         return "the run had read what strangers wrote, who may have chosen these very words"
-    if approval_request.tool in _NEVER:
+    if approval_request.tool in _NEVER_REMEMBERED:
         return f"a call of {approval_request.tool} is a program of its own"
     for _, commands in approval_request.request.get("line", ()):
         for command in commands:
@@ -257,12 +252,40 @@ def _reason_against(approval: Approval) -> str:
                 return f"{name} is not installed, and whatever comes by that name would be allowed"
             if name in word_list("programs", "run_anything") | word_list(
                 "programs", "obey_files"
-            ) or _versioned(name):
+            ) or _is_versioned_interpreter(name):
                 return f"{name} runs whatever it is told to"
     return ""
 
 
-def _versioned(name: str) -> bool:
+def _describe_alternative(approval: Approval) -> str:
+    """Return which change of policy.toml lets the call happen without a question.
+
+    The taint of a run asks only where nothing else does: a rule and `autonomy` ask in any run.
+    """
+    request = approval.approval_request
+    tools = f'[routine.{approval.routine.partition("/")[0]}] tainted_tools = ["{request.tool}"]'
+    if request.rule == "taint":
+        address = "name whole addresses in a rule with safe = true, or "
+        return (
+            f"{address if request.tool == 'http_request' else ''}let the routine use the tool in "
+            f"such runs, too: {tools} in policy.toml"
+        )
+    if request.rule == "default":
+        change = "write a rule into policy.toml"
+    elif request.rule.startswith("autonomy"):
+        change = f"take {request.rule} out of policy.toml"
+    else:
+        change = f"change what asks in policy.toml: {request.rule}"
+    untainted = replace(approval, approval_request=replace(request, taint=Taint.NONE))
+    if not request.taint or _reason_against(untainted):
+        return change
+    return (
+        f"{change}; or remember the same call of a run that has read nothing of strangers, and let "
+        f"it hold in other runs: {tools} in policy.toml"
+    )
+
+
+def _is_versioned_interpreter(name: str) -> bool:
     """Return whether a program is an interpreter by a name with its version: `python3.11`,
     `perl5.36`.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
-    from daemon.store.facts import FactRepository
+    from daemon.store.key_values import KeyValueRepository
 
 
 def key_of(name: str) -> str:
@@ -15,7 +15,7 @@ def key_of(name: str) -> str:
     return f"rehearsed:{name}"
 
 
-async def is_approved(facts: FactRepository, routine: Routine) -> bool:
+async def is_approved(key_values: KeyValueRepository, routine: Routine) -> bool:
     """Return whether a rehearsal of the routine, as it is now, was approved."""
-    approval = await facts.recall(key_of(routine.name))
+    approval = await key_values.get(key_of(routine.name))
     return approval is not None and json.loads(approval)["key"] == routine.rehearsal_key

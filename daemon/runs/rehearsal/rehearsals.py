@@ -113,7 +113,9 @@ class Rehearsals:
             "tokens": run.usage.total,
             "usd": await self._journal.spending.get_cost_of_run(run.id) if run.usage.total else 0.0,
             "held": bool(
-                now and now.run.rehearse_first and not await is_approved(self._journal.facts, now)
+                now
+                and now.run.rehearse_first
+                and not await is_approved(self._journal.key_values, now)
             ),
             "current": now is not None and now.rehearsal_key == routine.rehearsal_key,
         }
@@ -134,7 +136,7 @@ class Rehearsals:
             raise Refused(
                 f"{name} was edited since: rehearse it as it is now: agentctl rehearse {name}"
             )
-        await self._journal.facts.remember(
+        await self._journal.key_values.put(
             key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by})
         )
         await self._journal.audit.write("rehearsed", actor=by, routine=name, body={"run": run.id})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import DaemonError, NotFound, Refused
@@ -25,15 +25,15 @@ class Cassette:
     event_input: Any = None
     """What came with the event that started the run."""
     previous_values: Mapping[str, Any] = field(default_factory=dict)
-    """What the last good run before it had gathered, by the name of the gather step: gates and
-    reports compare with these values.
+    """What the last successful run before it had gathered, by the name of the gather step: its
+    gates and its report compared with these values.
     """
     policies: Mapping[str, str] = field(default_factory=dict)
     """The texts of the policies that judged its calls, by hash."""
     workspace: str = "/"
     language: str = "en"
     missing_parts: tuple[str, ...] = ()
-    """What was not kept, in words."""
+    """What the journal does not hold any more, a sentence each."""
 
     @property
     def prompt(self) -> Json | None:
@@ -46,9 +46,9 @@ async def load_cassette(
 ) -> Cassette:
     """Read a run from the journal.
 
-    `workspace` and `language` are the present ones, for runs that do not say themselves. Raises
-    NotFound for an unknown run, Refused if nothing is left of it, DaemonError if it was tampered
-    with.
+    `workspace` and `language` are those of the daemon now: the journal has no workspace, and the
+    language only of a run that came to ask a model. Raises NotFound for an unknown run, Refused if
+    its steps were deleted or erased, DaemonError if its steps were changed after they were written.
     """
     run = await journal.runs.get(run_id)
     if not await journal.runs.has_intact_steps(run.id):
@@ -79,35 +79,37 @@ async def load_cassette(
             )
         else:
             policies[policy_hash] = text
-    prompt = next((step.body for step in steps if step.kind is StepKind.PROMPT), {})
-    return Cassette(
+    cassette = Cassette(
         run=run,
         definition=definition,
         steps=steps,
         event_input=await journal.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None,
-        previous_values=await _previous_values(journal, run, steps),
+        previous_values=await _read_previous_values(journal, run, steps),
         policies=policies,
         workspace=workspace,
-        language=prompt.get("language", language),
+        language=language,
         missing_parts=tuple(missing_parts),
     )
+    if cassette.prompt and "language" in cassette.prompt:
+        return replace(cassette, language=cassette.prompt["language"])
+    return cassette
 
 
-async def _previous_values(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what the last good run had gathered that had ended when `run` compared with it."""
+async def _read_previous_values(
+    journal: Journal, run: Run, steps: Sequence[Step]
+) -> dict[str, Any]:
+    """Read what the run had gathered with which `run` compared: the last successful run that was
+    created before `run` and had ended when `run` wrote its first step.
+    """
     start = next((step.at for step in steps if step.at), run.ended)
-    previous_run = await journal.runs.get_last(
-        run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
-    )
-    while (
-        previous_run is not None
-        and start is not None
-        and previous_run.ended is not None
-        and previous_run.ended > start
-    ):
-        previous_run = await journal.runs.get_last(
-            run.base_routine, statuses={Status.SUCCEEDED}, before=previous_run.id
-        )
-    return (
-        read_gathered_values(await journal.runs.get_steps(previous_run.id)) if previous_run else {}
-    )
+    previous_run = await _last_successful_run(journal, run.base_routine, before=run.id)
+    while previous_run and start and previous_run.ended and previous_run.ended > start:
+        previous_run = await _last_successful_run(journal, run.base_routine, before=previous_run.id)
+    if previous_run is None:
+        return {}
+    return read_gathered_values(await journal.runs.get_steps(previous_run.id))
+
+
+async def _last_successful_run(journal: Journal, routine: str, *, before: str) -> Run | None:
+    """Return the last successful run of a routine that was created before the run `before`."""
+    return await journal.runs.get_last(routine, statuses={Status.SUCCEEDED}, before=before)

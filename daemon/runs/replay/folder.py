@@ -135,8 +135,10 @@ def read_case(folder: Path) -> Cassette:
             f"agentd {__version__}, "
             f"which reads formats up to {FORMAT}: replay it with a newer one"
         )
-    if missing := sorted(set(case["files"]) - set(contents)):
-        raise DaemonError(f"{folder} is not what was frozen: {', '.join(missing)} is not in {SUMS}")
+    if missing_names := sorted(set(case["files"]) - set(contents)):
+        raise DaemonError(
+            f"{folder} is not what was frozen: {', '.join(missing_names)} is not in {SUMS}"
+        )
     texts = {name: content.decode() for name, content in contents.items()}
     run = _run_from(case["run"], texts.get("report.md"))
     return Cassette(

@@ -21,6 +21,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, Refused
 from daemon.models import (
     FunctionCall,
+    Json,
     Run,
     Status,
     Step,
@@ -33,8 +34,16 @@ from daemon.models import (
 from daemon.policy.policy import Policy
 from daemon.runs.images import AttachedImages
 from daemon.runs.replay.cassette import Cassette
-from daemon.runs.replay.compare import compare_ends, compare_steps, describe_calls, diff
-from daemon.runs.replay.outcome import ReplayChange, ReplayDifference, ReplayResult, RunEnd
+from daemon.runs.replay.compare import (
+    ReplayChange,
+    ReplayDifference,
+    ReplayResult,
+    RunEnd,
+    compare_ends,
+    compare_steps,
+    describe_calls,
+    diff,
+)
 from daemon.runs.replay.recorded import (
     RecordedInbox,
     RecordedModel,
@@ -97,9 +106,12 @@ class _StepList:
 
     def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
         self.steps += steps
-        written: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
-        written.set_result(list(steps))
-        return written
+        result: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
+        result.set_result(list(steps))
+        return result
+
+    def publish_live(self, event: Json) -> None:
+        """Nobody follows a replay."""
 
 
 class _RecordedInspector:
@@ -189,13 +201,13 @@ class ReplayContext:
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what gives gather steps their recorded results."""
-        offered = next(iter(self._unknown_tools.values()), None)
+        offered_tools = next(iter(self._unknown_tools.values()), None)
         return ToolCallRunner(
             registry=self._registry,
             executor=self._executor,
             policy=self._policy,
             context=self._context,
-            offered=self._registry.names() if offered is None else offered,
+            offered=self._registry.names() if offered_tools is None else offered_tools,
             approver=self._current_approver,
             inspector=_RecordedInspector(self._recording.goal),
         )
@@ -207,6 +219,7 @@ class ReplayContext:
             images=tuple(image_from(image) for image in body.get("images", ())),
             facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
             notes=tuple(body.get("notes", ())),
+            taint=Taint(body.get("taint", Taint.NONE)),
         )
 
     async def agent_for(
@@ -218,7 +231,7 @@ class ReplayContext:
             raise RecordExhausted
         max_tool_calls = spec.max_tool_calls
         if self._limiting_policy:
-            limits = self._limiting_policy.limits_for(routine.under)
+            limits = self._limiting_policy.limits_for(routine.policy_name)
             max_tool_calls = min(max_tool_calls, limits.tool_calls)
         provider, *fallback = self._models(prompt)
         agent = Agent(
@@ -246,6 +259,7 @@ class ReplayContext:
                 deadline=deadline,
                 taint=self._initial_taint,
                 tool_context=self._context,
+                keeps_safe_reads=run.trigger != SUBAGENT,
             ),
             services=AgentServices(
                 fallback=fallback,
@@ -281,7 +295,7 @@ class ReplayContext:
         cassette = self._cassette
         return ToolContext(
             run=cassette.run.id,
-            routine=self._routine.under,
+            routine=self._routine.policy_name,
             workspace=Path(cassette.workspace),
             language=cassette.language,
         )
@@ -381,7 +395,7 @@ class ReplayContext:
     def compare(self, replayed: RunEnd) -> ReplayResult:
         """Return how the replay, which ended so, compares with the recorded run."""
         run, change = self._cassette.run, self._change
-        recorded = RunEnd(
+        recorded_end = RunEnd(
             status=run.status,
             detail=run.detail,
             report=run.report or "",
@@ -397,16 +411,16 @@ class ReplayContext:
             if not differences:
                 external_end = self._external_end(replayed)
             if external_end:
-                replayed = recorded
+                replayed = recorded_end
             else:
-                differences += compare_ends(recorded, replayed)
+                differences += compare_ends(recorded_end, replayed)
         else:
             # iterations and usage differ with any change; calls are compared as a whole
             differences = list(
-                compare_ends(recorded, replayed, ("status", "detail", "report", "silent"))
+                compare_ends(recorded_end, replayed, ("status", "detail", "report", "silent"))
             )
-            if recorded.calls != replayed.calls:
-                text = diff("\n".join(recorded.calls), "\n".join(replayed.calls))
+            if recorded_end.calls != replayed.calls:
+                text = diff("\n".join(recorded_end.calls), "\n".join(replayed.calls))
                 differences.insert(
                     0,
                     ReplayDifference(at="the calls", seq=None, what="the calls differ", diff=text),
@@ -428,7 +442,7 @@ class ReplayContext:
             routine=run.routine,
             change=change.kind,
             steps=len(self._cassette.steps),
-            recorded=recorded,
+            recorded=recorded_end,
             replayed=replayed,
             differences=differences,
             never_made=never_made,

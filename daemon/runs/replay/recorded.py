@@ -1,6 +1,4 @@
-"""What a replayed run meets instead of the world: a model, tools and messages of people that know
-only the record.
-"""
+"""The model, the tools and the messages of a replayed run: each gives what was recorded."""
 
 from __future__ import annotations
 
@@ -269,10 +267,10 @@ class RecordedInbox:
     def __init__(self, recording: Recording, iteration: Callable[[], int]) -> None:
         self._recording, self._iteration = recording, iteration
 
-    def take(self, run: str, received: set[int]) -> Sequence[RecordedMessage]:
-        """Return the messages that had come by this iteration, but for those in `received`."""
+    def take(self, run: str, received_ids: set[int]) -> Sequence[RecordedMessage]:
+        """Return the messages that had come by this iteration, but for those in `received_ids`."""
         return [
             RecordedMessage(step.body["told"], step.body["text"])
             for step in self._recording.incoming_messages
-            if step.iteration <= self._iteration() and step.body["told"] not in received
+            if step.iteration <= self._iteration() and step.body["told"] not in received_ids
         ]

@@ -16,8 +16,8 @@ from daemon.policy.policy import Policy
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.replay.cassette import Cassette, load_cassette
+from daemon.runs.replay.compare import ReplayChange, ReplayResult
 from daemon.runs.replay.folder import format_files
-from daemon.runs.replay.outcome import ReplayChange, ReplayResult
 from daemon.runs.replay.play import replay
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Replays:
         metered: Sequence[LLMProvider] = [
             provider
             if provider.kind == "offline"
-            else MeteredProvider(provider, budget_ledger=services.budget_ledger, account=budget)
+            else MeteredProvider(provider, budget_ledger=services.budget_ledger, run_budget=budget)
             for provider in chain
         ]
         result = await replay(

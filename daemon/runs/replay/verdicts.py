@@ -140,6 +140,7 @@ def recorded_verdict(body: Json) -> Verdict:
         rule=verdict.get("rule", ""),
         reason=verdict.get("reason", ""),
         alternative=verdict.get("allowed", ""),
+        once=verdict.get("once", ""),
     )
 
 
@@ -150,10 +151,10 @@ def _equals_recorded(verdict: Verdict, body: Json) -> bool:
     """
     if rule_that_asked(body):
         return verdict.effect is Effect.ASK
-    recorded = recorded_verdict(body)
-    if recorded.effect is Effect.DENY and verdict.effect is Effect.ASK:
+    old_verdict = recorded_verdict(body)
+    if old_verdict.effect is Effect.DENY and verdict.effect is Effect.ASK:
         return True  # nobody could be asked: a sub-agent, or a rule that says so
-    return verdict.effect is recorded.effect and verdict.rule == recorded.rule
+    return verdict.effect is old_verdict.effect and verdict.rule == old_verdict.rule
 
 
 class RecordedApprover:
@@ -190,13 +191,13 @@ class RecordedApprover:
         if key not in self._answered_calls and self._has_waited(key):
             self._waiting_calls.add(key)
             return wait
-        recorded, asking_rule = recorded_verdict(step.body), str(step.body.get("asked", ""))
-        if recorded.allows:
+        old_verdict, asking_rule = recorded_verdict(step.body), str(step.body.get("asked", ""))
+        if old_verdict.allows:
             approval = str(step.body.get("approval", ""))
             return ApprovalDecision(
-                verdict=recorded,
+                verdict=old_verdict,
                 approval=approval,
-                remembered_rule="" if approval else recorded.rule,
+                remembered_rule="" if approval else old_verdict.rule,
                 asking_rule=asking_rule,
             )
         # the note on a refusal stands in the result, in front of what says that it was one too many
@@ -204,7 +205,7 @@ class RecordedApprover:
         text = str(result.body["text"]) if result else ""
         last_sentence = say("enough", self._recording.language, count="\0").partition("\0")[0]
         note = text.partition(f" {last_sentence}")[0]
-        return ApprovalDecision(verdict=recorded, note=note, asking_rule=asking_rule)
+        return ApprovalDecision(verdict=old_verdict, note=note, asking_rule=asking_rule)
 
     def give_next_answer(self) -> bool:
         """Answer the next call that waits, in the order of the record; return whether one waited
@@ -252,7 +253,7 @@ def mark_verdicts_by_files(cassette: Cassette) -> Cassette:
         policy_hash: Policy.read(text, workspace=workspace).without_disk()
         for policy_hash, text in cassette.policies.items()
     }
-    routine_name = Routine.restore(cassette.definition).under
+    routine_name = Routine.restore(cassette.definition).policy_name
     steps = []
     for step in cassette.steps:
         body = step.body

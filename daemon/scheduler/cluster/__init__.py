@@ -1,12 +1,12 @@
-"""Several processes on one database: who hands runs on, who executes them, and what becomes of
-those of the dead.
+"""Several processes on one PostgreSQL database: how runs reach the process that executes them, and
+how runs of a process that died are taken over.
 
-The journal is the only truth; procrastinate distributes run ids and nothing else. Whatever queues a
-run defers its id in the same transaction (a trigger in the database: queue.py), and NOTIFY wakes a
-worker at once. An id that comes twice, late or not at all does no harm: the journal gives a run to
-one owner under a fence, and each process looks at every heartbeat for what was lost (heartbeat.py).
-What other processes should hear of at once, such as that a run is to be stopped, comes by NOTIFY as
-well (listener.py).
+The state of runs is in the journal alone; procrastinate distributes run ids and nothing else. A
+trigger of the database (queue.sql) queues the id in the transaction that queues the run, and NOTIFY
+wakes a worker at once. An id that comes twice, late or not at all does no harm: the journal gives a
+run to one owner under a fence, and each heartbeat queues ids that were lost (heartbeat.py). What
+other processes have to learn at once, such as that a run is to be stopped, comes by NOTIFY as well
+(listener.py).
 
-Not here: leases and fences (store/leases.py, store/runs.py), what a run does.
+Leases are in store/workers.py, fences in store/runs.py.
 """

@@ -18,7 +18,7 @@ from daemon import __version__
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Json, Run, Status
-from daemon.runs.events import end_of, of_step, waiting_of
+from daemon.runs.events import end_of, of_step, retry_of, waiting_of
 from daemon.scheduler.cluster.heartbeat import Heartbeat, HeartbeatHost
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import (
@@ -32,6 +32,7 @@ from daemon.scheduler.cluster.queue import (
 )
 from daemon.scheduler.cluster.requirements import missing_requirements
 from daemon.store.workers import Worker
+from daemon.system.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
@@ -59,7 +60,7 @@ class ClusterServices:
     budget_ledger: BudgetLedger
     conversations: Conversations
     owner: str
-    """Who holds the leases of this process."""
+    """The id under which this process holds leases."""
     start: datetime
     """When this process started."""
 
@@ -68,10 +69,10 @@ class ClusterHost(HeartbeatHost, Protocol):
     """The application of this process, as its cluster sees it."""
 
     def handle_run_change(self, run: Run) -> None:
-        """Take up that the status of a run of another process has changed."""
+        """React to a changed status of a run of another process."""
 
     def handle_pause_change(self) -> None:
-        """Take up that a routine may have been paused or resumed, or a call approved for good."""
+        """React to a routine that may have been paused or resumed, or a call approved for good."""
 
 
 class Cluster:
@@ -156,10 +157,7 @@ class Cluster:
     async def stop_taking_runs(self) -> None:
         """Take no more runs from the queues; runs under way go on."""
         self._executes_runs = False
-        tasks = [*self._queue_tasks.values(), *filter(None, [self._search_task])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait([*self._queue_tasks.values(), *filter(None, [self._search_task])])
 
     # --- runs that not every process can execute
 
@@ -168,12 +166,12 @@ class Cluster:
         whether it did.
         """
         definition = await self._services.journal.runs.get_definition(run.definition or "")
-        missing = self._missing_requirements(definition)
-        if not missing:
+        missing_names = self._missing_requirements(definition)
+        if not missing_names:
             return False
         queue = queue_of_definition(run)
         await self._services.database.write(hand_over(run, queue))
-        log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing)
+        log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing_names)
         # A queue that this process has served until a reload took away what its runs need.
         if queue_task := self._queue_tasks.pop(queue, None):
             queue_task.cancel()
@@ -247,7 +245,7 @@ class Cluster:
         if is_executed_here:
             return
         is_over_or_parked = notification["status"] not in ("queued", "running")
-        if is_over_or_parked or self._services.events.watched(run_id):
+        if is_over_or_parked or self._services.events.is_followed(run_id):
             self._check_run(run_id)
 
     def _check_run(self, run_id: str) -> None:
@@ -275,7 +273,7 @@ class Cluster:
             run = await services.journal.runs.get(run_id)
         except NotFound:
             return
-        if services.events.watched(run_id):
+        if services.events.is_followed(run_id):
             for step in await services.journal.runs.get_steps(run_id):
                 if step.seq > self._published_steps.get(run_id, -1):
                     self._published_steps[run_id] = step.seq
@@ -286,4 +284,6 @@ class Cluster:
             services.events.publish(run_id, end_of(run))
         elif run.status is Status.WAITING:
             services.events.publish(run_id, waiting_of(run))
+        elif event := retry_of(run):
+            services.events.publish(run_id, event)
         self._host.handle_run_change(run)

@@ -17,6 +17,7 @@ import structlog
 
 from daemon.errors import DaemonError
 from daemon.models import Json
+from daemon.system.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from daemon.scheduler.run_queue import LocalRunQueue
@@ -33,17 +34,21 @@ class HeartbeatHost(Protocol):
     """The application of this process, as its heartbeat sees it."""
 
     def capabilities(self) -> Json:
-        """Return what runs may need that this process has: requirements.capabilities_of."""
+        """Return the tools, providers and other things runs may need that this process has, as
+        requirements.capabilities_of makes them.
+        """
 
     def leader_tasks(self) -> Sequence[tuple[str, Coroutine[Any, Any, None]]]:
-        """Return the names and coroutines of what only the leader does."""
+        """Return names and coroutines of the tasks that only the leader runs."""
 
     def handle_moved_waits(self) -> None:
-        """Take up that the instants that deliveries or approvals wait for were moved."""
+        """React to moved instants, which deliveries or approvals wait for."""
 
 
 class Heartbeat:
-    """Beat for as long as the process runs, and be the leader while the database says so."""
+    """Renews the leases of this process until it ends, and runs the leader's tasks while this
+    process is the leader.
+    """
 
     def __init__(
         self,
@@ -120,28 +125,28 @@ class Heartbeat:
             capacity=capacity,
             has=self._host.capabilities(),
         )
-        beat = await self._journal.workers.beat(worker, may_lead=self._may_lead, heal=self._repair)
-        for run in (*beat.lost, *beat.cancelled):
+        renewal = await self._journal.workers.renew_leases(
+            worker, may_lead=self._may_lead, repair=self._repair
+        )
+        for run in (*renewal.lost, *renewal.cancelled):
             if self._executor.interrupt(run):
-                log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)
-        if beat.freed:
-            log.warning("cluster.took_over", runs=list(beat.freed))
-        if beat.waits.deliveries or beat.waits.questions:
+                log.warning("run.lost" if run in renewal.lost else "run.stopping", run=run)
+        if renewal.freed:
+            log.warning("cluster.took_over", runs=list(renewal.freed))
+        if renewal.waits.deliveries or renewal.waits.questions:
             self._host.handle_moved_waits()
-        if beat.leads and not self._running_leader_tasks:
+        if renewal.leads and not self._running_leader_tasks:
             log.info("cluster.leads")
             self._running_leader_tasks = [
                 asyncio.create_task(work, name=name) for name, work in self._host.leader_tasks()
             ]
-        elif not beat.leads:
+        elif not renewal.leads:
             await self._stop_leading()
 
     async def _stop_leading(self) -> None:
         """Stop what only the leader does, and wait for its end."""
         tasks, self._running_leader_tasks = self._running_leader_tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(tasks)
 
     def _give_up(self) -> None:
         """Stop everything that another process may have taken over by now."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.store.statements import Connection
+from daemon.store.connection import Connection
 
 if TYPE_CHECKING:
     from procrastinate import App as Procrastinate
@@ -112,13 +112,12 @@ async def prepare_database(db: Database) -> None:
 
 
 def repair_queue(overdue: int) -> Any:
-    """Return what to execute with each heartbeat to queue runs anew whose job was lost.
+    """Return a work for each heartbeat, which queues runs again whose job was lost.
 
     `overdue`: microseconds after which a queued run without a job counts as lost, and a worker of
     procrastinate without a heartbeat as dead.
     """
-
-    statements = (_SQL / "heal.sql").read_text("utf-8")
+    statements = (_SQL / "repair.sql").read_text("utf-8")
 
     def repair(connection: Connection, now: int) -> None:
         postgres: Any = connection
@@ -130,7 +129,7 @@ def repair_queue(overdue: int) -> Any:
 
 
 def open_procrastinate(url: str) -> Procrastinate:
-    """Return procrastinate's app on our database, not connected yet."""
+    """Return procrastinate's app on the database of the journal, not connected yet."""
     from procrastinate import App, PsycopgConnector
 
     return App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=4))

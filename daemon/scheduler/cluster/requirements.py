@@ -53,18 +53,18 @@ def missing_requirements(routine: Routine, capabilities: Json, host: str) -> lis
         *routine.run.tools,
     }
     tools, servers = frozenset(capabilities["tools"]), frozenset(capabilities["servers"])
-    missing = set()
-    for needed in needed_tools:
-        if _SERVER_SEPARATOR in needed:
-            # Both may be patterns: `time__*`, and even `t*__now`.
-            needed_server = needed.partition(_SERVER_SEPARATOR)[0]
+    missing_names = set()
+    for needed_tool in needed_tools:
+        if _SERVER_SEPARATOR in needed_tool:
+            # Both parts may be patterns: `time__*`, and even `t*__now`.
+            needed_server = needed_tool.partition(_SERVER_SEPARATOR)[0]
             has_server = any(fnmatchcase(server, needed_server) for server in servers)
-            has_tool = any(fnmatchcase(tool, needed) for tool in tools)
+            has_tool = any(fnmatchcase(tool, needed_tool) for tool in tools)
             if not has_server and not has_tool:
-                missing.add(f"the MCP server {needed_server}")
-        elif not set(needed) & set("*?[") and needed not in tools:
-            missing.add(f"the tool {needed}")
-    return missing_host + sorted(missing)
+                missing_names.add(f"the MCP server {needed_server}")
+        elif not set(needed_tool) & set("*?[") and needed_tool not in tools:
+            missing_names.add(f"the tool {needed_tool}")
+    return missing_host + sorted(missing_names)
 
 
 def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
@@ -87,12 +87,14 @@ def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
         return "waits for a worker: nobody who executes runs is there"
     if not all(missing_by_worker.values()):
         return ""
-    all_missing = sorted({name for missing in missing_by_worker.values() for name in missing})
+    all_missing = sorted({name for names in missing_by_worker.values() for name in names})
     by_worker = "; ".join(
-        f"{worker} lacks {_joined(missing)}" for worker, missing in missing_by_worker.items()
+        f"{worker} lacks {_join_names(names)}" for worker, names in missing_by_worker.items()
     )
-    return f"waits for a machine with {_joined(all_missing)}: {by_worker}"
+    return f"waits for a machine with {_join_names(all_missing)}: {by_worker}"
 
 
-def _joined(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def _join_names(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    *earlier_names, last = names
+    return f"{', '.join(earlier_names)} and {last}" if earlier_names else last

@@ -23,7 +23,7 @@ _RETRY = 1.0  # seconds between attempts to reach a queue that is away
 # Seconds between two polls of the queue: new runs come by NOTIFY; runs whose `not_before` has come
 # are found by polling.
 _POLL_INTERVAL = 5.0
-# Seconds between procrastinate's heartbeats; heal.sql takes a worker for dead after a few of them.
+# Seconds between procrastinate's heartbeats; for repair.sql a worker is dead after a few of them.
 _HEARTBEAT_INTERVAL = 3.0
 
 
@@ -114,8 +114,8 @@ class ClusterRunQueue(LocalRunQueue):
             except NotFound:
                 return
             if queued_run.status is Status.QUEUED and not await hand_over_if_unable(queued_run):
-                # The queue brings it when it is due by the clock of the database, which may differ
-                # from ours.
+                # The queue delivers it when it is due by the clock of the database, which may
+                # differ from that of this machine.
                 await self.execute_here(replace(queued_run, not_before=None))
 
         async with app.open_async():

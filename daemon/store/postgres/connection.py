@@ -12,7 +12,7 @@ from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.types.string import StrDumper
 
 from daemon.errors import ConfigError, Fault
-from daemon.store.statements import Cursor
+from daemon.store.connection import Cursor
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -98,7 +98,7 @@ class _NumericLoader(Loader):
 class PostgresConnection:
     """One connection to the server, outside of any transaction until a BEGIN is executed.
 
-    See statements.Connection for what the methods that SQLite has as well promise.
+    See store/connection.py for what the methods that SQLite has as well promise.
     """
 
     refused: ClassVar = (
@@ -132,7 +132,7 @@ class PostgresConnection:
         url = "postgresql+psycopg://"
         return engine_over(self.driver, url, begin=BEGIN_READ, use_native_hstore=False)
 
-    def lease_clock(self, own: int) -> int:
+    def lease_clock(self, own_time: int) -> int:
         return self.now
 
     def size(self) -> int:
@@ -175,8 +175,8 @@ def connect(url: str) -> PostgresConnection:
     driver = _TimedConnection.connect(url, autocommit=True, **_default_settings(url))
     if driver.info.server_version < MINIMUM:
         driver.close()
-        found = driver.info.server_version // 10_000
-        raise unusable(url, f"is PostgreSQL {found}; at least 13 is needed", "upgrade the server")
+        version = driver.info.server_version // 10_000
+        raise unusable(url, f"is PostgreSQL {version}; at least 13 is needed", "upgrade the server")
     driver.adapters.register_dumper(str, _TextDumper)
     driver.adapters.register_dumper(bool, _BoolDumper)
     driver.adapters.register_loader("numeric", _NumericLoader)
@@ -185,20 +185,20 @@ def connect(url: str) -> PostgresConnection:
 
 def _default_settings(url: str) -> dict[str, Any]:
     """Return the settings of a connection that the URL does not set itself."""
-    given = psycopg.conninfo.conninfo_to_dict(url)
-    options = f"{_OPTIONS} {given.get('options', '')}".strip()
-    return {key: value for key, value in _SETTINGS.items() if key not in given} | {
+    url_parts = psycopg.conninfo.conninfo_to_dict(url)
+    options = f"{_OPTIONS} {url_parts.get('options', '')}".strip()
+    return {key: value for key, value in _SETTINGS.items() if key not in url_parts} | {
         "options": options
     }
 
 
 def place_of(url: str) -> str:
     """Return the URL as messages show it: without user and password."""
-    given = psycopg.conninfo.conninfo_to_dict(url)
-    host, name = str(given.get("host", "")), given.get("dbname", "")
+    url_parts = psycopg.conninfo.conninfo_to_dict(url)
+    host, name = str(url_parts.get("host", "")), url_parts.get("dbname", "")
     if host.startswith("/"):
         return f"postgresql:///{name}?host={host}"
-    port = f":{given['port']}" if "port" in given else ""
+    port = f":{url_parts['port']}" if "port" in url_parts else ""
     return f"postgresql://{host}{port}/{name}"
 
 

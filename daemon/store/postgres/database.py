@@ -1,23 +1,23 @@
-"""The journal on a PostgreSQL server: one writer in each process, and one of all of them at a time.
+"""The journal on a PostgreSQL server: one writer in each process, of which one at a time writes.
 
-Theory of operation. The journal's works were written for a database with a single writer: they look
-and then write. So every batch begins by taking the one lock of the database
-(`pg_advisory_xact_lock`), and holds it until its commit. What SQLite promises by its file holds
-between machines then: no work sees another half done, a slot or a step has one taker, the audit has
-one last row. Each process still gathers what has come in meanwhile into one commit.
+The works of the journal assume a single writer: they read, and then write what follows from it. So
+each batch first takes one lock of the whole database (`pg_advisory_xact_lock`), and holds it until
+its commit. Between machines this has the effect of SQLite's file lock: no work sees another half
+done, a slot or a step has one taker, the audit has one last row. As in SQLite, each process commits
+all works that have come in meanwhile as one batch.
 
-`synchronous_commit` is on for durable batches only; any commit outlives the death of our process, a
-durable one that of the server too, and carries all before it. Where the server died and took the
-last commits that nobody waited for with it, the fence and the count of steps (store/runs.py) tell a
-run's owner, who then resumes from what there is.
+`synchronous_commit` is on for durable batches only. Any commit survives the death of this process;
+a durable one, and all before it, also that of the server. If the server loses its last commits, a
+run's owner notices by the fence and the count of steps (store/runs.py), and resumes from the steps
+that are left.
 
-A connection that breaks: a batch that did not come to its COMMIT is undone by the server, and is
-done again as soon as there is a connection. If it broke in the COMMIT itself, nobody knows. So each
-batch writes its number into our row of `store_writer`: after the lock is ours again the old
-transaction is over, and the row tells whether it stands.
+If the connection breaks before the COMMIT of a batch, the server undoes the batch, and it is
+executed again with the next connection. If it breaks during the COMMIT, either may have happened.
+So each batch writes its number into this process's row of `store_writer`: once the lock is taken
+again, the old transaction is over, and the row tells whether it was committed.
 """
 
-# ruff: noqa: S608  what is put into statements is ours: an id, a number
+# ruff: noqa: S608  statements are built of constants, an id and a number only
 from __future__ import annotations
 
 import asyncio
@@ -166,7 +166,7 @@ class PostgresDatabase(Database):
                 if outcomes is not None and self._is_committed(connection):
                     return outcomes
                 outcomes = None
-                results = self._run_works(connection, batch, durable)
+                results = self._run_batch(connection, batch, durable)
                 outcomes = results  # from here on the commit may stand, whatever we hear of it
                 connection.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
@@ -182,7 +182,7 @@ class PostgresDatabase(Database):
             else:
                 return outcomes
 
-    def _run_works(
+    def _run_batch(
         self, connection: PostgresConnection, batch: Sequence[Item], durable: bool
     ) -> list[Outcome]:
         """Run the works in one transaction; if one raises, run all again with a savepoint each.
@@ -348,7 +348,7 @@ class ReadConnection:
             connection.close()
 
 
-def explain(error: BaseException, place: str) -> BaseException:
+def explain(error: BaseException, server: str) -> BaseException:
     """Return what to raise instead of `error`: StoreFull with a remedy if the server is in trouble,
     else itself.
     """
@@ -364,7 +364,7 @@ def explain(error: BaseException, place: str) -> BaseException:
         problem = "it cannot be reached"
     else:
         return error
-    full = StoreFull(f"{place}: {problem} ({_first_line(error)})")
+    full = StoreFull(f"{server}: {problem} ({_first_line(error)})")
     full.__cause__ = error
     return full
 

@@ -74,17 +74,17 @@ def _claim(connection: PostgresConnection, url: str) -> None:
         "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, "
         "count(*) FROM"
     )
-    mine, writers, tables = connection.control(
+    has_migrations, has_writers, tables = connection.control(
         (  # noqa: UP034
             f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
             "'procrastinate%'"
         )
     ).fetchone()
-    if tables and not (mine and writers):
+    if tables and not (has_migrations and has_writers):
         raise unusable(
             url,
             "holds the tables of another program",
             "choose an empty database: createdb agentd, or CREATE DATABASE",
         )
-    if not mine:
+    if not has_migrations:
         connection.control(_WRITER_TABLES)

@@ -1,4 +1,4 @@
-"""A journal on a server, read from outside: nothing is written, no table is brought up to date."""
+"""Read the journal on a server without a daemon: nothing is written, no table is migrated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from daemon.store.postgres.database import ReadConnection, explain
 T = TypeVar("T")
 
 
-class ServerOnlooker(Database):
-    """Reads the database of a URL, each time with a connection of its own; can write nothing."""
+class ReadOnlyPostgresDatabase(Database):
+    """Reads the database of a URL over a new connection each time; its methods that write do not
+    work.
+    """
 
     shared: ClassVar[bool] = True
 
@@ -34,7 +36,7 @@ class ServerOnlooker(Database):
         return self._over_new_connection(lambda reader: reader.query(query))
 
     def _over_new_connection(self, read: Callable[[ReadConnection], T]) -> T:
-        place = place_of(self.url)
+        server = place_of(self.url)
         try:
             with closing(ReadConnection(self.url)) as reader:
                 return read(reader)
@@ -43,13 +45,13 @@ class ServerOnlooker(Database):
                 problem = "holds no journal of this version of agentd"
                 hint = "start agentd once, which brings it up to date"
                 raise ConfigError(
-                    Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)
+                    Fault(file=server, key="[store] url", found="", problem=problem, hint=hint)
                 ) from None
             if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
                 raise DatabaseAway(
-                    f"{place} is away ({str(error).splitlines()[0]}); start the server"
+                    f"{server} is away ({str(error).splitlines()[0]}); start the server"
                 ) from None
-            problem = f"cannot be read: {explain(error, place)}"
+            problem = f"cannot be read: {explain(error, server)}"
             raise ConfigError(
-                Fault(file=place, key="[store] url", found="", problem=problem)
+                Fault(file=server, key="[store] url", found="", problem=problem)
             ) from None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlmodel import Session, col, select
 
-from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Taint
+from daemon.models import Approval, ApprovalStatus
+from daemon.store.approval_rows import APPROVAL_COLUMN_NAMES, approval_of
+from daemon.store.queries.session import raw_columns
 from daemon.store.tables import ApprovalRow
 
 
@@ -16,33 +20,12 @@ def find_approvals(
     limit: int,
 ) -> list[Approval]:
     """Return approvals, newest first, starting behind `before`."""
-    query = select(ApprovalRow).order_by(col(ApprovalRow.id).desc()).limit(limit)
+    columns = raw_columns(ApprovalRow, APPROVAL_COLUMN_NAMES)
+    query: Any = select(*columns).order_by(col(ApprovalRow.id).desc()).limit(limit)
     if run is not None:
         query = query.where(ApprovalRow.run_id == run)
     if status is not None:
         query = query.where(ApprovalRow.status == status.value)
     if before is not None:
         query = query.where(ApprovalRow.id < before)
-    return [_approval_from(row) for row in session.exec(query)]
-
-
-def _approval_from(row: ApprovalRow) -> Approval:
-    return Approval(
-        id=row.id,
-        run=row.run_id,
-        routine=row.routine,
-        approval_request=ApprovalRequest(
-            call_id=row.call_id,
-            tool=row.tool,
-            request=row.request,
-            digest=row.digest,
-            rule=row.rule,
-            reason=row.reason,
-            taint=Taint(row.taint),
-        ),
-        status=ApprovalStatus(row.status),
-        created=row.created,
-        expires=row.expires,
-        decided=row.decided,
-        by=row.actor,
-    )
+    return [approval_of(row) for row in session.exec(query)]

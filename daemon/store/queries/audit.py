@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import BigInteger, and_, func, or_, type_coerce
 from sqlmodel import Session, col, select
 
+from daemon.store.connection import AFTER_EVERY_ID, Row
 from daemon.store.records import AuditEntry, QuarantinedResult
-from daemon.store.statements import AFTER_EVERY_ID, Row
 from daemon.store.tables import AuditRow, QuarantineRow
 
 
@@ -26,8 +26,8 @@ def find_entries(
 
 
 def get_chain_part(session: Session, after: int, limit: int) -> list[Row]:
-    """Return rows of the audit behind the row `after`, in their order, as `audit.note` hashed them:
-    the values of all columns as they are kept, with the hash at the end.
+    """Return rows of the audit behind the row `after`, in their order: the stored values of all
+    columns as `audit.add_entry` hashed them, with the hash at the end.
     """
     query: Any = (
         select(  # type: ignore[call-overload]

@@ -47,9 +47,9 @@ def rows_of_routine(session: Session, routine: str) -> Iterator[tuple[str, RawRo
     """Yield the history of a routine, runs that have ended and what belongs to them, each row with
     the name of its table; parents before children.
     """
-    ended = and_(col(RunRow.routine) == routine, col(RunRow.status).not_in(_ACTIVE))
-    runs = select(RunRow.id).where(ended)
-    definitions = select(RunRow.definition).where(ended)
+    is_ended = and_(col(RunRow.routine) == routine, col(RunRow.status).not_in(_ACTIVE))
+    runs = select(RunRow.id).where(is_ended)
+    definitions = select(RunRow.definition).where(is_ended)
     queries: list[tuple[type[JournalTable], Any, Sequence[Any]]] = [
         (DefinitionRow, col(DefinitionRow.hash).in_(definitions), ()),
         (RunRow, col(RunRow.id).in_(runs), [RunRow.id]),

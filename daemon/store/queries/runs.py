@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlmodel import Session, col, select
 
-from daemon.models import Run, Status, Taint, Usage
+from daemon.models import Run, Status
+from daemon.store.queries.session import raw_columns
+from daemon.store.rows import RUN_COLUMN_NAMES, run_of
 from daemon.store.tables import RunRow
 
 
@@ -12,50 +16,12 @@ def find_runs(
     session: Session, routine: str | None, status: Status | None, before: str | None, limit: int
 ) -> list[Run]:
     """Return runs, newest first, starting behind the run `before`."""
-    query = select(RunRow).order_by(col(RunRow.id).desc()).limit(limit)
+    columns = raw_columns(RunRow, RUN_COLUMN_NAMES)
+    query: Any = select(*columns).order_by(col(RunRow.id).desc()).limit(limit)
     if routine is not None:
         query = query.where(RunRow.routine == routine)
     if status is not None:
         query = query.where(RunRow.status == status.value)
     if before is not None:
         query = query.where(RunRow.id < before)
-    return [run_from(row) for row in session.exec(query)]
-
-
-def run_from(row: RunRow) -> Run:
-    """Return the run that a row holds."""
-    return Run(
-        id=row.id,
-        routine=row.routine,
-        definition=row.definition,
-        trigger=row.trigger,
-        slot=row.slot,
-        event=row.event,
-        status=Status(row.status),
-        attempt=row.attempt,
-        fruitless_attempts=row.barren,
-        fence=row.fence,
-        created=row.created,
-        started=row.started,
-        ended=row.ended,
-        not_before=row.not_before,
-        active=float(row.active),
-        cancel=row.cancel,
-        goal=row.goal,
-        report=row.report,
-        silent=row.silent,
-        detail=row.detail,
-        provider=row.provider,
-        model=row.model,
-        usage=Usage(
-            input=row.input,
-            cache_read=row.cache_read,
-            cache_write=row.cache_write,
-            output=row.output,
-            reasoning=row.reasoning,
-        ),
-        iterations=row.iterations,
-        taint=Taint(row.taint),
-        sandbox=row.sandbox,
-        waits_moved=row.waits_moved,
-    )
+    return [run_of(row) for row in session.exec(query)]

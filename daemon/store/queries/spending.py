@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, case, func, literal_column, type_coerce
 from sqlmodel import Session, col, select
 
 from daemon.models import Usage
-from daemon.store.records import Called, SpendingTotal, Spent
+from daemon.store.records import CallOutcome, ModelCall, SpendingTotal
 from daemon.store.rows import from_microseconds
 from daemon.store.tables import SpendingRow
 
@@ -24,7 +24,7 @@ _KEYS: dict[str, Any] = {
     "model": col(SpendingRow.model),
     "day": type_coerce(SpendingRow.at, BigInteger) // literal_column(str(_QUARTER), BigInteger),
 }
-_NO_ANSWER = (Called.FAILED.value, Called.UNKNOWN.value, Called.ASKED.value)
+_NO_ANSWER = (CallOutcome.FAILED.value, CallOutcome.UNKNOWN.value, CallOutcome.ASKED.value)
 _SUMS: tuple[Any, ...] = (
     func.count(),
     func.count(case((col(SpendingRow.outcome).in_(_NO_ANSWER), 1))),
@@ -38,10 +38,10 @@ _SUMS: tuple[Any, ...] = (
 )
 
 
-def find_calls(session: Session, run: str) -> list[Spent]:
-    """Return the calls that a run has made, those without an answer too, in their order."""
+def find_calls(session: Session, run: str) -> list[ModelCall]:
+    """Return the calls of a run in their order, those without an answer too."""
     query = select(SpendingRow).where(SpendingRow.run_id == run).order_by(col(SpendingRow.id))
-    return [_spent_from(row) for row in session.exec(query)]
+    return [_call_from(row) for row in session.exec(query)]
 
 
 def sum_by(session: Session, by: str, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
@@ -61,7 +61,7 @@ def sum_by(session: Session, by: str, since: datetime, zone: ZoneInfo) -> list[S
 
 
 def sum_by_day(session: Session, edges: Sequence[datetime]) -> list[list[SpendingTotal]]:
-    """Return the totals of each routine between each edge and the next one."""
+    """Return, for each day between two of the `edges`, the totals by routine."""
     query: Any = select(SpendingRow.routine, *_SUMS).group_by(SpendingRow.routine)
     return [
         [
@@ -72,14 +72,14 @@ def sum_by_day(session: Session, edges: Sequence[datetime]) -> list[list[Spendin
     ]
 
 
-def _spent_from(row: SpendingRow) -> Spent:
-    return Spent(
+def _call_from(row: SpendingRow) -> ModelCall:
+    return ModelCall(
         at=row.at,
         run=row.run_id,
         routine=row.routine,
         provider=row.provider,
         model=row.model,
-        outcome=Called(row.outcome),
+        outcome=CallOutcome(row.outcome),
         usage=Usage(
             input=row.input,
             cache_read=row.cache_read,

@@ -22,23 +22,23 @@ from daemon.policy.profiles import TRUSTED
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.current import SandboxSource
-from daemon.sandbox.running import CommandResult, Running, run
+from daemon.sandbox.running import CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.repository import repository_view
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have
 # none.
-LONGEST = 3700.0
+MAX_PROGRAM_SECONDS = 3700.0
 PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
 _NO_REPOSITORY = 128  # as git exits
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is
 # the workspace here.
-_OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
+_READ_HOME, _EMPTY_HOME = frozenset({"jq", "file", "git"}), "/nonexistent"
 # They look at the machine, which a sandbox of their own would hide; run so only with words that
 # change nothing.
-_OF_THE_MACHINE = frozenset(
+_HOST_PROGRAMS = frozenset(
     {
         *(
             "df",
@@ -94,7 +94,7 @@ async def run_call(
         try:
             commands = _Commands(policy, confined, folder, context.routine, files)
             pipelines = [
-                (command.joint, [commands.running(part) for part in command.commands])
+                (command.joint, [commands.prepare(part) for part in command.commands])
                 for command in line
             ]
             result = await run(
@@ -139,13 +139,19 @@ class _Commands:
     files: ExitStack
     """Closed, or taken away, when the line has ended."""
 
-    def running(self, command: PlannedCommand) -> Running:
+    def prepare(self, command: PlannedCommand) -> PreparedProgram:
         require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
-        variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
+        variables, needs = (
+            {"HOME": _EMPTY_HOME} if command.program in _READ_HOME else {},
+            list[str](),
+        )
         stdin, fault = None, None
         if command.program == "git":
             variables |= repository_view(
-                Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied
+                Path(self.folder),
+                self.files,
+                owner=self.sandbox.user,
+                denied_patterns=command.denied,
             )
             needs.append(variables["GIT_DIR"])
             if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():
@@ -165,7 +171,7 @@ class _Commands:
             (redirect.fd, "null" if redirect.to is Stream.NULL else "stdout")
             for redirect in command.redirects
         ]
-        return Running(
+        return PreparedProgram(
             path=str(program),
             argv=command.argv,
             redirects=redirects,
@@ -183,7 +189,7 @@ class _Commands:
                 self.routine,
                 folder=self.folder,
                 writes=not command.reads_only,
-                host=command.reads_only and command.program in _OF_THE_MACHINE,
+                host=command.reads_only and command.program in _HOST_PROGRAMS,
             )
         )
 
@@ -252,11 +258,14 @@ def find_program(name: str) -> Path | None:
     return None
 
 
-def report_result(call: CompletedCall) -> str:
-    """Return what the model reads; raise ToolFailed with it if the line did not end well."""
+def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
+    """Return what the model reads; raise ToolFailed with it if the line did not end well.
+
+    With `verbatim` (see ToolContext) return the output as it is; any exit code but 0 is a failure.
+    """
     result, seconds = call.result, call.seconds
     text = result.output.text()
-    notes = list(_notes(result))
+    notes = list(_note_unkilled(result))
     if result.stopped == "time":
         raise ToolFailed(
             " ".join(
@@ -276,16 +285,18 @@ def report_result(call: CompletedCall) -> str:
         )
     pipeline, index = result.last
     last_command = call.line[pipeline].commands[index]
-    if result.code and result.code not in last_command.answers:
+    if result.code and (verbatim or result.code not in last_command.answers):
         raise ToolFailed(
-            " ".join([_failed(last_command.program, result.code), *notes]), partial=text
+            " ".join([_describe_exit_code(last_command.program, result.code), *notes]), partial=text
         )
+    if verbatim:
+        return text
     if result.code:
         notes.append(f"({last_command.program} ended with exit code {result.code})")
     return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
 
 
-def _notes(result: CommandResult) -> Iterator[str]:
+def _note_unkilled(result: CommandResult) -> Iterator[str]:
     if result.left:
         yield (
             "(could not be killed and hang in the kernel: processes "
@@ -293,7 +304,7 @@ def _notes(result: CommandResult) -> Iterator[str]:
         )
 
 
-def _failed(program: str, code: int) -> str:
+def _describe_exit_code(program: str, code: int) -> str:
     if code > 128:
         return f"{program} was killed by signal {code - 128}"
     return f"{program} ended with exit code {code}"

@@ -9,9 +9,12 @@ Every path is followed first, judged by where it leads, and then opened without 
 from __future__ import annotations
 
 import codecs
+import fcntl
 import os
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -23,14 +26,16 @@ from pydantic import Field
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
+from daemon.policy.output_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_SUM_BYTES
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
-from daemon.sandbox.output import readable
+from daemon.sandbox.output import decode_readable
 from daemon.system.safe_open import folder_beneath, open_beneath, take_after
 from daemon.tools.registry import FunctionRegistry
 
-_SNIFF = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
-_MOST_NAMES = 1000
+_SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
+_MAX_NAMES = 1000
+_MAX_LOCK_SECONDS = 10.0  # a file is written in a fraction of that
 
 
 def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
@@ -51,9 +56,9 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             limit: How many lines at most.
         """
         policy = settings.policy
-        call_path = _check_policy(policy, "file_read", path, context)
-        with _open(call_path) as file:
-            return _lines(
+        call_path, _ = _check_policy(policy, "file_read", {"path": path}, context)
+        with _open_file(call_path) as file:
+            return _read_lines(
                 file, call_path.text, offset, limit, policy.limits_for(context.routine).output_bytes
             )
 
@@ -63,7 +68,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         Args:
             path: Relative to the workspace.
         """
-        call_path = _check_policy(settings.policy, "file_list", path, context)
+        call_path, _ = _check_policy(settings.policy, "file_list", {"path": path}, context)
         try:
             folder = open_beneath(
                 call_path.root, call_path.path_in_root, os.O_RDONLY | os.O_DIRECTORY
@@ -71,7 +76,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         except OSError as error:
             raise ToolFailed(_explain(call_path, error)) from None
         try:
-            return _entries(folder)
+            return _list_entries(folder)
         finally:
             os.close(folder)
 
@@ -83,38 +88,53 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             path: Relative to the workspace.
             content: All that the file is to hold.
         """
-        call_path = _check_policy(settings.policy, "file_write", path, context)
+        arguments = {"path": path, "content": content}
+        call_path, output_folder = _check_policy(settings.policy, "file_write", arguments, context)
+        name, note = call_path.names[0], ""
+        if output_folder:
+            harmless = _disarm(name, content)
+            if harmless != content:
+                content, note = harmless, "; nothing in it acts by itself, as in a report"
+        data = content.encode()
         try:
-            _write(call_path, content.encode())
+            if output_folder:
+                with _room_for(call_path, output_folder, len(data)):
+                    _write_file(call_path, data)
+            else:
+                _write_file(call_path, data)
         except OSError as error:
             raise ToolFailed(_explain(call_path, error)) from None
-        return f"wrote {call_path.names[0]} ({len(content.encode())} bytes)"
+        return f"wrote {name} ({len(data)} bytes{note})"
 
     registry.register("file_read", None, file_read, read_only=True)
     registry.register("file_list", None, file_list, read_only=True)
     registry.register("file_write", None, file_write, idempotent=True)
 
 
-def _check_policy(policy: Policy, tool: str, path: str, context: ToolContext) -> CallPath:
+def _check_policy(
+    policy: Policy, tool: str, arguments: Json, context: ToolContext
+) -> tuple[CallPath, str]:
     """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not
     allowed.
+
+    Returns the path, and the folder whose bounds hold for it (empty for none).
     """
     try:
-        call_path = policy.reach.resolve(path, writing=tool == "file_write")
+        call_path = policy.reach.resolve(arguments["path"], writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
     verdicts = [
-        policy.judge_path(tool, call_path, routine=routine, tainted=tainted),
+        policy.judge_path(tool, call_path, routine=routine, tainted=tainted, arguments=arguments),
         *(
-            policy.judge(tool, {"path": name}, routine=routine, tainted=tainted)
+            policy.judge(tool, {**arguments, "path": name}, routine=routine, tainted=tainted)
             for name in call_path.names[1:]
         ),
     ]
     for verdict in verdicts:
         if not context.permits(verdict):
             raise ToolFailed(f"{verdict.rule}: {verdict.reason}")
-    return call_path
+    return call_path, verdicts[0].output_folder
 
 
 def _explain(call_path: CallPath, error: OSError) -> str:
@@ -126,40 +146,39 @@ def _explain(call_path: CallPath, error: OSError) -> str:
 
 
 # --- reading
-# -------------------------------------------------------------------------------------------
 
 
-def _open(call_path: CallPath) -> BinaryIO:
+def _open_file(call_path: CallPath) -> BinaryIO:
     try:
         fd = open_beneath(call_path.root, call_path.path_in_root)
     except OSError as error:
         raise ToolFailed(_explain(call_path, error)) from None
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
-        return os.fdopen(fd, "rb", buffering=_SNIFF)
+        return os.fdopen(fd, "rb", buffering=_SNIFF_BYTES)
     os.close(fd)
     kind = "a folder; file_list shows what is in it" if stat.S_ISDIR(mode) else "no regular file"
     raise ToolFailed(f"{call_path.text} is {kind}")
 
 
-def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
-    if b"\0" in (head := file.read(_SNIFF)) and not head.startswith(
+def _read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
+    if b"\0" in (head := file.read(_SNIFF_BYTES)) and not head.startswith(
         (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     ):
         raise ToolFailed(
             f"{name} is a binary file of {os.fstat(file.fileno()).st_size:,} bytes, not text"
         )
-    if len(head) < _SNIFF:  # that was all of it
+    if len(head) < _SNIFF_BYTES:  # that was all of it
         file = BytesIO(head)
     file.seek(0)
     for _ in range(offset - 1):
-        if not file.readline(_SNIFF):
+        if not file.readline(_SNIFF_BYTES):
             raise ToolFailed(f"{name} has fewer than {offset} lines")
     selected_lines: list[bytes] = []
     while len(selected_lines) < limit and room > 0 and (line := file.readline(room + 1)):
         selected_lines.append(line[:room])
         room -= len(line)
-    text = readable(b"".join(selected_lines))
+    text = decode_readable(b"".join(selected_lines))
     if room < 0:
         last_line = offset + len(selected_lines) - 1
         reason = "the file is longer than what may be read at once"
@@ -169,11 +188,11 @@ def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str
     return text or "(the file is empty)"
 
 
-def _entries(folder: int) -> list[Json]:
+def _list_entries(folder: int) -> list[Json]:
     listing: list[Json] = []
     with os.scandir(folder) as entries:
         names = sorted(entries, key=lambda entry: entry.name)
-    for entry in names[:_MOST_NAMES]:
+    for entry in names[:_MAX_NAMES]:
         with suppress(FileNotFoundError):  # gone since the folder was read
             status = entry.stat(follow_symlinks=False)
             modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
@@ -185,10 +204,10 @@ def _entries(folder: int) -> list[Json]:
                     "modified": modified,
                 }
             )
-    if len(names) > _MOST_NAMES:
+    if len(names) > _MAX_NAMES:
         listing.append(
             {
-                "name": f"… and {len(names) - _MOST_NAMES} more",
+                "name": f"… and {len(names) - _MAX_NAMES} more",
                 "kind": "",
                 "size": 0,
                 "modified": "",
@@ -203,10 +222,9 @@ def _kind(mode: int) -> str:
 
 
 # --- writing
-# -------------------------------------------------------------------------------------------
 
 
-def _write(call_path: CallPath, data: bytes) -> None:
+def _write_file(call_path: CallPath, data: bytes) -> None:
     """Write a draft beside the file and rename it: whoever looks sees the old file or the new
     one.
     """
@@ -231,6 +249,60 @@ def _write(call_path: CallPath, data: bytes) -> None:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
+
+
+def _disarm(name: str, content: str) -> str:
+    """Return a text in which nothing acts by itself where a person looks at the file.
+
+    Other kinds of files stay as they are: the policy has looked into them.
+    """
+    from daemon.delivery.sanitize import neutralize  # a start can do without it
+
+    return neutralize(content) if name.endswith((".md", ".txt")) else content
+
+
+@contextmanager
+def _room_for(call_path: CallPath, output_folder: str, size: int) -> Iterator[None]:
+    """Hold the folder in which tainted runs of a routine write while the body writes a file of
+    `size` bytes there; ToolFailed where the folder would hold too much.
+
+    Another run waits meanwhile, so that no two of them take the same room.
+    """
+    if size > MAX_FILE_BYTES:
+        raise ToolFailed(f"{call_path.text} would have more than {MAX_FILE_BYTES:,} bytes")
+    parts = PurePosixPath(output_folder).parts
+    with folder_beneath(Path(call_path.root), parts, create=True) as folder:
+        _lock(folder, call_path)
+        name = call_path.path_in_root.removeprefix(f"{output_folder}/")
+        own_names = {name, *(str(parent) for parent in PurePosixPath(name).parents)} - {"."}
+        total, entries = size, len(own_names)
+        for path, folders, files, descriptor in os.fwalk(dir_fd=folder, follow_symlinks=False):
+            for file in (*folders, *files):
+                if os.path.normpath(f"{path}/{file}") in own_names:
+                    continue
+                entries += 1
+                with suppress(FileNotFoundError):
+                    total += os.stat(file, dir_fd=descriptor, follow_symlinks=False).st_size
+            if total > MAX_SUM_BYTES or entries > MAX_ENTRIES:
+                raise ToolFailed(
+                    f"{output_folder} is full: it may hold {MAX_SUM_BYTES:,} bytes in "
+                    f"{MAX_ENTRIES} files and folders; a person has to remove some"
+                )
+        yield
+
+
+def _lock(folder: int, call_path: CallPath) -> None:
+    """Lock a folder until its descriptor is closed; ToolFailed if another process keeps it."""
+    deadline = time.monotonic() + _MAX_LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ToolFailed(f"{call_path.text}: another process keeps its folder") from None
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:

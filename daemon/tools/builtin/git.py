@@ -13,14 +13,15 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
+from daemon.tools.builtin.command_lines import MAX_PROGRAM_SECONDS, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
-EVERY = "*"
-_DEEPEST = 2  # levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project
+ALL_REPOSITORIES = "*"
+# levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project
+_MAX_DEPTH = 2
 _MAX_REPOSITORIES = 50  # repositories that are looked at by one call
-_MOST_LINES = 100  # of each of them
-_MOST_FOLDERS = 2000
+_MAX_LINES = 100  # of each of them
+_MAX_FOLDERS = 2000
 
 
 def register(
@@ -42,13 +43,12 @@ def register(
                 comes by repository.
         """
         policy = settings.policy
-        if repository != EVERY:
+        if repository != ALL_REPOSITORIES:
             call = {"command": command, "repository": repository}
-            return report_result(
-                await run_call(
-                    "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
-                )
+            completed = await run_call(
+                "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
             )
+            return report_result(completed, verbatim=context.verbatim)
         folders = list(repositories(policy))
         if not folders:
             return (
@@ -69,12 +69,12 @@ def register(
                 continue
             lines = [] if text == "(no output)" else text.splitlines()
             note = (
-                [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+                [f"… and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
             )
-            results[folder] = [*lines[:_MOST_LINES], *note]
+            results[folder] = [*lines[:_MAX_LINES], *note]
         return results
 
-    registry.register("git", None, git, read_only=True, timeout=LONGEST)
+    registry.register("git", None, git, read_only=True, timeout=MAX_PROGRAM_SECONDS)
 
 
 def repositories(policy: Policy) -> Iterator[str]:
@@ -85,30 +85,30 @@ def repositories(policy: Policy) -> Iterator[str]:
     paths = {
         os.path.realpath(path): None
         for root in (reach.workspace, *reach.readable)
-        for path in _beneath(root)
+        for path in _find_beneath(root)
     }
     for path in paths:
         yield "." if path == reach.workspace else path.removeprefix(f"{reach.workspace}/")
 
 
-def _beneath(root: str) -> Iterator[str]:
+def _find_beneath(root: str) -> Iterator[str]:
     """Yield the folders that hold a .git, from a folder down; what lies inside a repository is not
     looked for.
     """
     folders = [(root, 0)]
     for count, (folder, depth) in enumerate(folders):
-        if count >= _MOST_FOLDERS:
+        if count >= _MAX_FOLDERS:
             return
-        inside = _folders_in(folder)
+        inside = _list_folders(folder)
         if ".git" in inside:
             yield folder
-        elif depth < _DEEPEST:
+        elif depth < _MAX_DEPTH:
             folders += [
                 (f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."
             ]
 
 
-def _folders_in(folder: str) -> list[str]:
+def _list_folders(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -24,12 +24,12 @@ from daemon.policy.globs import in_either_case
 from daemon.sandbox.sandbox import User
 from daemon.system.safe_open import open_beneath
 
-_LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
+_MAX_CONFIG_BYTES = 1 << 20  # bytes of a config; what stands behind them has no effect
 # What the view shows of a repository as it is.
 _LINKED_ENTRIES = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
 # The settings that say how the repository is stored and where it comes from; all others have no
 # effect on looking, or a bad one. In lower case, as git reads them.
-_HARMLESS = {
+_HARMLESS_SETTINGS = {
     "core": {
         "repositoryformatversion",
         "filemode",
@@ -62,15 +62,19 @@ _ENVIRONMENT = {
 
 
 def repository_view(
-    folder: Path, stack: ExitStack, *, owner: User | None = None, denied: Iterable[str] = ()
+    folder: Path,
+    stack: ExitStack,
+    *,
+    owner: User | None = None,
+    denied_patterns: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the environment in which git sees the repository of a folder; the view goes when the
     stack unwinds.
 
-    `owner` is who git runs as, if that is not us; files in `denied`, patterns as in .gitignore, are
-    binary to it: of them it shows at most that they were changed, also where the policy let it have
-    words that do not exclude them. Without a repository git says so itself. Raises ToolFailed for
-    one not wholly in the folder.
+    `owner` is the user whom git runs as, None for the daemon's own. Files that fit
+    `denied_patterns`, patterns as in .gitignore, are binary to git: it shows at most that they were
+    changed, even where the policy allowed words that do not exclude them. Where there is no
+    repository, git says so itself. Raises ToolFailed for a repository not wholly in the folder.
     """
     git_folder = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(folder)}
@@ -101,9 +105,9 @@ def repository_view(
     (view / "HEAD").write_text(_head(git_folder))
     (view / "config").write_text("".join(_settings(git_folder)))
     (view / "info").mkdir()
-    quoted = [in_either_case(pattern).replace('"', r"\"") for pattern in denied]
+    quoted_patterns = [in_either_case(pattern).replace('"', r"\"") for pattern in denied_patterns]
     (view / "info" / "attributes").write_text(
-        "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted)
+        "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted_patterns)
     )
     if owner:
         for path in (view, *view.iterdir(), view / "info" / "attributes"):
@@ -119,7 +123,7 @@ def _text(folder: Path, name: str) -> str:
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
-        return file.read(_LARGEST).decode("utf-8", errors="replace")
+        return file.read(_MAX_CONFIG_BYTES).decode("utf-8", errors="replace")
 
 
 def _head(folder: Path) -> str:
@@ -150,7 +154,7 @@ def _settings(folder: Path) -> Iterator[str]:
             yield f'[{section} "{match[2]}"]\n' if match[2] else f"[{section}]\n"
         elif line.lstrip().startswith("["):
             section = ""
-        elif (match := _SETTING.fullmatch(line.strip())) and match[1].lower() in _HARMLESS.get(
-            section, ()
-        ):
+        elif (match := _SETTING.fullmatch(line.strip())) and match[
+            1
+        ].lower() in _HARMLESS_SETTINGS.get(section, ()):
             yield f"{match[1]} = {match[2]}\n"

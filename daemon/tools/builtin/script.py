@@ -1,8 +1,8 @@
 """The tool `script`: runs the user's own scripts by name, each in the sandbox, and none without
 one.
 
-The scripts lie in a folder of the user's that no tool can write to. What a script does, its writer
-knows; what it can reach, the sandbox says: it may change the workspace, and has no network. Not
+The scripts lie in a folder of the user's that no tool can write to. What a script does is not
+checked; the sandbox bounds what it can reach: it may change the workspace, and has no network. Not
 here: which scripts may run (policy/).
 """
 
@@ -22,10 +22,11 @@ from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.sandbox.running import Running, run
+from daemon.sandbox.running import PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
+from daemon.system.ownership import explain_other_writers
 from daemon.tools.builtin.command_lines import (
-    LONGEST,
+    MAX_PROGRAM_SECONDS,
     CompletedCall,
     bounds,
     environment,
@@ -35,8 +36,8 @@ from daemon.tools.builtin.command_lines import (
 from daemon.tools.registry import FunctionRegistry
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_LARGEST = 1 << 20  # bytes; a longer file is no script
-_HEAD = 2000  # bytes in which the first comment stands
+_MAX_SCRIPT_BYTES = 1 << 20  # bytes; a longer file is no script
+_HEAD = 2000  # bytes at the beginning of a script in which its first comment is looked for
 
 
 class ScriptSettings(LiveConfig, LivePolicy, Protocol):
@@ -70,11 +71,15 @@ def register(
             raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
         folder = settings.config.scripts_path
         if not name:
-            return [{"name": path.name, "about": about(path)} for path in scripts(folder, policy)]
+            return [
+                {"name": path.name, "about": read_about(path)}
+                for path in list_scripts(folder, policy)
+            ]
         path = find_script(folder, name, policy)
-        return report_result(await _run(path, words, policy, context, await sandbox(), zone))
+        completed = await _run(path, words, policy, context, await sandbox(), zone)
+        return report_result(completed, verbatim=context.verbatim)
 
-    registry.register("script", None, script, timeout=LONGEST)
+    registry.register("script", None, script, timeout=MAX_PROGRAM_SECONDS)
 
 
 async def _run(
@@ -95,11 +100,13 @@ async def _run(
         raise ToolFailed("an argument holds a NUL")
     limits, workspace = policy.limits_for(context.routine), policy.reach.workspace
     cell = sandbox.cell(bounds(policy, context.routine, folder=workspace, writes=True))
-    running = Running(path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)])
+    program = PreparedProgram(
+        path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)]
+    )
     with program_time(policy, context) as seconds:
         try:
             result = await run(
-                [(";", [running])],
+                [(";", [program])],
                 folder=Path(workspace),
                 environment=environment(workspace, zone),
                 seconds=seconds,
@@ -108,29 +115,29 @@ async def _run(
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
     planned = PlannedCommand(
-        program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=()
+        program=path.name, argv=tuple(program.argv), redirects=(), stdin=None, answers=()
     )
     return CompletedCall(
         result=result, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
     )
 
 
-def scripts(folder: Path, policy: Policy) -> list[Path]:
+def list_scripts(folder: Path, policy: Policy) -> list[Path]:
     """Return the scripts that can be run; what is unfit is left out."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return []
-    return [folder / name for name in names if not _unfit(folder, name, policy)]
+    return [folder / name for name in names if not _explain_unfit(folder, name, policy)]
 
 
 def find_script(folder: Path, name: str, policy: Policy) -> Path:
     """Return a script by its name; ToolFailed, with those there are, for what is none or could be
     somebody else's.
     """
-    if problem := _unfit(folder, name, policy):
+    if problem := _explain_unfit(folder, name, policy):
         names = (
-            ", ".join(path.name for path in scripts(folder, policy))
+            ", ".join(path.name for path in list_scripts(folder, policy))
             or f"none; they belong into {folder}"
         )
         raise ToolFailed(f"{problem}; the scripts are: {names}")
@@ -142,7 +149,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _unfit(folder: Path, name: str, policy: Policy) -> str:
+def _explain_unfit(folder: Path, name: str, policy: Policy) -> str:
     """Say why something is not run as a script; empty if it is one that nobody but we or root could
     change.
     """
@@ -155,17 +162,16 @@ def _unfit(folder: Path, name: str, policy: Policy) -> str:
         about_folder, about_file = Path(real).stat(), Path(real, name).lstat()
     except OSError:
         return f"there is no script {name}"
-    if not stat.S_ISREG(about_file.st_mode) or about_file.st_size > _LARGEST:
+    if not stat.S_ISREG(about_file.st_mode) or about_file.st_size > _MAX_SCRIPT_BYTES:
         return f"{name} is no plain file of a script's size"
     for path, status in ((folder, about_folder), (folder / name, about_file)):
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{path} belongs to somebody else"
-        if status.st_mode & 0o022:
-            return f"{path} can be written by others: chmod go-w it"
+        if writers := explain_other_writers(status):
+            problem, hint = writers
+            return f"{path} {problem}: {hint}"
     return "" if about_file.st_mode & 0o111 else f"{name} may not be executed: chmod +x it"
 
 
-def about(path: Path) -> str:
+def read_about(path: Path) -> str:
     """Return the first line of comment of a script, after the line that names its interpreter."""
     try:
         with path.open("rb") as file:

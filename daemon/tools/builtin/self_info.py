@@ -41,9 +41,9 @@ class SelfInfo:
             **self._routine(context.routine),
         }
         values = {"you": you, **self._daemon()}
-        unknown = [part for part in parts or () if part not in values]
-        if unknown:
-            msg = f"no such part: {', '.join(unknown)}; there are {', '.join(values)}"
+        unknown_parts = [part for part in parts or () if part not in values]
+        if unknown_parts:
+            msg = f"no such part: {', '.join(unknown_parts)}; there are {', '.join(values)}"
             raise ToolFailed(msg)
         return {part: values[part] for part in values if parts is None or part in parts}
 

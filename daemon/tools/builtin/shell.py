@@ -8,7 +8,7 @@ from __future__ import annotations
 from daemon.models import ToolContext
 from daemon.policy.policy import LivePolicy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import LONGEST, report_result, run_call
+from daemon.tools.builtin.command_lines import MAX_PROGRAM_SECONDS, report_result, run_call
 from daemon.tools.registry import FunctionRegistry
 
 
@@ -31,13 +31,12 @@ def register(
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """  # noqa: E501
         call = {"command": command}
-        return report_result(
-            await run_call(
-                "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
-            )
+        completed = await run_call(
+            "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
         )
+        return report_result(completed, verbatim=context.verbatim)
 
-    registry.register("shell", None, shell, timeout=LONGEST)
+    registry.register("shell", None, shell, timeout=MAX_PROGRAM_SECONDS)
 
 
 def register_for_gates(
@@ -63,4 +62,4 @@ def register_for_gates(
             report_result(call)  # raises
         return {"exit_code": call.result.code, "output": call.result.output.text()}
 
-    registry.register("shell", None, shell, timeout=LONGEST)
+    registry.register("shell", None, shell, timeout=MAX_PROGRAM_SECONDS)

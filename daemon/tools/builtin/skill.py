@@ -9,8 +9,8 @@ from daemon.definitions.skills import SkillCatalog
 from daemon.tools.registry import FunctionRegistry
 
 
-def register(registry: FunctionRegistry, catalog: Callable[[], SkillCatalog]) -> None:
-    """Offer the tool; `catalog` reads the skills there are now."""
+def register(registry: FunctionRegistry, load_catalog: Callable[[], SkillCatalog]) -> None:
+    """Register the tool. `load_catalog` reads the skills from the disk, anew for each call."""
 
     async def skill(name: str, file: str = "") -> str:
         """Read how something is done here: the guide of a skill, or one of the files it names.
@@ -19,7 +19,7 @@ def register(registry: FunctionRegistry, catalog: Callable[[], SkillCatalog]) ->
             name: A skill of the catalogue.
             file: A file of that skill, as its guide names it; empty for the guide itself.
         """
-        skills = await asyncio.to_thread(catalog)
-        return skills.read(name, file)
+        catalog = await asyncio.to_thread(load_catalog)
+        return catalog.read(name, file)
 
     registry.register("skill", None, skill, read_only=True)

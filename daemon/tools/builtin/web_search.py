@@ -21,7 +21,7 @@ from daemon.system.http_body import (
     parse_json,
     read_limited,
 )
-from daemon.system.http_client import connection_settings
+from daemon.system.http_client import connection_settings, describe_connection_error
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 TAVILY = "https://api.tavily.com"
 TIMEOUT = 20.0  # seconds
 EXCERPT = 600  # characters of one hit
-MAX_ANSWER = (
-    2_000_000  # bytes of an answer, unpacked: twenty hits with their excerpts are a tenth of it
-)
+# bytes of an answer, unpacked: twenty hits with their excerpts are a tenth of it
+MAX_ANSWER = 2_000_000
 BUSY = frozenset({429, 500, 502, 503, 504})
 
 
@@ -98,7 +97,7 @@ class _Search:
                 f"the answer of {self.name} is too large and was not read to its end: {error}"
             ) from None
         except (httpx.HTTPError, BodyDamaged) as error:
-            problem = str(error) or type(error).__name__
+            problem = describe_connection_error(error)
             raise ToolFailed(f"{self.name} cannot be reached: {problem}", transient=True) from None
         if answer.status_code != 200:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY)

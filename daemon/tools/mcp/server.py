@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-FRESH_SECONDS = (
-    5.0  # seconds after an answer for which a server is taken to be there without being asked
-)
-PING = 5.0  # seconds that it is given to say so
+# seconds after an answer for which a server is taken to be there without being asked
+FRESH_SECONDS = 5.0
+PING_TIMEOUT = 5.0  # seconds that it is given to say so
 MAX_STDERR_CHARACTERS = 500  # characters of its complaints that are told
-START = 30.0  # seconds that a server is given to come up and to say what it offers
+START_TIMEOUT = 30.0  # seconds that a server is given to come up and to say what it offers
 HTTP_TIMEOUT = 30.0  # seconds for a connection over HTTP and for each piece that is sent
-STREAM = 300.0  # seconds between two pieces of an answer over HTTP: a server may hold a stream open
-MAX_ANSWER = (
-    16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
-)
-MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
+# seconds between two pieces of an answer over HTTP: a server may hold a stream open
+STREAM_TIMEOUT = 300.0
+# bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
+MAX_ANSWER = 16_000_000
+MAX_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
 
 class McpTool(NamedTuple):
@@ -57,17 +56,17 @@ class McpServer:
     def __init__(self, name: str, config: McpConfig, *, secret: str | None = None) -> None:
         self.name, self._config, self._secret = name, config, secret
         self._client: Client | None = None
-        self._holder: asyncio.Task[None] | None = None
-        self._opening = asyncio.Lock()
+        self._connection_task: asyncio.Task[None] | None = None
+        self._connect_lock = asyncio.Lock()
         self._last_answer = 0.0
         """When it last answered, in the event loop's time."""
 
     async def tools(self) -> list[McpTool]:
         """Ask what it offers; ToolFailed if it does not answer."""
-        client, tools, cursor = await self._connected(), list[McpTool](), None
+        client, tools, cursor = await self._get_client(), list[McpTool](), None
         try:
-            async with asyncio.timeout(START):
-                for _ in range(MOST_PAGES):
+            async with asyncio.timeout(START_TIMEOUT):
+                for _ in range(MAX_PAGES):
                     page = await client.list_tools(cursor=cursor, cache_mode="refresh")
                     tools += [
                         McpTool(tool.name, tool.description or "", dict(tool.input_schema))
@@ -78,13 +77,13 @@ class McpServer:
                         break
         except Exception as error:
             raise ToolFailed(
-                f"the MCP server {self.name} does not say what it offers: {_words(error)}"
+                f"the MCP server {self.name} does not say what it offers: {_describe_error(error)}"
             ) from error
         return tools
 
     async def call(self, tool: str, arguments: Json) -> Any:
         """Call a tool and return what it said; ToolFailed with its words if it failed."""
-        client = await self._connected()
+        client = await self._get_client()
         limit, loop = self._config.timeout.total_seconds(), asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limit) as clock:
@@ -96,8 +95,8 @@ class McpServer:
                 f"{self.name} did not answer within {limit:g} s; what came of it is unknown"
             ) from None
         except Exception as error:
-            if await self._answers(client):
-                raise ToolFailed(f"{self.name}: {_words(error)}") from error
+            if await self._is_answering(client):
+                raise ToolFailed(f"{self.name}: {_describe_error(error)}") from error
             await self.close()
             problem = (
                 "went away during the call; what came of it is unknown, check before trying again"
@@ -108,44 +107,46 @@ class McpServer:
 
     async def close(self) -> None:
         """Let go of the server; safe to repeat."""
-        holder, self._holder, self._client = self._holder, None, None
-        if holder is not None:
-            holder.cancel()
+        connection_task, self._connection_task, self._client = self._connection_task, None, None
+        if connection_task is not None:
+            connection_task.cancel()
             with suppress(asyncio.CancelledError):
-                await holder
+                await connection_task
 
-    async def _connected(self) -> Client:
+    async def _get_client(self) -> Client:
         """Return a client whose server answers, a new one if need be; ToolFailed."""
-        async with self._opening:
+        async with self._connect_lock:
             client, now = self._client, asyncio.get_running_loop().time()
             if client is not None and (
-                now - self._last_answer < FRESH_SECONDS or await self._answers(client)
+                now - self._last_answer < FRESH_SECONDS or await self._is_answering(client)
             ):
                 return client
             await self.close()
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-            self._holder = asyncio.create_task(self._hold(ready), name=f"MCP server {self.name}")
+            self._connection_task = asyncio.create_task(
+                self._keep_connected(ready), name=f"MCP server {self.name}"
+            )
             try:
-                async with asyncio.timeout(START):
+                async with asyncio.timeout(START_TIMEOUT):
                     self._client = await asyncio.shield(ready)
             except TimeoutError:
                 await self.close()
                 raise ToolFailed(
-                    f"the MCP server {self.name} did not come up within {START:g} s"
+                    f"the MCP server {self.name} did not come up within {START_TIMEOUT:g} s"
                 ) from None
             self._last_answer = asyncio.get_running_loop().time()
             return self._client
 
-    async def _answers(self, client: Client) -> bool:
+    async def _is_answering(self, client: Client) -> bool:
         try:
-            async with asyncio.timeout(PING):
+            async with asyncio.timeout(PING_TIMEOUT):
                 await client.send_ping()
         except Exception:  # noqa: BLE001  one call: whatever it is, nobody is there
             return False
         self._last_answer = asyncio.get_running_loop().time()
         return True
 
-    async def _hold(self, ready: asyncio.Future[Client]) -> None:
+    async def _keep_connected(self, ready: asyncio.Future[Client]) -> None:
         """Open a connection and hold it until it is no longer wanted."""
         complaints = _Complaints()
         try:
@@ -158,7 +159,9 @@ class McpServer:
                 ready.set_result(client)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001  one background task: whoever waits is told, and may try again
-            reason = _words(error) + (f"; it said: {complaints}" if str(complaints) else "")
+            reason = _describe_error(error) + (
+                f"; it said: {complaints}" if str(complaints) else ""
+            )
             if not ready.done():
                 ready.set_exception(
                     ToolFailed(f"the MCP server {self.name} cannot be reached: {reason}")
@@ -177,12 +180,11 @@ class McpServer:
             from mcp.client.stdio import stdio_client
             from mcp.client.streamable_http import streamable_http_client
 
-            from daemon.system.http_limit import limit_response
+            from daemon.system.http_limit import LimitedTransport
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
-        logging.getLogger("mcp").setLevel(
-            logging.CRITICAL
-        )  # what it has to say comes to us as errors
+        # what it has to say comes to us as errors
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)
         config = self._config
         if config.command:
             program, *arguments = config.command
@@ -195,16 +197,19 @@ class McpServer:
             return Client(stdio_client(parameters, errlog=complaints.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
 
-        async def limit_answer(response: httpx2.Response) -> None:
+        transport = LimitedTransport(
+            httpx2.AsyncHTTPTransport(**connection_settings(str(config.url))),
+            MAX_ANSWER,
             # a stream lasts as long as its server is of use
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                limit_response(response, MAX_ANSWER)
-
+            is_limited=lambda answer_headers: (
+                not answer_headers.get("content-type", "").startswith("text/event-stream")
+            ),
+        )
         client = httpx2.AsyncClient(
-            **connection_settings(str(config.url)),
+            transport=transport,
+            trust_env=False,
             headers=headers,
-            timeout=httpx2.Timeout(HTTP_TIMEOUT, read=STREAM),
-            event_hooks={"response": [limit_answer]},
+            timeout=httpx2.Timeout(HTTP_TIMEOUT, read=STREAM_TIMEOUT),
         )
         stack.push_async_callback(client.aclose)
         return Client(streamable_http_client(str(config.url), http_client=client))
@@ -245,7 +250,7 @@ def _text(part: Any) -> str:
     return f"[{part.type.replace('_', ' ')}{f' {part.uri}' if hasattr(part, 'uri') else ''}]"
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an error in a line; groups of them, as the SDK raises, by their first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

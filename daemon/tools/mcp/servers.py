@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BETWEEN = "__"
-# characters of a description: it is a stranger's text in every prompt that offers the tool
-LONGEST = 4_000
+NAME_SEPARATOR = "__"
+# What one server may put into the prompts of runs. The largest of the reference servers offers some
+# 30 tools with 20,000 characters.
+MAX_TOOLS = 100
+MAX_DESCRIPTION_CHARACTERS = 4_000
+MAX_SCHEMA_CHARACTERS = 20_000
+MAX_CHARACTERS_OF_SERVER = 200_000
 
 
 class Servers:
@@ -38,27 +43,40 @@ class Servers:
             for name, config in configs.items()
         }
         self._configs, self._registry = configs, registry
-        self._known_servers: set[str] = set()
-        self._looking = asyncio.Lock()
+        self._listed_servers: set[str] = set()
+        self._list_lock = asyncio.Lock()
 
-    async def ready(self, patterns: Iterable[str]) -> None:
-        """Have the tools registered that these names or patterns may mean; a server that is not
-        there is logged.
+    async def register_tools(self, patterns: Iterable[str]) -> None:
+        """Register the tools of each server that these names or patterns may mean, once per server.
+
+        A server that does not answer is logged, and asked again by the next run.
         """
         if not self._servers:
             return
         required_servers = {
-            pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern
+            pattern.partition(NAME_SEPARATOR)[0]
+            for pattern in patterns
+            if NAME_SEPARATOR in pattern
         } & set(self._servers)
-        if required_servers <= self._known_servers:
+        if required_servers <= self._listed_servers:
             return
-        async with self._looking:
+        async with self._list_lock:
             await asyncio.gather(
                 *(
                     self._update_tools(self._servers[name])
-                    for name in required_servers - self._known_servers
+                    for name in required_servers - self._listed_servers
                 )
             )
+
+    def untrusted_tools(self, names: Iterable[str]) -> list[str]:
+        """Return which of these tools are described by a server that the config does not trust."""
+        return [
+            name
+            for name in names
+            if (config := self._configs.get(name.partition(NAME_SEPARATOR)[0]))
+            and NAME_SEPARATOR in name
+            and not config.trusted
+        ]
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
@@ -67,24 +85,60 @@ class Servers:
         try:
             tools = await server.tools()
         except ToolFailed as error:
-            log.warning(
-                "mcp.not_there", server=server.name, error=str(error)
-            )  # it is asked again by the next run
+            # it is asked again by the next run
+            log.warning("mcp.not_there", server=server.name, error=str(error))
             return
-        for tool in tools:
-            self._register(server, tool)
-        self._known_servers.add(server.name)
+        registered, characters = 0, 0
+        for index, tool in enumerate(tools):
+            schema = json.dumps(tool.parameters)
+            characters += len(tool.description[:MAX_DESCRIPTION_CHARACTERS]) + len(schema)
+            if registered == MAX_TOOLS or characters > MAX_CHARACTERS_OF_SERVER:
+                log.warning(
+                    "mcp.tools_left_out",
+                    server=server.name,
+                    tools=len(tools) - index,
+                    error=f"of one server {MAX_TOOLS} tools with {MAX_CHARACTERS_OF_SERVER} "
+                    "characters are offered",
+                )
+                break
+            problem = await asyncio.to_thread(self._find_problem, server.name, tool, schema)
+            problem = problem or self._register(server, tool)
+            if problem:
+                log.warning(
+                    "mcp.tool_skipped", server=server.name, tool=tool.name[:100], error=problem
+                )
+            else:
+                registered += 1
+        self._listed_servers.add(server.name)
         log.info("mcp.listed", server=server.name, tools=len(tools))
 
-    def _register(self, server: McpServer, tool: McpTool) -> None:
-        name = f"{server.name}{BETWEEN}{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
+    def _find_problem(self, server: str, tool: McpTool, schema: str) -> str:
+        """Say why a tool is not offered to anybody for its description; empty if it is."""
+        if len(schema) > MAX_SCHEMA_CHARACTERS:
+            return f"its schema has {len(schema)} characters, more than {MAX_SCHEMA_CHARACTERS}"
+        if self._configs[server].trusted:
+            return ""
+        from daemon.injection.check import Block, examine  # a start can do without it
+
+        finding = examine(f"{tool.description[:MAX_DESCRIPTION_CHARACTERS]}\n{schema}")
+        if isinstance(finding, Block):
+            return f"its description gives orders: {finding.reason}"
+        return ""
+
+    def _register(self, server: McpServer, tool: McpTool) -> str:
+        """Register a tool; say why that cannot be, or return an empty text."""
+        name = f"{server.name}{NAME_SEPARATOR}{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
 
         async def call(**arguments: Any) -> Any:
             return await server.call(tool.name, arguments)
 
         try:
             self._registry.register(
-                name, tool.description[:LONGEST] or tool.name, call, tool.parameters
+                name,
+                tool.description[:MAX_DESCRIPTION_CHARACTERS] or tool.name,
+                call,
+                tool.parameters,
             )
         except (ValueError, TypeError) as error:
-            log.warning("mcp.tool_skipped", server=server.name, tool=tool.name, error=str(error))
+            return str(error)
+        return ""

@@ -1,5 +1,7 @@
 // What changes while one looks at it: a page of runs under way is fetched again when something has happened, and the
 // live view gets a line per event. Every text of a run is set as text, never as HTML.
+import { keepTimesCurrent } from "./times.mjs";
+
 const main = document.getElementById("main");
 const LATER = 400; // milliseconds that a burst of events is given to end
 const MOST = 500; // lines of the live view
@@ -30,7 +32,9 @@ function at(place) {
 async function refresh() {
   const answer = await fetch(location.href);
   if (!answer.ok) return true;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById("main");
+  takeOver(page);
   const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
   const focused = placeOf(document.activeElement);
   for (const id of open) fresh.querySelector(`#${id} details`)?.setAttribute("open", "");
@@ -38,6 +42,20 @@ async function refresh() {
   reachable();
   if (focused) at(focused)?.focus({ preventScroll: true });
   return fresh.hasAttribute("data-live");
+}
+
+// What stands outside of the content and tells of trouble: the title, the icon of the tab, the counts of the menu.
+function takeOver(page) {
+  document.title = page.title;
+  const icon = document.querySelector("link[rel=icon]");
+  const freshIcon = page.querySelector("link[rel=icon]");
+  if (icon && freshIcon && icon.getAttribute("href") !== freshIcon.getAttribute("href")) icon.replaceWith(freshIcon);
+  const entries = [...document.querySelectorAll("nav a")];
+  for (const [number, entry] of [...page.querySelectorAll("nav a")].entries()) {
+    if (entries[number] && entries[number].innerHTML !== entry.innerHTML) {
+      entries[number].replaceChildren(...entry.childNodes);
+    }
+  }
 }
 
 // A table that is wider than the window is scrolled with the keyboard too, once it can have the focus.
@@ -72,21 +90,37 @@ function line(event) {
 function words(event) {
   switch (event.type) {
     case "run_started": return "started";
-    case "thinking": return `asks ${event.provider ?? "its model"}`;
+    case "thinking": return event.text ? `thinks: ${event.text}` : `asks ${event.provider ?? "its model"}`;
     case "tool_started": return `calls ${event.tool} ${JSON.stringify(event.args ?? {})}`;
     case "tool_finished": return `${event.tool} ${event.ok ? "answered" : "failed"}: ${event.preview ?? ""}`;
     case "message": return `says: ${event.text}`;
+    case "run_retry_scheduled": return `is put off: ${event.detail ?? ""}`;
     case "run_waiting": return `waits: ${event.detail ?? ""}`;
     case "run_ended": return `${(event.status ?? "").replaceAll("_", " ")}${event.detail ? `: ${event.detail}` : ""}`;
     default: return event.type.replaceAll("_", " ");
   }
 }
 
+// The runs under way, above the live view.
+async function refreshActive() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  takeOver(page);
+  document.getElementById("active").replaceWith(page.getElementById("active"));
+  reachable();
+}
+
 const list = document.getElementById("live");
 if (list) {
   const state = document.getElementById("live-state");
+  let timer;
   const source = follow("all", (event) => {
     if (event.type === "delta") return;
+    if (event.type.startsWith("run_")) {
+      clearTimeout(timer);
+      timer = setTimeout(refreshActive, LATER);
+    }
     state.textContent = "Newest last.";
     const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
     list.append(line(event));
@@ -94,7 +128,12 @@ if (list) {
     if (atEnd) list.scrollTop = list.scrollHeight;
   });
   source.addEventListener("following", () => {
-    if (!list.childElementCount) state.textContent = "Waiting for something to happen.";
+    if (list.childElementCount) return;
+    const busy = !document.getElementById("active").hidden;
+    state.textContent = busy ? "What happens next is listed here." : "Waiting for something to happen.";
+  });
+  source.addEventListener("gone", () => {
+    state.textContent = "No daemon answers. Load this page again once it has been started.";
   });
 } else if (main?.dataset.live) {
   let timer;
@@ -106,6 +145,21 @@ if (list) {
   });
 }
 
+// To the line of a fault, in the text that has it.
+for (const link of document.querySelectorAll("[data-line]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    const text = document.getElementById("text");
+    const lines = text.value.split("\n");
+    const number = Math.min(Number(link.dataset.line), lines.length);
+    const begin = lines.slice(0, number - 1).join("\n").length + (number > 1 ? 1 : 0);
+    text.setSelectionRange(begin, begin + lines[number - 1].length);
+    text.blur();
+    text.focus(); // scrolls to the selection
+  });
+}
+
+keepTimesCurrent(() => main?.dataset.live && refresh());
 reachable();
 addEventListener("resize", reachable);
 

@@ -63,7 +63,7 @@ async def life(
 
 async def ask(harness: ApprovalHarness) -> None:
     """Get as far as the question, and be killed while it waits."""
-    run = await harness.live()
+    run = await harness.execute()
     assert run.status is Status.WAITING, run
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -71,14 +71,14 @@ async def ask(harness: ApprovalHarness) -> None:
 async def answer(harness: ApprovalHarness) -> None:
     """Answer what is asked, unless that has been done, and live the run to its end."""
     await harness.journal.runs.recover("test")
-    for asked in await harness.journal.approvals.find(status=ApprovalStatus.PENDING):
-        await harness.approvals.approve(asked.id, by="uid 1000")
+    for approval in await harness.journal.approvals.find(status=ApprovalStatus.PENDING):
+        await harness.approvals.approve(approval.id, by="uid 1000")
     (run,) = await harness.journal.runs.find()
     if not run.status.has_ended:
-        await harness.live(run)
+        await harness.execute(run)
 
 
-def ended(folder: Path) -> dict[str, object]:
+def outcome_in(folder: Path) -> dict[str, object]:
     """Return what a person finds at the end."""
 
     async def look() -> tuple[Run, list[str]]:
@@ -90,7 +90,7 @@ def ended(folder: Path) -> dict[str, object]:
             for step in await journal.runs.get_steps(run.id)
             if step.kind == "result"
         ]
-        proof = await journal.audit.prove()
+        proof = await journal.audit.verify()
         assert proof.broken is None
         await database.close()
         return run, results
@@ -105,10 +105,12 @@ def main(folder: Path) -> None:
     home, waiting = folder / "home", folder / "waiting"
     home.mkdir()
 
-    def lived(number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]) -> int:
+    def run_fork(
+        number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]
+    ) -> int:
         return forked(lambda: life(home, number, where, live))
 
-    assert lived(-1, "", ask) == -signal.SIGKILL
+    assert run_fork(-1, "", ask) == -signal.SIGKILL
     home.rename(waiting)
 
     def again() -> None:
@@ -119,14 +121,14 @@ def main(folder: Path) -> None:
         shutil.copytree(waiting, home)
 
     again()
-    writes = lived(-1, "", answer)
-    lines = [{"number": -1, "where": "", **ended(home)}]
+    writes = run_fork(-1, "", answer)
+    lines = [{"number": -1, "where": "", **outcome_in(home)}]
     for number in range(writes):
         for where in ("before", "after"):
             again()
-            assert lived(number, where, answer) == -signal.SIGKILL, (number, where)
-            assert lived(-1, "", answer) >= 0
-            lines.append({"number": number, "where": where, **ended(home)})
+            assert run_fork(number, where, answer) == -signal.SIGKILL, (number, where)
+            assert run_fork(-1, "", answer) >= 0
+            lines.append({"number": number, "where": where, **outcome_in(home)})
     sys.stdout.write("\n".join(map(json.dumps, lines)))
 
 

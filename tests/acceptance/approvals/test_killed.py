@@ -1,5 +1,5 @@
-"""kill -9 while a run waits, and at every single write between the answer and the end: at most one
-call, none lost.
+"""kill -9 while a run waits for an approval and at each write until its end: the approved call
+starts at most once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-async def test_whatever_moment_it_is_killed_at_an_approved_call_starts_at_most_once(
+async def test_approved_call_starts_at_most_once_after_kill_9_at_any_write(
     tmp_path: Path,
 ) -> None:
     process = await asyncio.create_subprocess_exec(

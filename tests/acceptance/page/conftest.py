@@ -1,10 +1,11 @@
-"""A daemon, the page of it, and a browser that looks at it."""
+"""A daemon, its web page, and a browser on the page."""
 
 import asyncio
 import json
 import os
 import re
 import shutil
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -112,17 +113,17 @@ with_browser = pytest.mark.asyncio(loop_scope="session")
 @fixture()
 async def home(request, tmp_path):
     """A home with nothing in it."""
-    made = kind_of_home(request)(tmp_path)
-    yield made
-    await close_and_replay(made)
+    new_home = kind_of_home(request)(tmp_path)
+    yield new_home
+    await close_and_replay(new_home)
 
 
 @fixture(scope="module")
 async def shared_home(shared_path):
     """The same for all tests of a file."""
-    made = ProcessHome(shared_path)
-    yield made
-    await close_and_replay(made)
+    new_home = ProcessHome(shared_path)
+    yield new_home
+    await close_and_replay(new_home)
 
 
 @fixture()
@@ -135,9 +136,9 @@ async def daemon(home):
 @fixture()
 async def page(daemon):
     """The page of that daemon."""
-    made = await Page(daemon).start()
-    yield made
-    await made.stop()
+    new_page = await Page(daemon).start()
+    yield new_page
+    await new_page.stop()
 
 
 @pytest.fixture
@@ -156,14 +157,14 @@ async def browser():
     if CHROMIUM is None:
         pytest.skip("needs Chromium: apt install chromium")
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield made
-        await made.close()
+        new_browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield new_browser
+        await new_browser.close()
 
 
-@fixture()
-async def look(browser, page):
-    """A browser's window that has opened the link; what its console complains of fails the test."""
+@asynccontextmanager
+async def open_window(browser, page):
+    """Open the link of a page in a window of its own; its `complaints` are those of its console."""
     context = await browser.new_context(viewport={"width": 1200, "height": 900})
     context.set_default_timeout(120_000)
     window = await context.new_page()
@@ -173,19 +174,68 @@ async def look(browser, page):
         lambda message: complaints.append(message.text) if message.type == "error" else None,
     )
     window.on("pageerror", lambda error: complaints.append(str(error)))
+    window.base, window.complaints = page.base, complaints
     await window.goto(page.link)
     await window.wait_for_selector("h1:has-text('Today')")
-    window.base, window.complaints = page.base, complaints
     yield window
     await context.close()
     await asyncio.sleep(0)
     assert complaints == []
 
 
+@fixture()
+async def look(browser, page):
+    """A browser's window that has opened the link; what its console complains of fails the test."""
+    async with open_window(browser, page) as window:
+        yield window
+
+
+@fixture(scope="module")
+async def shared_daemon(shared_home):
+    """A daemon that has run that routine, for all tests of a file."""
+    await start_evil(shared_home)
+    return shared_home
+
+
+@fixture(scope="module")
+async def shared_window(browser, shared_daemon):
+    """A window for all tests of a file, as a page, a link and a window take longer to open than to
+    look at.
+    """
+    page = await Page(shared_daemon).start()
+    async with open_window(browser, page) as window:
+        yield window
+    await page.stop()
+
+
+@fixture()
+async def shared_look(shared_window):
+    """That window as it is when a link has been opened; what its console complains of fails the
+    test.
+    """
+    await shared_window.goto(shared_window.base + "/")
+    await shared_window.wait_for_selector("h1:has-text('Today')")
+    yield shared_window
+    await asyncio.sleep(0)
+    complaints = shared_window.complaints[:]
+    shared_window.complaints.clear()
+    assert complaints == []
+
+
+async def take_picture(window, file):
+    """Keep a picture of what is seen; of the whole page only for `SCREENSHOTS`, as it is laid out
+    anew for that.
+    """
+    await window.screenshot(path=file, full_page="SCREENSHOTS" in os.environ)
+
+
 async def barriers(window):
     """Return what axe-core finds on a page that keeps people out."""
     # the page's own policy lets no script of others in, so it is put in from outside; of what is
     # right it need not tell
-    asked = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations)"
-    found = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); {asked}")
-    return [f"{window.url}: {each['id']}: {each['nodes'][0]['html']}" for each in found]
+    script = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations)"
+    violations = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); {script}")
+    return [
+        f"{window.url}: {violation['id']}: {violation['nodes'][0]['html']}"
+        for violation in violations
+    ]

@@ -1,8 +1,13 @@
-"""What a person decides on the page, in a real browser: calls that wait, deliveries that did not
-arrive, incidents.
-"""
+"""Decisions on the web page in a real browser: approvals, failed deliveries, incidents."""
 
-from tests.acceptance.page.conftest import HOSTILE, barriers, fixture, toml, with_browser
+from tests.acceptance.page.conftest import (
+    HOSTILE,
+    barriers,
+    fixture,
+    take_picture,
+    toml,
+    with_browser,
+)
 
 pytestmark = with_browser
 
@@ -85,23 +90,30 @@ async def fair(look, view):
     await look.emulate_media(color_scheme="light")
 
 
-async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_before_ones_eyes(
-    look, daemon, shots
-):
+async def test_approvals_page_shows_the_exact_call_to_approve_or_reject(look, daemon, shots):
     assert "1 call waits for your word" in await look.inner_text("main")
+    answer = await look.inner_text("h1")
+    assert "call waits for your word" in answer and "Last report" not in answer
     await fair(look, "/")
+    assert "Approvals 1 wait" in await look.text_content("nav")
+    icon = await look.get_attribute("link[rel=icon]", "href")
+    assert icon in ("/static/icon-asking.svg", "/static/icon-wrong.svg")
     await look.click("text=notes, file_write")
     await look.wait_for_url("**/approvals#a*")
     assert await look.title() == "Approvals (1) · agentd"
-    asked = await look.inner_text("article.ask")
-    assert '"tool": "file_write"' in asked and '"path": "notes.md"' in asked and "digest" in asked
-    assert "<script>document.title" in asked and "\u202e" not in asked
+    article = await look.inner_text("article.ask")
+    assert (
+        '"tool": "file_write"' in article
+        and '"path": "notes.md"' in article
+        and "digest" in article
+    )
+    assert "<script>document.title" in article and "\u202e" not in article
     assert await look.locator("article.ask script, article.ask img, article.ask b").count() == 0
-    await look.screenshot(path=shots / "approvals-waiting.png", full_page=True)
+    await take_picture(look, shots / "approvals-waiting.png")
     await fair(look, "/approvals")
 
-    said = await pressed(look, "Approve once")
-    assert said.startswith("Approved:") and "goes on" in said and "uid" in said
+    message = await pressed(look, "Approve once")
+    assert message.startswith("Approved:") and "goes on" in message and "uid" in message
     assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
         "status"
     ] == "succeeded"
@@ -110,12 +122,13 @@ async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_befor
     await look.goto(look.base + "/approvals")
     text = await look.inner_text("main")
     assert "Nothing waits for your word." in text and "used" in text
-    await look.screenshot(path=shots / "approvals-answered.png", full_page=True)
+    assert "wait" not in await look.text_content("nav")
+    await take_picture(look, shots / "approvals-answered.png")
 
     assert (await daemon.agentctl("run", "notes", "--json")).code == 8
     await look.goto(look.base + "/approvals")
-    said = await pressed(look, "Reject")
-    assert said.startswith("Rejected:") and "without it" in said
+    message = await pressed(look, "Reject")
+    assert message.startswith("Rejected:") and "without it" in message
     assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
         "status"
     ] == "succeeded"
@@ -126,13 +139,13 @@ async def test_calls_that_wait_are_decided_with_exactly_what_they_would_do_befor
     await look.click("text=Allow for good")
     await look.wait_for_url("**/approvals/*?for=good")
     assert "+[[remembered]]" in await look.inner_text("main")
-    await look.screenshot(path=shots / "approval-for-good.png", full_page=True)
+    await take_picture(look, shots / "approval-for-good.png")
     await pressed(look, "Allow for good")
     remembered = (await daemon.agentctl("approvals", "--remembered", "--json")).json["items"]
-    assert [each["tool"] for each in remembered] == ["file_write"]
+    assert [item["tool"] for item in remembered] == ["file_write"]
 
 
-async def test_who_was_slower_is_told_so(look, daemon):
+async def test_second_answer_to_an_approval_is_refused_with_a_message(look, daemon):
     name = (await daemon.agentctl("approvals", "--json")).json["items"][0]["id"]
     assert (await daemon.agentctl("reject", name)).code == 0
     answer = await look.evaluate(
@@ -143,32 +156,32 @@ async def test_who_was_slower_is_told_so(look, daemon):
     look.complaints.clear()  # the browser notes that an answer was not 200
 
 
-async def test_what_did_not_arrive_what_is_wrong_and_what_was_paid(look, daemon, shots):
+async def test_pages_show_failed_deliveries_incidents_and_usage(look, daemon, shots):
     await daemon.agentctl("inspect", "mute", "--follow")
-    (asked,) = (await daemon.agentctl("approvals", "--json")).json["items"]
-    await daemon.agentctl("approve", asked["id"])
+    (approval,) = (await daemon.agentctl("approvals", "--json")).json["items"]
+    await daemon.agentctl("approve", approval["id"])
     await daemon.agentctl("inspect", "notes", "--follow")
     await look.goto(look.base + "/")
     tomorrow = await look.locator("section:has(h2:has-text('Tomorrow'))").inner_text()
     assert "08:30" in tomorrow and "notes" in tomorrow
     await look.click(".alarm a:has-text('routine mute')")
     await look.wait_for_url("**/deliveries#incident-*")
-    await look.screenshot(path=shots / "incidents.png", full_page=True)
+    await take_picture(look, shots / "incidents.png")
     await fair(look, "/deliveries")
     assert "reminds nobody" in await pressed(look, "Acknowledge")
     assert "known" in await look.inner_text("tr:has-text('routine mute')")
     assert [
-        each["acked"] is None
-        for each in (await daemon.agentctl("incidents", "--json")).json["items"]
+        incident["acked"] is None
+        for incident in (await daemon.agentctl("incidents", "--json")).json["items"]
     ] == [False]
 
-    for button, said in (
+    for button, message in (
         ("Try now", "being sent again"),
         ("Drop", "is dropped"),
         ("Send it", "being sent again"),
     ):
-        await pressed(look, button, f"p.done:has-text('{said}')")
-    await look.screenshot(path=shots / "deliveries-pending.png", full_page=True)
+        await pressed(look, button, f"p.done:has-text('{message}')")
+    await take_picture(look, shots / "deliveries-pending.png")
     (delivery,) = (await daemon.agentctl("deliveries", "--json", "--status", "pending")).json[
         "items"
     ]
@@ -183,4 +196,16 @@ async def test_what_did_not_arrive_what_is_wrong_and_what_was_paid(look, daemon,
     assert "notes: $" in await look.locator("#dollars + .chart g title").last.text_content()
     await look.click("summary:has-text('Tokens by day as a table')")
     assert await look.locator("details[open] th[scope=row]").count() == 1
-    await look.screenshot(path=shots / "usage-full.png", full_page=True)
+    await take_picture(look, shots / "usage-full.png")
+
+
+async def test_the_live_view_lists_runs_under_way_until_they_end(look, daemon):
+    await look.goto(look.base + "/live")
+    await look.wait_for_selector("text=What happens next is listed here.")
+    assert "notes" in await look.inner_text("#active")
+    assert "Waiting for something" not in await look.inner_text("main")
+    (approval,) = (await daemon.agentctl("approvals", "--json")).json["items"]
+    await daemon.agentctl("approve", approval["id"])
+    await look.wait_for_selector("#live li .run_ended:has-text('succeeded')")
+    await look.wait_for_selector("#active", state="hidden")
+    (daemon.workspace / "notes.md").unlink()

@@ -1,19 +1,29 @@
-"""What the page shows of what happens while somebody looks at it, in a real browser."""
+"""Live updates of the web page in a real browser."""
 
 import asyncio
 
-from tests.acceptance.page.conftest import with_browser
+from tests.acceptance.page.conftest import fixture, with_browser
 
 pytestmark = with_browser
+
+
+@fixture()
+async def daemon(shared_daemon):
+    """A daemon that has run the routine, so that its model has nothing left to say."""
+    return shared_daemon
+
+
+@fixture()
+async def look(shared_look):
+    return shared_look
 
 
 async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
     await look.goto(look.base + "/routines/evil")
     await look.click("text=Run now")
     await look.wait_for_url("**/runs/*")
-    await look.wait_for_selector(
-        "h1 .badge:not(.running):not(.queued)"
-    )  # the script is used up: it fails
+    # the script is used up: it fails
+    await look.wait_for_selector("h1 .badge:not(.running):not(.queued)")
     assert "failed" in await look.inner_text("h1")
     await look.goto(look.base + "/routines/evil")
     await look.click("text=Pause")
@@ -22,7 +32,7 @@ async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
     await look.wait_for_selector("text=Pause")
 
 
-async def test_the_live_view_tells_what_happens_as_text(look, daemon):
+async def test_the_live_view_shows_events_as_plain_text(look, daemon):
     await look.goto(look.base + "/live")
     await look.wait_for_selector("text=Waiting for something to happen.")
     listening = look.wait_for_selector("#live li .run_ended")
@@ -33,16 +43,14 @@ async def test_the_live_view_tells_what_happens_as_text(look, daemon):
     assert "failed" in await look.inner_text("#live")
 
 
-async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(
-    look, daemon
-):
+async def test_keyboard_focus_survives_a_refresh_of_the_page(look, daemon):
     await look.locator("table.line a[href='/routines/evil']").focus()
-    ended = await daemon.agentctl("run", "evil", "--json")
-    await look.wait_for_selector(f"main a[href='/runs/{ended.json['id']}']", state="attached")
+    ended_run = await daemon.agentctl("run", "evil", "--json")
+    await look.wait_for_selector(f"main a[href='/runs/{ended_run.json['id']}']", state="attached")
     await look.wait_for_function("document.activeElement.getAttribute('href') === '/routines/evil'")
 
 
-async def test_without_a_daemon_the_page_says_so_and_comes_back(look, daemon):
+async def test_page_reports_a_stopped_daemon_and_recovers(look, daemon):
     await daemon.stop()
     answer = await look.goto(look.base + "/runs")
     assert answer.status == 503

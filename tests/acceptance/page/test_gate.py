@@ -1,13 +1,15 @@
-"""Who may look at the page: whoever holds the link, once, from a page of ours."""
+"""Access to the web page: one browser, by a link that works once, from no foreign site."""
 
 import asyncio
 import http.client
+import os
 import signal
 import socket
 
 import pytest
 
-from tests.acceptance.page.conftest import fixture, with_browser, write_evil
+from daemon.web.command import tunnel_command
+from tests.acceptance.page.conftest import Page, fixture, with_browser, write_evil
 
 pytestmark = with_browser
 LAST_LINE = "The link is good for one browser, and the page for as long as this runs.\n"
@@ -49,7 +51,7 @@ async def test_the_link_lets_one_browser_in_and_only_once(page):
 @pytest.mark.parametrize(
     "cookie", ["", "agentd=", "agentd=guess", "agentd=\xe9", "other=1; agentd", "agentd=a;" * 500]
 )
-async def test_without_the_cookie_nothing_is_shown(page, cookie):
+async def test_requests_without_the_cookie_are_refused(page, cookie):
     for path in ("/runs", "/events", "/memory?q=x", "/nothing"):
         status, _, text = ask(page, "GET", path, Cookie=cookie)
         assert status == 403 and "agentctl ui" in text and "evil" not in text
@@ -58,7 +60,7 @@ async def test_without_the_cookie_nothing_is_shown(page, cookie):
     assert status == 200 and "evil" not in text
 
 
-async def test_pages_of_others_reach_nothing(page, daemon):
+async def test_requests_from_foreign_sites_are_refused(page, daemon):
     cookie = enter(page).split(";")[0]
     refused = [
         ask(page, "GET", "/runs", Cookie=cookie, Host=f"evil.example:{page.port}"),
@@ -99,7 +101,7 @@ async def test_pages_of_others_reach_nothing(page, daemon):
     assert (await daemon.agentctl("runs", "--json")).json["items"] == []
 
 
-async def test_every_answer_keeps_scripts_frames_and_caches_out(page):
+async def test_every_answer_forbids_foreign_scripts_frames_and_caching(page):
     cookie = enter(page).split(";")[0]
     for path in ("/", "/runs", "/nothing", "/static/page.mjs"):
         _, headers, _ = ask(page, "GET", path, Cookie=cookie)
@@ -109,7 +111,7 @@ async def test_every_answer_keeps_scripts_frames_and_caches_out(page):
         assert (headers["Referrer-Policy"], headers["Cache-Control"]) == ("same-origin", "no-store")
 
 
-async def test_what_is_no_request_is_answered_with_the_same_headers(page):
+async def test_malformed_request_is_answered_with_the_security_headers(page):
     with socket.create_connection(("127.0.0.1", page.port), timeout=120) as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         head = connection.makefile("rb").read().partition(b"\r\n\r\n")[0].decode().lower()
@@ -122,21 +124,21 @@ async def test_what_is_no_request_is_answered_with_the_same_headers(page):
 @pytest.mark.parametrize(
     "name", ["../gate.py", "..%2fgate.py", "/etc/passwd", "style.css/..", ".hidden", "nothing.css"]
 )
-async def test_only_our_own_files_are_handed_out(page, name):
+async def test_static_route_serves_only_shipped_files(page, name):
     status, _, text = ask(page, "GET", f"/static/{name}")
     assert status == 404 and "token" not in text
 
 
-async def test_rubbish_gets_an_answer_and_the_page_lives(page):
+async def test_invalid_requests_get_an_error_and_the_page_keeps_serving(page):
     cookie = enter(page).split(";")[0]
-    asked = [
+    requests = [
         ("GET", "/runs?cursor=%00&status=nonsense"),
         ("GET", "/runs/ZZZZZZZZ"),
         ("GET", "/routines/%00%ff"),
         ("GET", "/memory?q=" + "x" * 5000),
         ("GET", "/deliveries?cursor=-1"),
     ]
-    for method, path in asked:
+    for method, path in requests:
         status, _, text = ask(page, method, path, Cookie=cookie)
         assert status in (200, 404, 422), (path, status)
         assert "Traceback" not in text
@@ -146,12 +148,12 @@ async def test_rubbish_gets_an_answer_and_the_page_lives(page):
     assert await page.stop() == LAST_LINE
 
 
-async def test_ctrl_c_ends_it_without_a_word(page):
+async def test_ctrl_c_ends_the_page_without_an_error(page):
     page.process.send_signal(signal.SIGINT)
     assert await page.process.wait() == 0
 
 
-async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon):
+async def test_ctrl_c_ends_the_page_while_requests_are_open(page, daemon):
     cookie = enter(page).split(";")[0]
     live, view = (http.client.HTTPConnection("127.0.0.1", page.port, timeout=120) for _ in range(2))
     live.request("GET", "/events", headers={"Cookie": cookie})
@@ -170,7 +172,33 @@ async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon)
     assert (page.process.returncode, err.decode()) == (0, LAST_LINE)
 
 
-async def test_a_port_that_is_taken_is_told(page, daemon):
-    told = await daemon.agentctl("ui", "--port", str(page.port))
-    assert told.code == 1
-    assert f"port {page.port} cannot be used" in told.err and "leave --port out" in told.err
+async def test_over_ssh_the_command_that_brings_the_page_is_printed(daemon):
+    env = daemon.env
+    daemon.env = {**env, "SSH_CONNECTION": "192.0.2.7 50022 192.0.2.1 2222", "LOGNAME": "ada"}
+    try:
+        page = await Page(daemon).start()
+    finally:
+        daemon.env = env
+    err = await page.stop()
+    command = f"ssh -N -L {page.port}:127.0.0.1:{page.port} -p 2222 ada@{os.uname().nodename}"
+    assert err.splitlines()[-1] == f"  {command}"
+
+
+@pytest.mark.parametrize(
+    ("env", "end"),
+    [
+        ({"SSH_CONNECTION": "::1 5 ::1 22", "USER": "ada"}, ("ada@{host}",)),
+        ({"SSH_CONNECTION": "nonsense"}, ("{host}",)),
+        ({"SSH_CONNECTION": "::1 5 ::1 22;id", "USER": "a;b"}, ("'a;b@{host}'",)),
+    ],
+)
+async def test_the_tunnel_command_names_what_is_known(env, end):
+    host = os.uname().nodename
+    words = " ".join(end).format(host=host)
+    assert tunnel_command(8090, env) == f"ssh -N -L 8090:127.0.0.1:8090 {words}"
+
+
+async def test_a_port_in_use_is_reported(page, daemon):
+    result = await daemon.agentctl("ui", "--port", str(page.port))
+    assert result.code == 1
+    assert f"port {page.port} cannot be used" in result.err and "leave --port out" in result.err

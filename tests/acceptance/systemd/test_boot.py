@@ -1,4 +1,4 @@
-"""systemd as process 1, in a container: it takes our units, and what they promise happens."""
+"""systemd as process 1 in a container runs the shipped units."""
 
 import json
 import os
@@ -13,9 +13,8 @@ import pytest
 import structlog
 
 ROOT = Path(__file__).parents[3]
-SITE = Path(structlog.__file__).parents[
-    1
-]  # a virtual environment may have its packages from another one
+# a virtual environment may have its packages from another one
+SITE = Path(structlog.__file__).parents[1]
 NEEDED = ("mmdebstrap", "systemd-nspawn")
 # root's own programs, wherever this was called from
 ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
@@ -63,17 +62,17 @@ def unit(name):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def facts(tmp_path_factory):
     """Boot the container once; return what was told in it."""
     folder = tmp_path_factory.mktemp("container")
     root, out = folder / "root", folder / "out"
     out.mkdir()
-    made = subprocess.run(
+    bootstrap = subprocess.run(
         ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", "bookworm", root, *_sources()],  # noqa: E501
         capture_output=True, text=True, timeout=LONGEST_INSTALLATION, env=ENV,
     )  # fmt: skip
-    if made.returncode:
-        pytest.skip(f"root: no packages for a container here: {made.stderr.strip()[-200:]}")
+    if bootstrap.returncode:
+        pytest.skip(f"root: no packages for a container here: {bootstrap.stderr.strip()[-200:]}")
     furnish(root)
     container = subprocess.Popen(
         ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", (
@@ -160,46 +159,46 @@ def furnish(root):
     subprocess.run(["chroot", root, "chown", "-R", "ada:ada", "/home/ada"], check=True, env=ENV)
 
 
-def test_the_system_unit_is_ready_when_the_daemon_says_so(told):
-    assert (told["start"], told["active"], told["refused"], told["code"]) == (
+def test_the_system_unit_is_ready_once_the_daemon_notifies_systemd(facts):
+    assert (facts["start"], facts["active"], facts["refused"], facts["code"]) == (
         "0",
         "active",
         "0",
         "78",
     )
-    assert told["status"].startswith("1 routine"), "and its status is told"
-    assert '"agentd": "' in told["answers"]
+    assert facts["status"].startswith("1 routine"), "and its status is told"
+    assert '"agentd": "' in facts["answers"]
 
 
-def test_it_lives_in_folders_of_its_own_and_takes_its_key_from_a_credential(told):
-    assert told["owner"].endswith(" 700")
-    assert told["start"] == "0", "provider claude has its key from nowhere else"
+def test_the_system_unit_has_private_folders_and_reads_the_key_from_a_credential(facts):
+    assert facts["owner"].endswith(" 700")
+    assert facts["start"] == "0", "provider claude has its key from nowhere else"
 
 
-def test_reload_takes_up_a_new_routine(told):
-    assert (told["reload"], told["reloaded"]) == ("0", "0")
+def test_reload_takes_up_a_new_routine(facts):
+    assert (facts["reload"], facts["reloaded"]) == ("0", "0")
 
 
-def test_the_journal_has_what_the_daemon_logs_by_routine_and_event_and_once(told):
-    assert told["ran"] == "0" and told["found"].startswith("run.finished routine=second run=")
-    wanted = {"AGENTD_STATUS": "succeeded", "PRIORITY": "6", "SYSLOG_IDENTIFIER": "agentd"}
-    assert wanted.items() <= json.loads(told["fields"]).items()
-    assert told["lines"] == "1", "not by stderr as well"
+def test_journald_has_each_log_event_once_with_routine_and_event_fields(facts):
+    assert facts["ran"] == "0" and facts["found"].startswith("run.finished routine=second run=")
+    expected_fields = {"AGENTD_STATUS": "succeeded", "PRIORITY": "6", "SYSLOG_IDENTIFIER": "agentd"}
+    assert expected_fields.items() <= json.loads(facts["fields"]).items()
+    assert facts["lines"] == "1", "not by stderr as well"
 
 
-def test_a_daemon_that_is_stuck_is_started_anew(told):
-    assert (told["watchdog"], told["again"]) == ("0", "new")
+def test_the_watchdog_restarts_a_stuck_daemon(facts):
+    assert (facts["watchdog"], facts["again"]) == ("0", "new")
 
 
-def test_the_user_unit_runs_while_nobody_is_logged_in(told):
-    assert (told["linger"], told["manager"], told["user_start"], told["user_active"]) == (
+def test_the_user_unit_runs_while_nobody_is_logged_in(facts):
+    assert (facts["linger"], facts["manager"], facts["user_start"], facts["user_active"]) == (
         "0",
         "0",
         "0",
         "active",
     )
-    assert "agentd.db" in told["user_state"] and told["user_answers"] == "0"
+    assert "agentd.db" in facts["user_state"] and facts["user_answers"] == "0"
 
 
-def test_in_the_user_unit_the_home_is_read_only(told):
-    assert "Read-only file system" in told["user_home"]
+def test_in_the_user_unit_the_home_is_read_only(facts):
+    assert "Read-only file system" in facts["user_home"]

@@ -1,9 +1,14 @@
-"""Conversations: what the model is shown of the turns before, and what becomes of those beyond."""
+"""Conversations: which earlier turns the model sees, and how older turns are summarized."""
 
 import pytest
 
 from daemon.agent.conversations.conversations import find_run_of_message
-from daemon.agent.conversations.sessions import AT_ONCE, HISTORY, LONGEST, Sessions
+from daemon.agent.conversations.sessions import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_MESSAGES,
+    TURNS_PER_SUMMARY,
+    Sessions,
+)
 from daemon.models import Status, Taint
 from daemon.providers import create_provider
 from daemon.store.database import Database
@@ -32,7 +37,7 @@ class Chat:
         self.count = 0
 
     async def turn(
-        self, said="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
+        self, message="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
     ):
         self.count += 1
         self.clock.advance(minutes=1)
@@ -41,14 +46,14 @@ class Chat:
             definition="{}",
             trigger="ask",
             slot=self.clock.now(),
-            goal=said,
+            goal=message,
             event=f"{session}/{self.count}",
         )
         (run,) = await self.journal.slots.open([claim])
         if answered is not None:
-            taken = await self.journal.runs.claim(run.id, owner="me")
+            claimed_run = await self.journal.runs.claim(run.id, owner="me")
             await self.journal.runs.end(
-                taken.to(status, ended=self.clock.now(), report=answered, taint=taint)
+                claimed_run.to(status, ended=self.clock.now(), report=answered, taint=taint)
             )
         return run
 
@@ -66,7 +71,7 @@ async def chat(tmp_path):
     await database.close()
 
 
-async def test_turns_come_in_order_and_only_those_that_were_answered(chat):
+async def test_history_holds_answered_turns_in_order(chat):
     await chat.turn("one", "1")
     await chat.turn("never answered", None)
     await chat.turn("cancelled", "x", status=Status.CANCELLED)
@@ -106,42 +111,45 @@ async def test_reset_conversation_forgets_all_earlier_turns(chat):
 
 
 async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat):
-    for number in range(HISTORY // 2):
+    for number in range(MAX_MESSAGES // 2):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
     model = create_provider("scripted", replies=["They asked ten things."])
-    said = await chat.history(now, model)
-    assert len(said) <= HISTORY
-    assert said[0] == ("user", "[Earlier in this conversation, summed up:]\nThey asked ten things.")
-    assert said[1][0] == "assistant"
-    assert said[2] == ("user", f"question {AT_ONCE}")
+    messages = await chat.history(now, model)
+    assert len(messages) <= MAX_MESSAGES
+    assert messages[0] == (
+        "user",
+        "[Earlier in this conversation, summed up:]\nThey asked ten things.",
+    )
+    assert messages[1][0] == "assistant"
+    assert messages[2] == ("user", f"question {TURNS_PER_SUMMARY}")
     assert chat.memory.kept == {"conversation:s": "They asked ten things."}
     assert "question 0" in model.calls[0].messages[1].content
-    assert await chat.history(now, model) == said, "the summary is kept; nobody is asked again"
+    assert await chat.history(now, model) == messages, "the summary is kept; nobody is asked again"
 
 
 async def test_summary_without_a_model_quotes_the_beginning_of_each_message(chat):
-    for number in range(HISTORY // 2):
+    for number in range(MAX_MESSAGES // 2):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
-    said = await chat.history(now)
-    assert "user: question 0" in said[0][1] and "assistant: answer 0" in said[0][1]
-    assert len(said) <= HISTORY
+    messages = await chat.history(now)
+    assert "user: question 0" in messages[0][1] and "assistant: answer 0" in messages[0][1]
+    assert len(messages) <= MAX_MESSAGES
 
 
 async def test_failed_summary_loses_no_turn(chat):
-    for number in range(HISTORY // 2):
+    for number in range(MAX_MESSAGES // 2):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
-    said = await chat.history(now, create_provider("scripted", replies=[]))
-    assert "question 0" in said[0][1]
+    messages = await chat.history(now, create_provider("scripted", replies=[]))
+    assert "question 0" in messages[0][1]
 
 
 async def test_very_long_message_is_cut_with_a_note(chat):
-    await chat.turn("x" * (LONGEST * 2), "short")
+    await chat.turn("x" * (MAX_MESSAGE_CHARACTERS * 2), "short")
     now = await chat.turn("now", None)
     ((_, cut), _) = await chat.history(now)
-    assert len(cut) < LONGEST + 50 and "[… cut …]" in cut
+    assert len(cut) < MAX_MESSAGE_CHARACTERS + 50 and "[… cut …]" in cut
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Of an address only passwords and tokens are kept out of texts: no host, no user, no ordinary
-word.
-"""
+"""Of an address only passwords and tokens are redacted: no host, no user, no ordinary word."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ def redacted(address: str, text: str) -> str:
         ),
     ],
 )
-def test_hosts_users_and_ordinary_words_of_an_address_stay(address: str, text: str) -> None:
+def test_hosts_users_and_ordinary_words_of_an_address_are_kept(address: str, text: str) -> None:
     assert redacted(address, text) == text
 
 
@@ -132,7 +130,7 @@ def test_hosts_users_and_ordinary_words_of_an_address_stay(address: str, text: s
         ("gotify://hostname.lan/Abcdefghi123456", ["Abcdefghi123456"]),
     ],
 )
-def test_passwords_and_tokens_of_an_address_go(address: str, secrets: list[str]) -> None:
+def test_passwords_and_tokens_of_an_address_are_redacted(address: str, secrets: list[str]) -> None:
     for secret in secrets:
         assert redacted(address, f"It is {secret}, they say") == f"It is {MARK}, they say"
     assert redacted(address, f"send to {address} now") == f"send to {MARK} now"
@@ -161,7 +159,7 @@ TOKENS = st.one_of(
     path=st.lists(WORDS, max_size=3),
     token=TOKENS,
 )
-def test_whatever_the_address_no_word_of_it_is_redacted_and_every_secret_is(
+def test_of_any_address_only_the_secrets_are_redacted(
     scheme: str, user: str, password: str, host: str, path: list[str], token: str
 ) -> None:
     words = " ".join([user, host, *path])
@@ -176,7 +174,7 @@ def test_whatever_the_address_no_word_of_it_is_redacted_and_every_secret_is(
         assert secrets.redact(f"x{secret}x") == f"x{MARK}x"
 
 
-def test_a_plain_password_goes_as_a_word_also_in_json() -> None:
+def test_a_plain_password_is_redacted_as_a_word_even_in_json() -> None:
     secrets = Secrets()
     secrets.add_address("mailto://ada:staging1@smtp.example.org")
     assert (
@@ -185,7 +183,7 @@ def test_a_plain_password_goes_as_a_word_also_in_json() -> None:
     )
 
 
-def test_headers_and_variables_that_are_called_like_a_secret_are_known() -> None:
+def test_headers_and_variables_named_like_a_secret_are_redacted() -> None:
     secrets = Secrets()
     secrets.add_headers("x-tenant=operations,authorization=Bearer%20Sup3rS3cretToken")
     secrets.add_environment(
@@ -196,7 +194,7 @@ def test_headers_and_variables_that_are_called_like_a_secret_are_known() -> None
     assert secrets.redact("Sup3rS3cretToken abcdefgh1234") == f"{MARK} {MARK}"
 
 
-def test_what_a_plugin_of_apprise_declares_private_is_private_here() -> None:
+def test_private_values_of_an_apprise_plugin_are_secrets() -> None:
     apprise = pytest.importorskip("apprise")
     from daemon.delivery.channels.apprise import private_values
 
@@ -252,12 +250,12 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     await home.start()
     ran = await home.agentctl("run", "post", "--json")
     await home.logged("delivery.arrived")
-    told = (
+    sentence = (
         f"mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the password is {MARK}, they "
         "say."
     )
-    assert ran.json["report"] == told
-    assert told in (home.workspace / "report.md").read_text()
+    assert ran.json["report"] == sentence
+    assert sentence in (home.workspace / "report.md").read_text()
     doctor = await home.agentctl("doctor")
     assert "kept out of reports, from addresses: 1 password" in " ".join(doctor.out.split())
 
@@ -286,7 +284,7 @@ def test_an_ordinary_word_in_the_environment_of_a_server_stays_in_reports() -> N
 
 
 @pytest.mark.parametrize("first", ["key", "word"])
-def test_a_key_that_is_also_part_of_an_address_goes_wherever_it_stands(first: str) -> None:
+def test_a_key_that_is_also_part_of_an_address_is_redacted_everywhere(first: str) -> None:
     secrets = Secrets()
     for add in (
         (secrets.add, secrets.add_word) if first == "key" else (secrets.add_word, secrets.add)

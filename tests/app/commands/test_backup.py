@@ -1,4 +1,6 @@
-"""What is backed up comes back, stands still, and harms nothing that is there."""
+"""Backup, restore, export and import: complete, paused afterwards, and harmless to existing
+state.
+"""
 
 import os
 import sqlite3
@@ -28,7 +30,7 @@ def config(home):
     return load_config(home.folder / "config.toml")
 
 
-async def lived(state, *names):
+async def fill_state(state, *names):
     """Leave a state folder in which each routine has run once, one run is under way and one report
     is on its way.
     """
@@ -48,10 +50,8 @@ async def opened(state):
     return db, Journal(db, clock=FakeClock(START).now)
 
 
-async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrote(
-    home, config, tmp_path
-):
-    await lived(home.state, "morning")
+async def test_a_backup_is_one_private_database_with_all_definitions(home, config, tmp_path):
+    await fill_state(home.state, "morning")
     file = tmp_path / "a.backup"
     assert backup(home.state, file, config, progress=QUIET) == file.stat().st_size
     assert file.stat().st_mode & 0o777 == 0o600
@@ -68,14 +68,14 @@ async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrot
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
 
 
-async def test_what_comes_back_stands_still(home, config, tmp_path):
-    await lived(home.state, "morning", "evening")
+async def test_restored_routines_are_paused(home, config, tmp_path):
+    await fill_state(home.state, "morning", "evening")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
-    other, definitions = tmp_path / "other", tmp_path / "definitions"
-    told = restore(tmp_path / "b", other, definitions=definitions)
+    other_path, definitions = tmp_path / "other", tmp_path / "definitions"
+    lines = restore(tmp_path / "b", other_path, definitions=definitions)
     assert (definitions / "routines" / "morning.toml").read_text() == MORNING
-    assert told[0].startswith("restored what was backed up at ")
-    db, journal = await opened(other)
+    assert lines[0].startswith("restored what was backed up at ")
+    db, journal = await opened(other_path)
     states = await journal.routines.set_baselines({"morning": "key", "new-here": "key"})
     assert (
         all(state.paused and "resume --all" in state.paused_why for state in states.values())
@@ -94,22 +94,44 @@ async def test_what_comes_back_stands_still(home, config, tmp_path):
     await db.close()
 
 
-async def test_a_restore_sets_aside_what_was_there_and_overwrites_no_definition(
+async def test_a_backup_restores_identity_skills_tools_and_scripts(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    files = {
+        "SOUL.md": "Be brief.",
+        "skills/alpha/SKILL.md": "---\nname: alpha\n---\n",
+        "tools/mine.py": "def nap(): ...\n",
+        "scripts/look": "#!/bin/sh\ndf\n",
+    }
+    for name, text in files.items():
+        (home.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (home.folder / name).write_text(text)
+    (home.folder / "tools/__pycache__").mkdir()
+    (home.folder / "tools/__pycache__/mine.pyc").write_text("")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    definitions = tmp_path / "definitions"
+    restore(tmp_path / "b", tmp_path / "other", definitions=definitions)
+    for name, text in files.items():
+        assert (definitions / name).read_text() == text
+    assert (definitions / "scripts/look").stat().st_mode & 0o777 == 0o700
+    assert not (definitions / "tools/__pycache__").exists()
+
+
+async def test_restore_sets_the_old_state_aside_and_overwrites_no_definition(
     home, config, tmp_path
 ):
-    await lived(home.state, "morning")
+    await fill_state(home.state, "morning")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
     home.routine("morning", "# mine\n")
-    told = "\n".join(restore(tmp_path / "b", home.state, definitions=home.folder))
+    output = "\n".join(restore(tmp_path / "b", home.state, definitions=home.folder))
     [aside] = home.state.glob("agentd.db.before-restore-*")
     with closing(sqlite3.connect(aside)) as old:
         assert old.execute("SELECT count(*) FROM run").fetchone() == (2,)
-    assert str(aside) in told and "left " in told
+    assert str(aside) in output and "left " in output
     assert (home.folder / "routines/morning.toml").read_text() == "# mine\n"
 
 
-async def test_a_restore_waits_for_no_living_daemon(home, config, tmp_path):
-    await lived(home.state, "morning")
+async def test_restore_is_refused_while_a_daemon_runs(home, config, tmp_path):
+    await fill_state(home.state, "morning")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
     with lock_state(home.state), pytest.raises(StateBusy):
         restore(tmp_path / "b", home.state)
@@ -118,8 +140,8 @@ async def test_a_restore_waits_for_no_living_daemon(home, config, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"nonsense" * 1000, "a stranger's database", "a torn backup"]
 )
-async def test_what_is_no_whole_backup_changes_nothing(home, config, tmp_path, content):
-    await lived(home.state, "morning")
+async def test_restoring_an_invalid_backup_changes_nothing(home, config, tmp_path, content):
+    await fill_state(home.state, "morning")
     file = tmp_path / "b"
     if content == "a torn backup":
         backup(home.state, file, config, progress=QUIET)
@@ -141,23 +163,23 @@ async def test_what_is_no_whole_backup_changes_nothing(home, config, tmp_path, c
     ] == []
 
 
-async def test_nothing_to_back_up_is_said(home, config, tmp_path):
+async def test_backup_without_a_database_is_refused(home, config, tmp_path):
     with pytest.raises(ConfigError, match="nothing to back up"):
         backup(tmp_path / "nowhere", tmp_path / "b", config, progress=QUIET)
 
 
-async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, tmp_path):
-    await lived(home.state, "morning", "evening")
+async def test_an_exported_routine_is_imported_once_with_its_history(home, config, tmp_path):
+    await fill_state(home.state, "morning", "evening")
     assert export(home.state, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     (tmp_path / "second").mkdir()
     second = InProcessHome(tmp_path / "second")
     second.state.mkdir()
-    there = load_config(second.folder / "config.toml")
-    told = import_file(tmp_path / "x", second.state, there, progress=QUIET)
-    assert any("took in 1 definition, 1 run" in line for line in told), told
+    other_config = load_config(second.folder / "config.toml")
+    lines = import_file(tmp_path / "x", second.state, other_config, progress=QUIET)
+    assert any("took in 1 definition, 1 run" in line for line in lines), lines
     assert (second.folder / "routines/morning.toml").read_text() == MORNING
     assert "its history is here already" in import_file(
-        tmp_path / "x", second.state, there, progress=QUIET
+        tmp_path / "x", second.state, other_config, progress=QUIET
     )
     db, journal = await opened(second.state)
     [run] = await journal.runs.find()
@@ -168,7 +190,7 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
     await db.close()
 
 
-async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other(config, tmp_path):
+async def test_an_export_of_a_routine_contains_only_its_policies(config, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -215,7 +237,7 @@ async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other
         '{"agentd": "export", "schema": 1, "routines": []}\n[1]\n',
     ],
 )
-async def test_what_is_no_whole_export_leaves_nothing_behind(home, config, tmp_path, text):
+async def test_importing_an_invalid_export_changes_nothing(home, config, tmp_path, text):
     (tmp_path / "x").write_text(text)
     home.state.mkdir()
     with pytest.raises(Refused):
@@ -225,12 +247,12 @@ async def test_what_is_no_whole_export_leaves_nothing_behind(home, config, tmp_p
     await db.close()
 
 
-async def test_a_person_backs_up_a_living_daemon_restores_it_and_lets_it_go_on(home, tmp_path):
+async def test_a_backup_of_a_running_daemon_is_restored_and_resumed(home, tmp_path):
     home.routine("morning", MORNING)
     await home.start()
     assert (await home.agentctl("run", "morning")).code == 0
-    told = await home.agentctl("backup", tmp_path / "b")
-    assert (told.code, told.err) == (0, "") and "puts it back" in told.out
+    result = await home.agentctl("backup", tmp_path / "b")
+    assert (result.code, result.err) == (0, "") and "puts it back" in result.out
     busy = await home.agentctl("restore", tmp_path / "b")
     assert busy.code == 75 and str(home.pid) in busy.err
     await home.stop()

@@ -1,5 +1,5 @@
-"""Files for places that cannot be tried here (Docker, Kubernetes, macOS): whole, and in agreement
-with our commands.
+"""Files for Docker, Kubernetes and macOS, which cannot run here, agree with the commands of
+agentd.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ KNOWN = {
 }
 
 
-def test_the_container_ends_as_a_user_of_its_own_who_was_made_before() -> None:
-    found = instructions()
-    assert {name for name, _ in found} <= KNOWN and found[0][0] == "FROM"
-    users = [value for name, value in found if name == "USER"]
-    assert users == ["agentd"] and found.index(("USER", "agentd")) < [
-        name for name, _ in found
+def test_the_container_runs_as_a_user_of_its_own() -> None:
+    commands = instructions()
+    assert {name for name, _ in commands} <= KNOWN and commands[0][0] == "FROM"
+    users = [value for name, value in commands if name == "USER"]
+    assert users == ["agentd"] and commands.index(("USER", "agentd")) < [
+        name for name, _ in commands
     ].index("ENTRYPOINT")
-    runs = " && ".join(value for name, value in found if name == "RUN")
+    runs = " && ".join(value for name, value in commands if name == "RUN")
     assert (
         "useradd --system --uid 10001" in runs
         and "pip install --no-cache-dir -c constraints.txt ." in runs
@@ -69,19 +69,19 @@ def test_the_container_ends_as_a_user_of_its_own_who_was_made_before() -> None:
     assert all(part.count('"') % 2 == 0 and shlex.split(part) for part in runs.split("&&"))
 
 
-def test_the_container_starts_what_we_have() -> None:
-    found = dict(instructions())
-    program, *words = json.loads(found["ENTRYPOINT"])
+def test_the_container_starts_agentd_with_existing_options() -> None:
+    commands = dict(instructions())
+    program, *words = json.loads(commands["ENTRYPOINT"])
     assert program == "agentd" and build_parser().parse_args(words).config == Path(
         "/etc/agentd/config.toml"
     )
-    client, verb = json.loads(found["HEALTHCHECK"].partition("CMD ")[2])
+    client, verb = json.loads(commands["HEALTHCHECK"].partition("CMD ")[2])
     assert client == "agentctl" and verb in VERBS
-    made = re.search(r"agentd (init /etc/agentd)", found["RUN"])
-    assert made and build_parser().parse_args(made[1].split()).directory == Path("/etc/agentd")
+    match = re.search(r"agentd (init /etc/agentd)", commands["RUN"])
+    assert match and build_parser().parse_args(match[1].split()).directory == Path("/etc/agentd")
 
 
-def test_what_is_copied_into_the_image_holds_no_history_and_no_environment() -> None:
+def test_the_image_contains_no_git_history_or_virtual_environment() -> None:
     left_out = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv"} <= set(left_out)
     for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "daemon", "systemd"):
@@ -125,32 +125,32 @@ def test_the_cron_jobs_user_is_the_containers_and_its_volumes_are_where_agentd_l
     assert "STATE_DIRECTORY=/var/lib/agentd" in dict(instructions())["ENV"]
     items = [item["path"] for item in volumes["definitions"]["configMap"]["items"]]
     assert items == ["config.toml", "policy.toml", "routines/daily-report.toml"]
-    assert [(each["name"], each["value"]) for each in container["env"]] == [
+    assert [(variable["name"], variable["value"]) for variable in container["env"]] == [
         ("CREDENTIALS_DIRECTORY", mounts["keys"])
     ]
 
 
-def test_the_launch_agent_is_a_property_list_that_starts_what_we_have() -> None:
-    told = plistlib.loads((ROOT / "systemd/org.agentd.agentd.plist").read_bytes())
-    assert told["Label"] == "org.agentd.agentd"
-    program, *words = told["ProgramArguments"]
+def test_the_launch_agent_is_a_valid_property_list_for_agentd() -> None:
+    property_list = plistlib.loads((ROOT / "systemd/org.agentd.agentd.plist").read_bytes())
+    assert property_list["Label"] == "org.agentd.agentd"
+    program, *words = property_list["ProgramArguments"]
     assert (
         program.endswith("/bin/agentd")
         and build_parser().parse_args(words).config.name == "config.toml"
     )
-    assert told["RunAtLoad"] is True and told["Umask"] == 0o77
-    assert told["KeepAlive"] == {"Crashed": True}, (
+    assert property_list["RunAtLoad"] is True and property_list["Umask"] == 0o77
+    assert property_list["KeepAlive"] == {"Crashed": True}, (
         "exit 78, a wrong config, is not begun again and again"
     )
-    assert told["ExitTimeOut"] > DaemonConfig().grace.total_seconds()
+    assert property_list["ExitTimeOut"] > DaemonConfig().grace.total_seconds()
 
 
-def test_the_readme_says_what_nobody_has_run() -> None:
-    place = README[README.index("`Dockerfile`") :].partition("\n\n")[0]
+def test_the_readme_marks_container_and_macos_files_as_unproven() -> None:
+    paragraph = README[README.index("`Dockerfile`") :].partition("\n\n")[0]
     assert (
-        "systemd/cronjob.yaml" in place
-        and "org.agentd.agentd.plist" in place
-        and "unproven" in place
+        "systemd/cronjob.yaml" in paragraph
+        and "org.agentd.agentd.plist" in paragraph
+        and "unproven" in paragraph
     )
 
 
@@ -158,56 +158,56 @@ def test_the_readme_says_what_nobody_has_run() -> None:
 
 
 @pytest.fixture
-def fleet() -> Any:
+def cluster() -> Any:
     return yaml.safe_load((ROOT / "compose.yml").read_text("utf-8"))
 
 
-def test_the_fleet_is_a_database_two_daemons_and_three_workers_that_we_can_start(
-    fleet: Any,
+def test_compose_starts_a_database_two_daemons_and_three_workers(
+    cluster: Any,
 ) -> None:
-    ours = {
+    services = {
         name: service
-        for name, service in fleet["services"].items()
+        for name, service in cluster["services"].items()
         if service["image"] == "agentd-fleet"
     }
     entry = json.loads(dict(instructions())["ENTRYPOINT"])[1:]
     verbs = {
         name: build_parser().parse_args([*entry, *service.get("command", ())]).verb
-        for name, service in ours.items()
+        for name, service in services.items()
     }
     assert {name: verb.__name__ for name, verb in verbs.items()} == {
         "daemon-1": "serve",
         "daemon-2": "serve",
         "worker": "worker",
     }
-    assert ours["worker"]["deploy"]["replicas"] == 3
-    known = {value.partition("=")[0] for name, value in instructions() if name == "ARG"}
-    for service in ours.values():
+    assert services["worker"]["deploy"]["replicas"] == 3
+    arguments = {value.partition("=")[0] for name, value in instructions() if name == "ARG"}
+    for service in services.values():
         assert service["depends_on"]["db"]["condition"] == "service_healthy"
         assert (
             int(service["stop_grace_period"].removesuffix("s"))
             > DaemonConfig().grace.total_seconds()
         )
-        assert service["build"]["args"].keys() <= known
-    assert "healthcheck" in fleet["services"]["db"]
+        assert service["build"]["args"].keys() <= arguments
+    assert "healthcheck" in cluster["services"]["db"]
     named = [
         volume.partition(":")[0]
-        for service in fleet["services"].values()
+        for service in cluster["services"].values()
         for volume in service["volumes"]
     ]
-    assert {name for name in named if not name.startswith(".")} == fleet["volumes"].keys()
+    assert {name for name in named if not name.startswith(".")} == cluster["volumes"].keys()
     states = [
-        each
-        for service in ours.values()
-        for each in service["volumes"]
-        if each.endswith(":/var/lib/agentd")
+        volume
+        for service in services.values()
+        for volume in service["volumes"]
+        if volume.endswith(":/var/lib/agentd")
     ]
     assert len(states) == len(set(states)), (
         "two processes on one state folder: the second one refuses to start"
     )
 
 
-def test_the_settings_that_the_fleet_asks_for_are_ours(fleet: Any, tmp_path: Path) -> None:
+def test_the_settings_of_compose_are_valid_config(cluster: Any, tmp_path: Path) -> None:
     lines = [
         line[4:]
         for line in (ROOT / "compose.yml").read_text("utf-8").splitlines()
@@ -219,11 +219,11 @@ def test_the_settings_that_the_fleet_asks_for_are_ours(fleet: Any, tmp_path: Pat
     config = load_config(file)
     assert (config.executor.kind, config.executor.here) == ("procrastinate", False)
     for service in ("daemon-1", "worker"):
-        assert config.store_url(fleet["services"][service]["environment"]).startswith(
+        assert config.store_url(cluster["services"][service]["environment"]).startswith(
             "postgresql://agentd:"
         )
 
 
-def test_the_readme_says_that_nobody_has_run_the_fleet() -> None:
+def test_the_readme_marks_compose_as_unproven() -> None:
     section = README[README.index("## When one machine is not enough") :].partition("\n## ")[0]
     assert "compose.yml" in section and "unproven" in section

@@ -41,9 +41,9 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def shown(log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+def event_names(log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert main([*words, "--json"], log) == 0
-    return [json.loads(each)["event"] for each in capsys.readouterr().out.splitlines()]
+    return [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def shown(log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[st
         (["--since", "2026-11-20T09:01+00:00", "-n", "1", "--routine", "daily"], ["e4"]),
     ],
 )
-def test_lines_are_chosen_over_rotations_and_odd_lines_harm_nothing(
+def test_logs_are_filtered_across_rotated_files_and_invalid_lines(
     log: Path, capsys: pytest.CaptureFixture[str], words: list[str], events: list[str]
 ) -> None:
-    assert shown(log, capsys, *words) == events
+    assert event_names(log, capsys, *words) == events
 
 
-def test_people_get_sentences_and_pipes_no_colour(
+def test_logs_are_readable_and_without_colour_in_a_pipe(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["-n", "1"], log) == 0
@@ -84,12 +84,12 @@ def test_people_get_sentences_and_pipes_no_colour(
         ("2026-11-20T08:30:00+00:00", NOW - timedelta(minutes=30)),
     ],
 )
-def test_a_time_is_a_length_or_a_date(text: str, moment: datetime) -> None:
+def test_since_accepts_a_duration_or_a_date(text: str, moment: datetime) -> None:
     assert parse_since(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1x", "2026-13-01"])
-def test_a_time_that_is_neither_is_said(
+def test_an_invalid_since_is_refused(
     text: str, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match="neither a length of time such as 1h nor a date"):
@@ -99,9 +99,7 @@ def test_a_time_that_is_neither_is_said(
         assert "agentctl: --since: " in capsys.readouterr().err
 
 
-def test_a_log_that_is_not_there_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_log_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], tmp_path / "none.jsonl") == 4
     assert "has agentd run here?" in capsys.readouterr().err
 
@@ -110,10 +108,10 @@ class Listener:
     """Follows a log and hands over what is shown."""
 
     def __init__(
-        self, path: Path, wanted: LogFilter, number: int | None = 10, **options: Any
+        self, path: Path, log_filter: LogFilter, number: int | None = 10, **options: Any
     ) -> None:
         self.seen: asyncio.Queue[str] = asyncio.Queue()
-        self.task = asyncio.create_task(follow(path, wanted, number, self._show, **options))
+        self.task = asyncio.create_task(follow(path, log_filter, number, self._show, **options))
 
     def _show(self, _line: str, record: dict[str, Any]) -> None:
         self.seen.put_nowait(record["event"])

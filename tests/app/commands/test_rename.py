@@ -1,4 +1,4 @@
-"""A routine gets another name, and what is known of it goes along."""
+"""A routine gets another name together with its history and memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
-from daemon.store.routines import STAYS, TABLES
+from daemon.store.routines import KEPT_TABLES, RENAMED_TABLES
 from tests.acceptance.story import Home
 from tests.engine_harness import EngineHarness, at, loaded, routine
 
 HOURLY = '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n'
 
 
-def test_every_table_that_names_a_routine_is_thought_of() -> None:
+def test_rename_covers_every_table_with_a_routine_name() -> None:
     connection = sqlite3.connect(":memory:")
     for file in sorted(MIGRATIONS.glob("*.sql")):
         connection.executescript(file.read_text())
@@ -29,10 +29,10 @@ def test_every_table_that_names_a_routine_is_thought_of() -> None:
         if any(row[1] == "routine" for row in connection.execute(f"PRAGMA table_info({table})"))
     }
     connection.close()
-    assert naming == {*TABLES, *STAYS}
+    assert naming == {*RENAMED_TABLES, *KEPT_TABLES}
 
 
-async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(
+async def test_a_renamed_routine_keeps_its_history_and_loses_no_slot(
     harness: EngineHarness, tmp_path
 ) -> None:
     every = {"every": "1h", "timezone": "UTC"}
@@ -59,7 +59,7 @@ async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(
     assert await harness.rows("old") == []
 
 
-async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(
+async def test_a_failed_rename_of_the_file_changes_nothing(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
@@ -76,18 +76,18 @@ async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(
     assert harness.started[-1] == "old 01 10:00"
 
 
-async def test_rename_moves_the_file_the_history_and_what_was_learnt(home: Home) -> None:
+async def test_rename_moves_file_history_and_memory(home: Home) -> None:
     home.routine("hello", HOURLY)
     home.routine("chain", '[trigger]\nafter = ["hello"]\n[run]\nprompt = "x"\n')
     await home.start()
     assert (await home.agentctl("run", "hello")).code == 0
     await home.agentctl("pause", "hello")
-    said = await home.agentctl("rename", "hello", "greeting")
-    assert said.code == 0, said.err
-    assert said.out.startswith("hello is greeting now")
-    assert 'chain still says after = ["hello"]' in said.err
+    result = await home.agentctl("rename", "hello", "greeting")
+    assert result.code == 0, result.err
+    assert result.out.startswith("hello is greeting now")
+    assert 'chain still says after = ["hello"]' in result.err
     assert not (home.folder / "routines/hello.toml").exists()
-    listed = {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
+    listed = {item["name"]: item for item in (await home.agentctl("list", "--json")).json["items"]}
     assert set(listed) == {"greeting", "chain"}
     assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == (
         "paused",
@@ -102,17 +102,18 @@ async def test_rename_moves_the_file_the_history_and_what_was_learnt(home: Home)
         (("other", "hello"), 0, "other is hello now"),
         (("greeting", "Good Day"), 5, "a routine's name is made of a-z, 0-9 and -"),
     ):
-        said = await home.agentctl("rename", *words)
-        assert (said.code, says in said.out + said.err) == (code, True), said.err
+        result = await home.agentctl("rename", *words)
+        assert (result.code, says in result.out + result.err) == (code, True), result.err
 
 
-async def test_a_policy_that_speaks_of_the_old_name_is_changed_first(home: Home) -> None:
+async def test_rename_requires_the_policy_to_use_the_new_name_first(home: Home) -> None:
     home.routine("hello", HOURLY)
     home.write("policy.toml", 'version = 1\n[routine.hello]\nautonomy = "readonly"\n')
     await home.start()
-    said = await home.agentctl("rename", "hello", "greeting")
-    assert said.code == 5
+    result = await home.agentctl("rename", "hello", "greeting")
+    assert result.code == 5
     assert (
-        "policy.toml has a [routine.hello] and no [routine.greeting]; write that first" in said.err
+        "policy.toml has a [routine.hello] and no [routine.greeting]; write that first"
+        in result.err
     )
     assert (home.folder / "routines/hello.toml").exists()

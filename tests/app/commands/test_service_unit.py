@@ -1,6 +1,4 @@
-"""A unit for this installation: shown first, written whole, removed without a trace of our own
-making.
-"""
+"""`agentd service` shows, writes and removes the unit of this installation."""
 
 import os
 import sys
@@ -18,37 +16,42 @@ needs_systemctl = pytest.mark.skipif(
 
 
 @pytest.fixture
-def wanted(tmp_path):
+def service_plan(tmp_path):
     return plan(
         system=False, config=tmp_path / "my config.toml", home=tmp_path, user="nobody-of-that-name"
     )
 
 
 @needs_systemctl
-def test_what_will_be_written_is_shown_whole_with_what_lingering_is(wanted, tmp_path):
+def test_service_install_shows_the_unit_and_explains_lingering(service_plan, tmp_path):
     assert (
-        f"ExecStart={Path(sys.executable).with_name('agentd')}" in wanted.description
-        or "daemon.app.main" in wanted.description
+        f"ExecStart={Path(sys.executable).with_name('agentd')}" in service_plan.description
+        or "daemon.app.main" in service_plan.description
     )
-    assert f'--config "{tmp_path}/my config.toml"' in wanted.text
-    assert "loginctl enable-linger nobody-of-that-name" in wanted.description
-    assert "run   systemctl --user enable --now agentd.service" in wanted.description
-    assert f"mkdir {tmp_path}/.local/state/agentd" in wanted.description
-    assert not wanted.unit.exists()
+    assert f'--config "{tmp_path}/my config.toml"' in service_plan.text
+    assert "loginctl enable-linger nobody-of-that-name" in service_plan.description
+    assert "run   systemctl --user enable --now agentd.service" in service_plan.description
+    assert f"mkdir {tmp_path}/.local/state/agentd" in service_plan.description
+    assert not service_plan.unit.exists()
 
 
 @needs_systemctl
-def test_it_is_written_again_and_removed_but_a_strangers_unit_is_not_touched(wanted, tmp_path):
+def test_the_unit_is_rewritten_and_removed_and_a_foreign_unit_is_not(service_plan, tmp_path):
     for _ in range(2):
-        assert install(wanted, run=False) == [f"wrote {wanted.unit}"]
-    assert wanted.unit.read_text() == wanted.text and (tmp_path / ".local/state/agentd").is_dir()
+        assert install(service_plan, run=False) == [f"wrote {service_plan.unit}"]
+    assert (
+        service_plan.unit.read_text() == service_plan.text
+        and (tmp_path / ".local/state/agentd").is_dir()
+    )
     uninstall(system=False, home=tmp_path, run=False)
-    assert not wanted.unit.exists() and (tmp_path / ".local/state/agentd").is_dir(), "state stays"
+    assert not service_plan.unit.exists() and (tmp_path / ".local/state/agentd").is_dir(), (
+        "state stays"
+    )
     with pytest.raises(NotFound):
         uninstall(system=False, home=tmp_path, run=False)
-    wanted.unit.write_text("[Unit]\nDescription=mine\n")
+    service_plan.unit.write_text("[Unit]\nDescription=mine\n")
     for act in (
-        lambda: install(wanted, run=False),
+        lambda: install(service_plan, run=False),
         lambda: uninstall(system=False, home=tmp_path, run=False),
     ):
         with pytest.raises(Refused, match="none of ours"):
@@ -56,9 +59,9 @@ def test_it_is_written_again_and_removed_but_a_strangers_unit_is_not_touched(wan
 
 
 @needs_systemctl
-async def test_nobody_at_the_terminal_is_a_no(home):
-    told = await home.run(
+async def test_service_install_without_a_terminal_is_refused(home):
+    result = await home.run(
         "agentd", "service", "install", "--user", "--config", home.folder / "config.toml"
     )
-    assert told.code == 5 and "--yes" in told.err and "[Service]" in told.out
+    assert result.code == 5 and "--yes" in result.err and "[Service]" in result.out
     assert not (Path(home.env["HOME"]) / ".config").exists()

@@ -20,7 +20,7 @@ from daemon.memory.segments import Segment
 from daemon.models import ApprovalRequest, SegmentType, Status, Step, StepKind, Usage
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
-from daemon.store.records import Called, Spent
+from daemon.store.records import CallOutcome, ModelCall
 from daemon.testing import FakeClock
 from tests.store.conftest import START, Ledger, prompt, step
 
@@ -49,25 +49,25 @@ def config(folder: Path, url: str = "") -> Config:
     return load_config(file)
 
 
-async def lived(state: Path) -> None:
+async def fill_state(state: Path) -> None:
     """Fill a file with one of everything."""
     state.mkdir(exist_ok=True)
     db, clock = await open_database(state / "agentd.db"), FakeClock(START)
     ledger, memory = Ledger(db, clock), Memory(db, clock=clock.now)
     await memory.open()
     journal = ledger.journal
-    for number, said in enumerate(SAID):
+    for number, prompt_text in enumerate(SAID):
         run = await ledger.running(input={"path": f"in/{number}"}, event=f"file:{number}")
         call = Step(kind=StepKind.CALL, iteration=1, body={"tool": "shell"}, call_id="c")
         await journal.runs.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
         await journal.spending.record(
-            Spent(at=clock.now(), run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,  # noqa: E501
+            ModelCall(at=clock.now(), run=run.id, routine="daily", provider="p", model="m", outcome=CallOutcome.ANSWERED,  # noqa: E501
                   usage=usage, cost=7)
         )  # fmt: skip
         await journal.runs.send_message(run.id, "hurry", event=f"e{number}")
         await journal.runs.end(
-            run.to(Status.SUCCEEDED, report=said, usage=usage), [("file", {"path": "a.md"})]
+            run.to(Status.SUCCEEDED, report=prompt_text, usage=usage), [("file", {"path": "a.md"})]
         )
         segments = [
             Segment(
@@ -78,17 +78,21 @@ async def lived(state: Path) -> None:
                 text=f"tell {number}",
             ),
             Segment(
-                iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now(), text=said
+                iteration=1,
+                segment=0,
+                type=SegmentType.RESPONSE,
+                timestamp=clock.now(),
+                text=prompt_text,
             ),
         ]
         await memory.archive(
             run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now(),  # noqa: E501
-            ended=clock.now(), line=f"run {number} was fine",
+            ended=clock.now(), run_line=f"run {number} was fine",
         )  # fmt: skip
     failed = await ledger.running("broken")
     await journal.runs.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
     waiting = await ledger.running("asking")
-    asked = ApprovalRequest(
+    approval_request = ApprovalRequest(
         call_id="c",
         tool="shell",
         request={"a": 1},
@@ -98,24 +102,24 @@ async def lived(state: Path) -> None:
         taint=waiting.taint,
     )
     parked = await journal.approvals.park(
-        waiting, [asked], patience=timedelta(hours=1), detail="waits"
+        waiting, [approval_request], timeout=timedelta(hours=1), detail="waits"
     )
     await journal.runs.request_cancel(parked.id)
     await journal.audit.quarantine(
         run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil"
     )
-    await journal.facts.remember("session:s", '{"summary": "we spoke"}')
+    await journal.key_values.put("session:s", '{"summary": "we spoke"}')
     await memory.store("colour", "The colour of the shed is green", tainted=True)
     await db.close()
 
 
-async def known(state: Path, url: str = "") -> dict[str, Any]:
+async def contents_of(state: Path, url: str = "") -> dict[str, Any]:
     """Return all that a store knows, as far as it is to be the same elsewhere."""
     db, clock = await open_database(state / "agentd.db", url), FakeClock(START)
     journal, memory = Journal(db, clock=clock.now), Memory(db, clock=clock.now)
     await memory.open()
     runs = await journal.runs.find(limit=100)
-    found = {
+    facts = {
         "runs": runs,
         "steps": [await journal.runs.get_steps(run.id) for run in runs],
         "inputs": [await journal.runs.get_input(run.id) for run in runs],
@@ -124,27 +128,29 @@ async def known(state: Path, url: str = "") -> dict[str, Any]:
             for row in await journal.slots.find(limit=100)
         ],
         "deliveries": sorted(
-            (each.run, each.target, str(each.options))
-            for each in await journal.outbox.find(limit=100)
+            (delivery.run, delivery.target, str(delivery.options))
+            for delivery in await journal.outbox.find(limit=100)
         ),
         "approvals": await journal.approvals.find(),
         "quarantine": await journal.audit.find_quarantined(),
-        "audit": await journal.audit.prove(),
+        "audit": await journal.audit.verify(),
         "spent": [await journal.spending.get_cost_of_run(run.id) for run in runs],
-        "told": [[each.text for each in await journal.runs.find_messages(run.id)] for run in runs],
-        "incidents": [
-            (each.subject, each.detail, each.run)
-            for each in await journal.incidents.find(closed=True)
+        "told": [
+            [message.text for message in await journal.runs.find_messages(run.id)] for run in runs
         ],
-        "session": await journal.facts.recall("session:s"),
+        "incidents": [
+            (incident.subject, incident.detail, incident.run)
+            for incident in await journal.incidents.find(closed=True)
+        ],
+        "session": await journal.key_values.get("session:s"),
         "items": sorted(await memory.items()),
         "found": [
-            [(hit.text.text, hit.text.source) for hit in await memory.search(each, 3)]
-            for each in ASKED
+            [(hit.text.text, hit.text.source) for hit in await memory.search(question, 3)]
+            for question in ASKED
         ],
     }
     await db.close()
-    return found
+    return facts
 
 
 async def test_an_installation_moves_to_a_server_and_back(
@@ -153,38 +159,38 @@ async def test_an_installation_moves_to_a_server_and_back(
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
     for folder in (first, second, third):
         folder.mkdir()
-    await lived(first / "state")
-    before = await known(first / "state")
+    await fill_state(first / "state")
+    before = await contents_of(first / "state")
     assert before["audit"].rows > 5
     assert all(before["found"])
-    there = config(second, postgres_url)
+    other_config = config(second, postgres_url)
 
-    def move(here: Config, state: Path, file: Path, other: Config, to: Path) -> list[str]:
+    def move(here: Config, state: Path, file: Path, target_config: Config, to: Path) -> list[str]:
         assert export(state, file, here, [], progress=lambda part: None) == 7
-        return import_file(file, to, other, progress=lambda part: None)
+        return import_file(file, to, target_config, progress=lambda part: None)
 
     await asyncio.to_thread(
-        move, config(first), first / "state", tmp_path / "x", there, second / "state"
+        move, config(first), first / "state", tmp_path / "x", other_config, second / "state"
     )
-    assert await known(second / "state", postgres_url) == before
+    assert await contents_of(second / "state", postgres_url) == before
     again = await asyncio.to_thread(
-        import_file, tmp_path / "x", second / "state", there, progress=lambda part: None
+        import_file, tmp_path / "x", second / "state", other_config, progress=lambda part: None
     )
     assert "its history is here already" in again
-    assert await known(second / "state", postgres_url) == before
+    assert await contents_of(second / "state", postgres_url) == before
 
     (third / "state").mkdir()
     await asyncio.to_thread(
-        move, there, second / "state", tmp_path / "y", config(third), third / "state"
+        move, other_config, second / "state", tmp_path / "y", config(third), third / "state"
     )
-    assert await known(third / "state") == before
+    assert await contents_of(third / "state") == before
 
 
-async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_stays_behind(
+async def test_an_exported_routine_has_its_shared_texts_without_damaged_texts(
     tmp_path: Path,
 ) -> None:
-    await lived(tmp_path / "state")
-    before = await known(tmp_path / "state")
+    await fill_state(tmp_path / "state")
+    before = await contents_of(tmp_path / "state")
 
     def move(names: list[str], to: str) -> int:
         export(
@@ -200,23 +206,23 @@ async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_st
             config(tmp_path / f"{to}.d"),
             progress=lambda part: None,
         )
-        with closing(sqlite3.connect(tmp_path / to / "agentd.db")) as there:
-            (count,) = there.execute("SELECT count(*) FROM text").fetchone()
+        with closing(sqlite3.connect(tmp_path / to / "agentd.db")) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM text").fetchone()
         return int(count)
 
     assert await asyncio.to_thread(move, ["broken"], "few") == 0
     assert await asyncio.to_thread(move, ["daily"], "all") == 3
-    assert [steps for steps in (await known(tmp_path / "all"))["steps"] if steps] == [
+    assert [steps for steps in (await contents_of(tmp_path / "all"))["steps"] if steps] == [
         steps for steps in before["steps"] if steps
     ]
     with closing(sqlite3.connect(tmp_path / "state" / "agentd.db")) as here, here:
         here.execute("UPDATE text SET body = digest WHERE digest = (SELECT min(digest) FROM text)")
     assert await asyncio.to_thread(move, ["daily"], "some") == 2
     with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed .* is missing"):
-        await known(tmp_path / "some")
+        await contents_of(tmp_path / "some")
 
 
-async def test_what_a_server_does_not_take_leaves_nothing_behind(
+async def test_an_import_refused_by_the_server_leaves_nothing_behind(
     tmp_path: Path, postgres_url: str
 ) -> None:
     file = tmp_path / "x"
@@ -234,6 +240,6 @@ async def test_what_a_server_does_not_take_leaves_nothing_behind(
         )
     db = await open_database(tmp_path / "y", postgres_url)
     assert await db.read(
-        lambda each: each.execute("SELECT count(*) FROM definition").fetchone()
+        lambda connection: connection.execute("SELECT count(*) FROM definition").fetchone()
     ) == (0,)
     await db.close()

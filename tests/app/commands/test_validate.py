@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from daemon.app.commands.init import init
-from daemon.app.commands.validate import TOOLS, check_all, examine
+from daemon.app.commands.validate import TOOLS, Checkup, check_all, examine
 from daemon.app.installation import Installation
 from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.telemetry.redaction import Secrets
+from daemon.testing import TestApp
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_every_problem_of_every_file_is_printed_at_once(
     assert summary == f"{len(problems)} problems in 4 files"
 
 
-def test_with_no_problem_it_says_what_was_looked_at(
+def test_validate_without_problems_lists_the_checked_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check_all(folder / "config.toml", env={}) == 0
@@ -52,27 +53,64 @@ def test_with_no_problem_it_says_what_was_looked_at(
     )
 
 
-def test_a_gate_whose_command_the_policy_forbids_is_told_before_it_fails(folder: Path) -> None:
+def test_validate_reports_a_denied_gate_command(folder: Path) -> None:
     for name, command in (
         ("may", '["test", "-s", "inbox/todo"]'),
         ("may-not", '["rm", "-rf", "inbox"]'),
     ):
         (folder / f"routines/{name}.toml").write_text(
-            f'[run]\nprompt = "x"\n[gate]\ncommand = {command}\n'
+            f'[run]\nprompt = "x"\n[gate]\ncommand = {command}\n[[deliver]]\nto = "log"\n'
         )
-    found = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
-    assert found.faults == []
-    (note,) = found.notes
+    examination = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
+    assert examination.faults == []
+    (note,) = examination.notes
     assert note.startswith(
         f"{folder}/routines/may-not.toml: gate.command: the policy does not allow it: "
     )
 
 
-def test_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_reports_a_denied_gather_step(folder: Path) -> None:
+    (folder / "routines/peek.toml").write_text(
+        '[run]\nprompt = "x"\n[[gather]]\nname = "a"\ntool = "file_read"\n'
+        'args = { path = "/etc/passwd" }\n[[deliver]]\nto = "log"\n'
+    )
+    (note,) = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS).notes
+    assert note.startswith(
+        f"{folder}/routines/peek.toml: gather[0]: the policy does not allow it: "
+    )
+
+
+def test_validate_fails_where_a_daemon_would_not_start(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "config.toml").write_text(
+        'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n'
+        'api_key_env = "ANTHROPIC_API_KEY"\n'
+        '[targets.ops]\nkind = "mail"\nurl_file = "mail.url"\n'
+    )
+    assert check_all(folder / "config.toml", env={}) == 1
+    *notes, summary = capsys.readouterr().out.splitlines()
+    assert summary.startswith("2 things are missing on this machine: a daemon would not start")
+    assert "ANTHROPIC_API_KEY is not set" in notes[0]
+    assert "no such file" in notes[1]
+    assert check_all(folder / "config.toml", env={}, elsewhere=True) == 0
+
+
+def test_validate_refuses_a_policy_that_opens_the_scripts_as_the_daemon_does(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    text = policy.read_text()
+    assert 'read = ["/var/log",' in text
+    policy.write_text(text.replace("read = [", f'read = ["{folder / "scripts"}", ', 1))
+    (folder / "scripts").mkdir(exist_ok=True)
+    (fault,) = examine(folder / "config.toml", env={}, state=folder / "state").faults
+    assert "which no tool may reach" in fault.problem
+
+
+def test_validate_prints_problems_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "routines" / "typo.toml").write_text('[run]\nprompt = "x"\nprovider = "claud"\n')
     assert check_all(folder / "config.toml", json=True, env={}) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["faults"] == [
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["faults"] == [
         {
             "file": str(folder / "routines/typo.toml"),
             "key": "run.provider",
@@ -81,71 +119,75 @@ def test_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             "hint": "known: offline",
         }
     ]
-    assert told["summary"] == "1 problem in 1 file"
+    assert answer["summary"] == "1 problem in 1 file"
 
 
-def test_a_broken_config_does_not_hide_where_the_others_lie(folder: Path) -> None:
+def test_validate_checks_routines_despite_a_broken_config(folder: Path) -> None:
     (folder / "routines").rename(folder / "mine")
     (folder / "mine/typo.toml").write_text(
         '[run]\nprompt = "x"\nprovider = "a"\nfallback = ["b"]\n'
     )
     (folder / "config.toml").write_text('routines = "mine"\nx = 1\n[providers.a]\nkind = "clod"\n')
-    found = examine(folder / "config.toml", env={}, state=folder)
-    assert [fault.key for fault in found.faults] == ["providers.a.kind", "x", "run.fallback[0]"]
+    examination = examine(folder / "config.toml", env={}, state=folder)
+    assert [fault.key for fault in examination.faults] == [
+        "providers.a.kind",
+        "x",
+        "run.fallback[0]",
+    ]
 
 
-def test_a_key_that_is_not_here_is_a_note_as_the_unit_may_have_it(folder: Path) -> None:
+def test_a_missing_api_key_is_a_note_of_validate(folder: Path) -> None:
     text = 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n[providers.unused]\n'  # noqa: E501
     (folder / "config.toml").write_text(text + 'kind = "openai"\nmodel = "m"\n')
-    found = examine(folder / "config.toml", env={}, state=folder)
-    assert found.faults == []
-    (note,) = found.notes
+    examination = examine(folder / "config.toml", env={}, state=folder)
+    assert examination.faults == []
+    (note,) = examination.notes
     assert "providers.claude: has no API key" in note
 
 
-def test_a_secret_of_webhooks_that_cannot_be_used_is_told(folder: Path) -> None:
+def test_validate_reports_an_unusable_webhook_secret(folder: Path) -> None:
     (folder / "config.toml").write_text('[hooks]\nsecret_file = "hooks.secret"\n')
     (fault,) = examine(folder / "config.toml", env={}, state=folder).faults
     assert (fault.key, fault.problem) == ("hooks.secret_file", "no such file")
 
 
-def test_a_tool_that_does_not_exist_is_told_when_the_tools_are_known(folder: Path) -> None:
-    found = examine(
+def test_validate_reports_unknown_tools(folder: Path) -> None:
+    examination = examine(
         folder / "config.toml",
         env={},
         state=folder,
         tools={"sysinf", "git", "file_list", "file_read"},
     )
-    assert {fault.key for fault in found.faults} == {"gather[0].tool"}
+    assert {fault.key for fault in examination.faults} == {"gather[0].tool"}
 
 
-def test_no_config_anywhere_is_told_with_the_places_that_were_tried(
+def test_validate_without_a_config_names_the_tried_paths(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert check_all(None, env={}) == 1
-    told = capsys.readouterr().out
-    assert "config.toml: not found in " in told
-    assert "/etc/agentd/config.toml" in told
-    assert "`agentd init` writes one" in told
+    output = capsys.readouterr().out
+    assert "config.toml: not found in " in output
+    assert "/etc/agentd/config.toml" in output
+    assert "`agentd init` writes one" in output
 
 
-def test_what_a_provider_cannot_use_is_told_before_it_is_asked(folder: Path) -> None:
+def test_validate_reports_invalid_provider_settings(folder: Path) -> None:
     (folder / "config.toml").write_text(
         '[providers.a]\nkind = "claude"\nmodel = "m"\ncapabilities = { tool = true }\n'
         '[providers.b]\nkind = "scripted"\nreplies = [{ txt = "x" }]\n'
         '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = '
         '"http://127.0.0.1:1/v1"\ntimeout = "9s"\n'
     )
-    found = examine(folder / "config.toml", env={}, state=folder)
-    assert [fault.key for fault in found.faults] == [
+    examination = examine(folder / "config.toml", env={}, state=folder)
+    assert [fault.key for fault in examination.faults] == [
         "providers.a.capabilities.tool",
         "providers.b.replies",
     ]
-    assert {fault.file for fault in found.faults} == {str(folder / "config.toml")}
+    assert {fault.file for fault in examination.faults} == {str(folder / "config.toml")}
 
 
-async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: Path) -> None:
-    place = Installation(
+async def test_validate_knows_the_tools_of_a_daemon(folder: Path) -> None:
+    installation = Installation(
         config=load_config(folder / "config.toml"),
         state=folder / "state",
         socket=folder / "agentd.sock",
@@ -154,13 +196,70 @@ async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: 
         env={},
         secrets=Secrets(),
     )
-    async with open_app(place) as app:
+    async with open_app(installation) as app:
         assert set(app.tools.registry.names()) == TOOLS
 
 
-def test_a_readable_folder_that_is_not_named_in_full_is_told(
+def test_validate_reports_a_relative_readable_folder(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "policy.toml").write_text('version = 1\n[paths]\nread = ["etc"]\n')
     assert check_all(folder / "config.toml", env={}) == 1
     assert 'paths.read[0]: must begin with / or ~/ (found "etc")' in capsys.readouterr().out
+
+
+GATHERING = """
+[run]
+prompt = "Sum up."
+[[gather]]
+name = "machine"
+tool = "sysinfo"
+args = {args}
+required = {required}
+[[deliver]]
+to = "log"
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ('{partz = ["load"]}', "partz"),
+        ('{parts = ["cpu"]}', "parts"),
+        ('{parts = "load", more = 1}', "more"),
+    ],
+)
+def test_arguments_that_a_gathering_tool_does_not_take_are_a_problem(
+    folder: Path, args: str, problem: str
+) -> None:
+    routine = folder / "routines/facts.toml"
+    routine.write_text(GATHERING.format(args=args, required="true"))
+    (fault,) = checked(folder).faults
+    assert (fault.key, problem in fault.problem) == ("gather[0].args", True)
+    assert fault.hint == "sysinfo takes parts"
+    routine.write_text(GATHERING.format(args=args, required="false"))
+    assert not checked(folder).faults, "the run goes on without it"
+
+
+async def test_a_daemon_does_not_take_a_routine_whose_facts_cannot_be_had(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine("facts", GATHERING.format(args='{parts = ["cpu"]}', required="true"))
+    app.write_routine("fine", GATHERING.format(args='{parts = ["load"]}', required="true"))
+    async with app:
+        assert list(app.faults) == ["facts"]
+        assert "gather[0].args" in str(app.faults["facts"])
+
+
+def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path) -> None:
+    (folder / "routines/curious.toml").write_text(
+        '[run]\nmode = "agent"\nprompt = "Look."\ntools = ["file_read", "http_request"]\n'
+    )
+    notes = [note for note in checked(folder).notes if "curious.toml" in note]
+    assert [note.partition("curious.toml: ")[2] for note in notes] == [
+        "no [[deliver]]: its report is kept in the journal only (agentctl inspect curious)",
+        "run.tools: no rule of the policy allows http_request: every call of it is denied",
+    ]
+
+
+def checked(folder: Path) -> Checkup:
+    return examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)

@@ -44,38 +44,47 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_first_look_at_nothing_at_all(tmp_path: Path) -> None:
-    found = survey(None, tmp_path / "state" / "deep", tmp_path / "agentd.sock", {})
-    assert found.config is None
-    assert found.state_mode is None
-    assert found.socket_found == "nothing"
-    assert found.sqlite == sqlite3.sqlite_version_info
-    assert found.python == sys.version_info[:3]
-    assert found.fts5
+def test_a_survey_of_an_empty_folder_finds_and_creates_nothing(tmp_path: Path) -> None:
+    facts = survey(None, tmp_path / "state" / "deep", tmp_path / "agentd.sock", {})
+    assert facts.config is None
+    assert facts.state_mode is None
+    assert facts.socket_found == "nothing"
+    assert facts.sqlite == sqlite3.sqlite_version_info
+    assert facts.python == sys.version_info[:3]
+    assert facts.fts5
     assert not list(tmp_path.iterdir())  # looking makes nothing
 
 
-def test_definitions_are_read_as_far_as_they_can_be(home: Path) -> None:
-    found = survey(
+def test_a_policy_that_names_a_tool_of_ones_own_has_no_fault(home: Path) -> None:
+    (home / "config.toml").write_text('[tools]\nfiles = ["mine.py"]\n')
+    (home / "tools").mkdir()
+    (home / "tools" / "mine.py").write_text("def nap() -> str:\n    return 'rested'\n")
+    (home / "policy.toml").write_text('version = 1\n[[rule]]\ntool = "nap"\neffect = "allow"\n')
+    facts = survey(home / "config.toml", home / "state", home / "agentd.sock", {})
+    assert facts.policy_faults == ()
+
+
+def test_a_survey_reads_definitions_despite_faults(home: Path) -> None:
+    survey_facts = survey(
         home / "config.toml", home / "state", home / "agentd.sock", {"THE_KEY": "k" * 20}
     )
-    assert found.config_faults == ()
-    assert found.routines == ("good",)
-    assert "descrption" in [fault.key for fault in found.routine_faults]
-    assert (found.zone, found.zone_from_config) == ("Europe/Berlin", True)
-    providers = {facts.name: facts for facts in found.providers}
+    assert survey_facts.config_faults == ()
+    assert survey_facts.routines == ("good",)
+    assert "descrption" in [fault.key for fault in survey_facts.routine_faults]
+    assert (survey_facts.zone, survey_facts.zone_from_config) == ("Europe/Berlin", True)
+    providers = {facts.name: facts for facts in survey_facts.providers}
     assert (providers["claude"].used, providers["claude"].key) == (True, "environment")
     assert (providers["spare"].used, "has no API key" in providers["spare"].fault) == (False, True)
 
 
-def test_a_config_that_cannot_be_read_is_a_finding(home: Path) -> None:
+def test_an_unreadable_config_is_a_fault_of_the_survey(home: Path) -> None:
     (home / "config.toml").write_text("provider = ")
-    found = survey(home / "config.toml", home / "state", home / "agentd.sock", {})
-    assert len(found.config_faults) == 1
-    assert found.policy is None
+    facts = survey(home / "config.toml", home / "state", home / "agentd.sock", {})
+    assert len(facts.config_faults) == 1
+    assert facts.policy is None
 
 
-def test_the_state_folder_is_looked_at(tmp_path: Path) -> None:
+def test_a_survey_examines_the_state_folder(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "logs").mkdir(parents=True)
     state.chmod(0o755)
@@ -84,12 +93,12 @@ def test_the_state_folder_is_looked_at(tmp_path: Path) -> None:
     (state / "logs" / "agentd.jsonl").write_text("x" * 7)
     (state / "logs" / "agentd.jsonl").chmod(0o600)
     os.utime(state / "agentd.db", (4e9, 4e9))
-    found = survey(None, state, tmp_path / "agentd.sock", {})
-    assert found.state_mode == 0o755
-    assert found.open_files == (state / "agentd.db",)
-    assert found.log_size == 7
-    assert found.newest_write is not None
-    assert found.newest_write.year == 2096
+    facts = survey(None, state, tmp_path / "agentd.sock", {})
+    assert facts.state_mode == 0o755
+    assert facts.open_files == (state / "agentd.db",)
+    assert facts.log_size == 7
+    assert facts.newest_write is not None
+    assert facts.newest_write.year == 2096
 
 
 def _nothing(_path: Path) -> str:
@@ -108,7 +117,7 @@ def _dead(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [_nothing, _file, _dead])
-def test_whatever_lies_at_the_socket_is_told_apart(
+def test_a_survey_recognizes_each_kind_of_file_at_the_socket(
     tmp_path: Path, make: Callable[[Path], str]
 ) -> None:
     path = tmp_path / "agentd.sock"
@@ -116,13 +125,13 @@ def test_whatever_lies_at_the_socket_is_told_apart(
     assert survey(None, tmp_path, path, {}).socket_found == expected
 
 
-async def test_a_living_daemon_is_named_by_its_process(tmp_path: Path) -> None:
+async def test_a_survey_names_the_process_of_a_running_daemon(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        found = survey(None, tmp_path, harness.path, {})
-    assert (found.socket_found, found.socket_pid) == ("daemon", os.getpid())
+        facts = survey(None, tmp_path, harness.path, {})
+    assert (facts.socket_found, facts.socket_pid) == ("daemon", os.getpid())
 
 
-def test_without_a_daemon_the_table_is_printed_and_the_exit_code_says_whether_all_is_well(
+def test_doctor_without_a_daemon_prints_its_table_and_exits_with_the_verdict(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = argparse.Namespace(config=home / "config.toml", state=home / "state", json=False)
@@ -133,6 +142,6 @@ def test_without_a_daemon_the_table_is_printed_and_the_exit_code_says_whether_al
     assert "things to mend" in text or "1 thing to mend" in text
     options.json = True
     assert main(options) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert {check["state"] for check in told["checks"]} >= {"ok", "fail"}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is False
+    assert {check["state"] for check in answer["checks"]} >= {"ok", "fail"}

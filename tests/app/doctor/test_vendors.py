@@ -1,4 +1,4 @@
-"""What vendors say of the models in use: asked over a socket, judged from values."""
+"""The checks of doctor on vendors: models are listed over a socket, answers judged from values."""
 
 from __future__ import annotations
 
@@ -52,16 +52,19 @@ LISTS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-async def test_a_vendor_tells_its_models(way: str) -> None:
+async def test_models_of_a_vendor_are_listed(way: str) -> None:
     async with FakeVendor([]) as vendor:
         vendor.models = LISTS[way]
-        asked, other = provider(way, vendor), provider(way, vendor, api_key="wrong")
-        first, second = await asked.list_models()
+        vendor_provider, refused_provider = (
+            provider(way, vendor),
+            provider(way, vendor, api_key="wrong"),
+        )
+        first, second = await vendor_provider.list_models()
         with pytest.raises(BadKey):
-            await other.list_models()
-        await asked.close()
-        await other.close()
-    assert [first.name, second.name] == [each["id"] for each in LISTS[way]]
+            await refused_provider.list_models()
+        await vendor_provider.close()
+        await refused_provider.close()
+    assert [first.name, second.name] == [model["id"] for model in LISTS[way]]
     assert first.retires == (None if way == "deepseek" else date(2027, 1, 14))
     assert first.lifecycle == ("deprecated" if way == "claude opus" else "")
     assert second.retires is None
@@ -71,12 +74,12 @@ def judged(vendor: VendorAnswer, model: str = "m-1") -> Check:
     facts = ProviderFacts(
         name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor
     )
-    found = Survey(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
-    return next(row for row in judge(found) if row.name == "vendor of mine")
+    survey_facts = Survey(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
+    return next(row for row in judge(survey_facts) if row.name == "vendor of mine")
 
 
 @pytest.mark.parametrize(
-    ("vendor", "state", "found", "fix"),
+    ("vendor", "state", "expected", "fix"),
     [
         (VendorAnswer(models=("m-1", "m-2")), "ok", "has m-1", ""),
         (VendorAnswer(models=("m-1:latest",)), "ok", "has m-1", ""),
@@ -110,12 +113,12 @@ def judged(vendor: VendorAnswer, model: str = "m-1") -> Check:
         (VendorAnswer(models=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
     ],
 )
-def test_what_a_vendor_says_is_judged(
-    vendor: VendorAnswer, state: str, found: str, fix: str
+def test_doctor_judges_the_answer_of_a_vendor(
+    vendor: VendorAnswer, state: str, expected: str, fix: str
 ) -> None:
     row = judged(vendor)
     assert row.state == state
-    assert found in row.found
+    assert expected in row.found
     assert fix in row.fix
 
 
@@ -141,7 +144,7 @@ base_url = "http://127.0.0.1:9/v1"
 """
 
 
-async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
+async def test_doctor_contacts_only_providers_in_use(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text("version = 1")
     (tmp_path / "routines").mkdir()
     (tmp_path / "routines" / "r.toml").write_text(
@@ -152,24 +155,26 @@ async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
         file = tmp_path / "config.toml"
         file.write_text(CONFIG.format(url=vendor.url))
         file.chmod(0o600)
-        found = await asyncio.to_thread(
+        facts = await asyncio.to_thread(
             survey, file, tmp_path / "state", tmp_path / "agentd.sock", {}
         )
-    said = {each.name: each.vendor for each in found.providers}
-    assert said["unused"] is None
-    assert said["offline"] is None
-    assert said["retiring"] == VendorAnswer(
+    vendor_answers = {
+        provider_survey.name: provider_survey.vendor for provider_survey in facts.providers
+    }
+    assert vendor_answers["unused"] is None
+    assert vendor_answers["offline"] is None
+    assert vendor_answers["retiring"] == VendorAnswer(
         models=("claude-opus-5-5", "claude-haiku-5-5"),
         lifecycle="deprecated",
         retires=date(2027, 1, 14),
     )
-    assert said["gone"] == VendorAnswer(models=("claude-opus-5-5", "claude-haiku-5-5"))
-    assert said["away"] is not None
-    assert said["away"].transient
-    assert "no connection to 127.0.0.1:9" in said["away"].fault
+    assert vendor_answers["gone"] == VendorAnswer(models=("claude-opus-5-5", "claude-haiku-5-5"))
+    assert vendor_answers["away"] is not None
+    assert vendor_answers["away"].transient
+    assert "no connection to 127.0.0.1:9" in vendor_answers["away"].fault
 
 
-def test_a_provider_without_a_key_is_not_asked(tmp_path: Path) -> None:
+def test_doctor_does_not_contact_a_provider_without_a_key(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[providers.x]\nkind = "claude"\nmodel = "m"\n[providers.s]\nkind = "scripted"')
     assert ask_vendors(load_config(file), {}, ["x", "s"]) == {"s": VendorAnswer()}

@@ -14,13 +14,13 @@ class Notifications(ServiceInterface):
         self.capabilities, self.count = capabilities, 41
 
     def notify(self, app, replaces, icon, title, body, actions, hints, expire):
-        told = {
+        notification = {
             "app": app,
             "title": title,
             "body": body,
             "hints": {key: hint.value for key, hint in hints.items()},
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(notification), flush=True)
         self.count += 1
         return self.count
 

@@ -1,4 +1,4 @@
-"""Chats by apprise, against a real receiver; mail by it only where that is to be encrypted."""
+"""Chats by apprise against a real receiver, and mail by apprise only if encrypted."""
 
 import json
 
@@ -37,7 +37,7 @@ def channel(url):
     ],
 )
 @pytest.mark.parametrize("attaches", [True, False])
-def test_no_message_is_longer_than_its_service_takes(url, attaches):
+def test_no_message_exceeds_the_limit_of_its_service(url, attaches):
     plugin = service(url)
     plugin.attachment_support = attaches
     letter = Message(title="T" * 300, about="Run `01J`", body=DENSE * 600 + PLAIN * 300)
@@ -49,16 +49,24 @@ def test_no_message_is_longer_than_its_service_takes(url, attaches):
     )
 
 
-async def test_a_service_gets_what_it_can_show(delivery):
+def test_the_output_of_a_script_is_shown_as_code():
+    plugin = service(TELEGRAM)
+    message = Message(title="disks", about="Run `01J`", body="  a *b*\nc", verbatim=True)
+    (part,) = _messages(message, "01J", plugin, _format_for(plugin))
+    assert "  a *b*\nc" in part.body
+    assert "<pre" in part.body
+
+
+async def test_a_service_with_markdown_receives_markdown(delivery):
     async with Receiver(200).open() as receiver:
         await channel(f"json://127.0.0.1:{receiver.port}/x").send(
             delivery("**All** is well.", status=Status.SUCCEEDED)
         )
-    told = json.loads(receiver.posts[0].body)
-    assert told["message"].endswith("**All** is well.") and told["type"] == "info"
+    payload = json.loads(receiver.posts[0].body)
+    assert payload["message"].endswith("**All** is well.") and payload["type"] == "info"
 
 
-async def test_a_secret_in_the_url_is_in_no_error(delivery):
+async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     secrets = Secrets()
     secrets.add("hunter2hunter2")
     for url in ("nonsense://user:hunter2hunter2@host", "hunter2hunter2", "tgram://hunter2hunter2"):

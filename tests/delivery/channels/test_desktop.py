@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("dbus_fast", reason="needs dbus-fast: pip install 'agentd-routines[desktop]'")
 
 from daemon.delivery.channels.desktop import DesktopChannel
-from daemon.errors import DeliveryFailed
+from daemon.errors import DeliveryFailed, TargetAbsent
 from daemon.models import Status
 
 needs_bus = pytest.mark.skipif(
@@ -57,45 +57,58 @@ async def desktop(tmp_path, *capabilities):
 
 
 @needs_bus
-async def test_a_report_is_shown_and_its_number_is_the_receipt(tmp_path, delivery):
-    async with desktop(tmp_path, "body") as (env, shown):
+async def test_a_report_becomes_a_notification_with_its_number_as_receipt(tmp_path, delivery):
+    async with desktop(tmp_path, "body") as (env, notifications):
         receipt = await DesktopChannel(env).send(
             delivery("# Morning\n\n**All** is [well](https://example.org). 中")
         )
-        told = json.loads(await shown.readline())
+        notification = json.loads(await notifications.readline())
     assert receipt.detail == "notification 42"
-    assert (told["app"], told["title"]) == ("agentd", "Morning")
-    assert told["body"] == "All is well (https://example.org). 中"
-    assert told["hints"] == {"urgency": 1, "desktop-entry": "agentd"}
+    assert (notification["app"], notification["title"]) == ("agentd", "Morning")
+    assert notification["body"] == "All is well (https://example.org). 中"
+    assert notification["hints"] == {"urgency": 1, "desktop-entry": "agentd"}
 
 
 @needs_bus
-async def test_a_failure_is_urgent_and_markup_is_shown_not_obeyed(tmp_path, delivery):
-    async with desktop(tmp_path, "body", "body-markup") as (env, shown):
+async def test_a_failure_is_an_urgent_notification_with_escaped_markup(tmp_path, delivery):
+    async with desktop(tmp_path, "body", "body-markup") as (env, notifications):
         bad = delivery("", status=Status.FAILED, detail="exit <b>1</b> & more " + "word " * 200)
         await DesktopChannel(env).send(bad)
-        told = json.loads(await shown.readline())
-    assert told["hints"]["urgency"] == 2 and told["title"].startswith("daily-report failed")
-    assert (
-        "&lt;b&gt;" in told["body"].replace("‹", "&lt;")
-        and "<" not in told["body"]
-        and " &amp; more" in told["body"]
+        notification = json.loads(await notifications.readline())
+    assert notification["hints"]["urgency"] == 2 and notification["title"].startswith(
+        "daily-report failed"
     )
-    assert told["body"].endswith("shows the rest") and len(told["body"]) < 600
+    assert (
+        "&lt;b&gt;" in notification["body"].replace("‹", "&lt;")
+        and "<" not in notification["body"]
+        and " &amp; more" in notification["body"]
+    )
+    assert notification["body"].endswith("shows the rest") and len(notification["body"]) < 600
 
 
 @needs_bus
-async def test_a_session_without_a_notification_server_is_tried_again(tmp_path, delivery):
+async def test_a_notification_is_retried_without_a_notification_server(tmp_path, delivery):
     async with session(tmp_path) as env:
         with pytest.raises(DeliveryFailed, match="no notification was shown") as caught:
             await DesktopChannel(env).send(delivery())
     assert caught.value.retry
 
 
-async def test_no_session_is_said_as_such(tmp_path, delivery):
+async def test_a_missing_desktop_session_is_reported(tmp_path, delivery):
     with pytest.raises(DeliveryFailed, match="no desktop session") as caught:
         await DesktopChannel({"XDG_RUNTIME_DIR": str(tmp_path)}, platform="linux").send(delivery())
     assert caught.value.retry
+
+
+async def test_a_machine_without_a_desktop_is_no_failed_target(tmp_path, delivery):
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    channel = DesktopChannel(env, platform="linux", root=tmp_path)
+    with pytest.raises(TargetAbsent, match="no desktop to log in to"):
+        await channel.send(delivery())
+    (tmp_path / "usr/share/wayland-sessions").mkdir(parents=True)
+    with pytest.raises(DeliveryFailed, match="no desktop session") as caught:
+        await channel.send(delivery())
+    assert not isinstance(caught.value, TargetAbsent) and caught.value.retry
 
 
 @pytest.mark.parametrize(
@@ -108,7 +121,9 @@ async def test_no_session_is_said_as_such(tmp_path, delivery):
         b"OK 1234\r\nl\x02\x01\x01\x00\x00\x00\x00\x01\x00\x00\x00\x08\x00\x00\x00",
     ],
 )
-async def test_a_bus_that_talks_nonsense_is_an_error_and_nothing_worse(tmp_path, delivery, answer):
+async def test_an_invalid_answer_of_the_session_bus_is_a_failed_delivery(
+    tmp_path, delivery, answer
+):
     async def talk(reader, writer):
         writer.write(answer)
         await writer.drain()
@@ -121,7 +136,7 @@ async def test_a_bus_that_talks_nonsense_is_an_error_and_nothing_worse(tmp_path,
     server.close()
 
 
-async def test_a_bus_that_says_nothing_is_given_up_and_tried_again(tmp_path, delivery):
+async def test_a_silent_session_bus_times_out_and_the_notification_is_retried(tmp_path, delivery):
     gone = asyncio.Event()
 
     async def listen(reader, writer):

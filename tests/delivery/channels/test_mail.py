@@ -1,34 +1,45 @@
 """Mail by SMTP, against a real mail server."""
 
 import asyncio
-import inspect
+import email
+import re
 import shutil
 import smtplib
+import socket
 import ssl
 import subprocess
+from dataclasses import replace
+from email import policy
 from typing import ClassVar
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
-from daemon.delivery.channels.mail import MailChannel, is_mail, parse_mail_address
+from daemon.delivery.channels.mail import MailChannel
+from daemon.delivery.channels.mail_message import make_mails
+from daemon.delivery.channels.mail_url import is_mail, parse_mail_address
+from daemon.delivery.sanitize import strip_controls
 from daemon.errors import DeliveryFailed
+from daemon.models import Status
 from daemon.system.http_client import trusted_context
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox
 from tests.delivery.wire import Wire
+from tests.properties import scaled_settings
 
 
 def channel(url):
-    return MailChannel(url, secrets=Secrets())
+    return MailChannel(url, secrets=Secrets(), host="box")
 
 
-async def test_a_report_comes_as_mail_in_html_and_in_words(delivery):
+async def test_a_report_is_mailed_as_html_and_plain_text(delivery):
     async with Mailbox().open() as box:
         receipt = await channel(box.url).send(
             delivery("# Morning\n\n**All** is well: <b>&</b> 中\n\n- one\n- two")
         )
     [mail] = box.mails
-    assert mail["subject"] == "Morning" and mail["to"] == "ada@example.org"
+    assert mail["subject"] == "[box] daily-report: Morning" and mail["to"] == "ada@example.org"
     page = mail.get_body(("html",)).get_content()
     assert (
         "<strong>All</strong>" in page
@@ -36,31 +47,201 @@ async def test_a_report_comes_as_mail_in_html_and_in_words(delivery):
         and "&lt;b&gt;" in page
         and "中" in page
     )
-    words = mail.get_body(("plain",)).get_content()
-    assert (
-        "All is well" in words
-        and "**" not in words
-        and "scheduled for 2026-11-20 08:30 CET" in words
+    assert mail.get_body(("plain",)).get_content().replace("\r\n", "\n") == (
+        "# Morning\n\n**All** is well: <b>&</b> 中\n\n- one\n- two\n\n-- \n"
+        "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n"
     )
     assert receipt.detail == "E-Mail took it"
 
 
-async def test_mail_in_words_only_if_the_url_says_so(delivery):
+@pytest.fixture
+def notice(delivery):
+    """Make a message of the daemon's own."""
+
+    def make(title, text="Text.", *, kind="digest"):
+        options = {"notice": kind, "title": title, "text": text}
+        return replace(delivery(), run="", routine="", options=options, content=kind)
+
+    return make
+
+
+async def mail_of(report, url=""):
+    """Send a delivery to a mailbox, and return the mail that arrives."""
+    async with Mailbox().open() as box:
+        await channel(box.url + url).send(report)
+    return box.mails[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "subject"),
+    [
+        ("# Morning\n\nText.", {}, "daily-report: Morning"),
+        ("## Morning\n\nText.", {}, "daily-report: Morning"),
+        ("All is well. No updates.", {}, "daily-report: All is well"),
+        ("- one", {}, "daily-report: 2026-11-20 08:30 CET"),
+        ("", {}, "daily-report: (The report is empty.)"),
+        ("# A\r\n\r\nBcc: x", {}, "daily-report: A"),
+        ("A&#10;Bcc: eve@example.org. B", {}, "daily-report: A Bcc: eve@example.org"),
+        ("# x", {"status": Status.TIMED_OUT}, "daily-report timed out: 2026-11-20 08:30 CET"),
+        (
+            "# x",
+            {"status": Status.FAILED, "detail": "step 1 failed: no key. Name one.\nMore."},
+            "daily-report failed: step 1 failed: no key",
+        ),
+        ("# " + "w" * 300, {}, "daily-report: " + "w" * 229 + "…"),
+    ],
+)
+async def test_the_subject_names_the_host_the_routine_and_the_headline(
+    delivery, text, options, subject
+):
+    mail = await mail_of(delivery(text, **options))
+    assert mail["subject"] == f"[box] {subject}"
+    assert mail["bcc"] is None and len(mail["subject"]) <= 250
+
+
+@pytest.mark.parametrize(
+    ("title", "subject"),
+    [
+        ("daily-report on box waits for you", "[box] daily-report waits for you"),
+        ("daily-report on vault waits for you", "[box] daily-report on vault waits for you"),
+        ("3 checks\nBcc: eve@example.org", "[box] 3 checks Bcc: eve@example[.]org"),
+    ],
+)
+async def test_the_subject_of_a_notice_is_its_title(notice, title, subject):
+    mail = await mail_of(notice(title))
+    assert mail["subject"] == subject and mail["bcc"] is None
+
+
+async def test_a_heading_that_the_subject_cuts_is_in_the_html(delivery):
+    heading, short_heading = "w" * 300, "k" * 30
+    cut, whole = (
+        await mail_of(delivery(f"# {heading}\n\na")),
+        await mail_of(delivery(f"# {short_heading}")),
+    )
+    assert heading in cut.get_body(("html",)).get_content()
+    assert cut.get_body(("plain",)).get_content().startswith(f"# {heading}")
+    assert short_heading in whole.get_body(("html",)).get_content()
+
+
+async def test_the_line_about_the_run_ends_the_mail(delivery):
+    mail = await mail_of(delivery("# Morning\n\nAll is well.", trigger="manual"))
+    text, page = (mail.get_body((kind,)).get_content() for kind in ("plain", "html"))
+    about = "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, started by hand 2026-11-20 08:30 CET"
+    assert text.replace("\r\n", "\n").endswith(f"\n\n-- \n{about}\n")
+    assert re.sub(r"<[^>]*>", "", page).split()[:3] == ["All", "is", "well."]
+    assert page.index("All is well.") < page.index("started by hand")
+
+
+async def test_a_notice_has_no_line_about_a_run(notice):
+    mail = await mail_of(notice("3 checks", "- a: 1 run"))
+    assert mail.get_body(("plain",)).get_content().strip() == "- a: 1 run"
+    assert "Run" not in mail.get_body(("html",)).get_content()
+
+
+async def test_text_is_wrapped_nowhere(delivery):
+    line = "word " * 300 + "https://example.org/" + "x" * 200
+    mail = await mail_of(delivery(f"Well.\n\n{line}\n\n| a | b |\n|---|---|\n| 1 | 2 |"))
+    text = mail.get_body(("plain",)).get_content().replace("\r\n", "\n")
+    assert f"\n\n{line}\n\n| a | b |\n|---|---|\n| 1 | 2 |\n" in text
+
+
+async def test_the_output_of_a_script_is_mailed_as_it_is(delivery):
+    table = "  PID USER\n# 1  *root*  <b>"
+    mail = await mail_of(delivery(table, verbatim=True))
+    text, page = (
+        mail.get_body((kind,)).get_content().replace("\r\n", "\n") for kind in ("plain", "html")
+    )
+    assert text.startswith(f"{table}\n\n-- \n")
+    assert "  PID USER\n# 1  *root*  &lt;b&gt;" in page
+    assert "<pre" in page
+
+
+async def test_html_loads_nothing(delivery):
+    text = (
+        "![x](https://example.org/x.png)\n\n<img src='https://example.org/y.png'>\n\n"
+        "[a](javascript:b) [c](https://example.org/d)\n\n```sh\ncode\n```\n\n"
+        "| a | b |\n|---|--:|\n| 1 | 2 |"
+    )
+    page = (await mail_of(delivery(text))).get_body(("html",)).get_content()
+    assert not re.search(r"<(?:img|link|script|style|iframe|object)\b|url\(|\bsrc=[^&]*>", page)
+    assert re.findall(r'href="([^"]*)"', page) == [
+        "https://example.org/x.png",
+        "https://example.org/d",
+    ]
+
+
+async def test_mails_of_one_routine_are_one_thread(delivery):
+    first, second = await mail_of(delivery()), await mail_of(delivery(id_=2, run="01JB"))
+    failed = await mail_of(delivery(id_=3, status=Status.FAILED))
+    of_heartbeat = await mail_of(replace(delivery(id_=4), routine="heartbeat"))
+    root = "<routine.daily-report.box@example.org>"
+    for mail in (first, second, failed):
+        assert mail["references"] == mail["in-reply-to"] == root
+    assert of_heartbeat["references"] == "<routine.heartbeat.box@example.org>"
+    assert len({mail["message-id"] for mail in (first, second, failed, of_heartbeat)}) == 4
+
+
+async def test_notices_of_one_kind_are_one_thread(notice):
+    opened = notice("target chat takes nothing", kind="incident.opened")
+    recovered = notice("target chat works again", kind="incident.recovered")
+    references = {(await mail_of(mail))["references"] for mail in (opened, recovered)}
+    assert references == {"<notice.incident.box@example.org>"}
+
+
+async def test_long_names_leave_the_ids_of_a_thread_readable(delivery):
+    async with Mailbox().open() as box:
+        url = box.url.replace("agentd@example.org", f"agentd@{'d' * 60}.example.org")
+        await channel(url).send(replace(delivery(), routine="r" * 64))
+    _, raw = box.taken[0]
+    thread = f"<routine.{'r' * 64}.box@{'d' * 60}.example.org>".encode()
+    assert b"References: " + thread in raw and b"In-Reply-To: " + thread in raw
+
+
+async def test_thread_headers_of_the_url_replace_our_own(delivery):
+    mail = await mail_of(delivery(), "&%2BReferences=<a@x.org>%20<b@x.org>")
+    assert mail.get_all("references") == ["<a@x.org> <b@x.org>"] and mail["in-reply-to"] is None
+
+
+HEADERS = {
+    *("Subject", "From", "To", "Date", "Auto-Submitted", "Message-ID", "References"),
+    *("In-Reply-To", "MIME-Version", "Content-Type"),
+}
+
+
+@scaled_settings(suppress=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text("aA .:\n\r#*_-=?@<>&;0\u2028\x85\ud800中ü") | st.text(),
+    st.sampled_from([Status.SUCCEEDED, Status.FAILED]),
+)
+def test_any_report_is_the_text_of_a_mail_with_our_headers_only(delivery, text, status):
+    address = parse_mail_address("mailto://example.org?from=agentd@example.org&to=a@example.org")
+    [(_, mail)] = make_mails(address, delivery(text, status=status, detail=text), "box")
+    parsed = email.message_from_bytes(mail.as_bytes(), policy=policy.default)
+    assert set(parsed.keys()) == HEADERS and len(parsed.keys()) == len(HEADERS)
+    subject = parsed["subject"].strip()
+    assert subject.startswith("[box] daily-report") and len(subject) <= 250
+    assert "\n" not in subject and "\r" not in subject
+    written = strip_controls(text).strip().encode(errors="replace").decode()
+    body = parsed.get_body(("plain",)).get_content().replace("\r\n", "\n")
+    assert written in body
+
+
+async def test_mail_is_plain_text_only_if_the_url_requests_it(delivery):
     async with Mailbox().open() as box:
         await channel(f"{box.url}&format=text").send(
             delivery("## Disks\n\n**All** is [well](https://example.org).")
         )
     words = box.mails[0].get_content().replace("\r\n", "\n")
-    assert words.startswith(
-        "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n\nDisks\n-----\n\n"
+    assert words == (
+        "## Disks\n\n**All** is [well](https://example.org).\n\n-- \n"
+        "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n"
     )
-    assert words.endswith("All is well (https://example.org).\n")
 
 
 @pytest.mark.parametrize(
     ("answer", "is_tried_again"), [("451 try again later", True), ("554 no such thing", False)]
 )
-async def test_later_is_tried_again_and_never_is_not_and_the_reason_is_told(
+async def test_a_temporary_refusal_of_mail_is_retried_and_a_permanent_refusal_is_not(
     delivery, answer, is_tried_again
 ):
     async with Mailbox(answer).open() as box:
@@ -69,7 +250,7 @@ async def test_later_is_tried_again_and_never_is_not_and_the_reason_is_told(
     assert caught.value.retry is is_tried_again and not box.mails
 
 
-async def test_a_report_too_long_for_a_mail_is_attached_whole(delivery):
+async def test_a_report_too_long_for_a_mail_is_attached(delivery):
     text = "\n\n".join(f"Paragraph {number} " + "word " * 100 for number in range(100))
     async with Mailbox().open() as box:
         await channel(box.url).send(delivery(text))
@@ -81,7 +262,7 @@ async def test_a_report_too_long_for_a_mail_is_attached_whole(delivery):
     assert len(mail.get_body(("html",)).get_content()) < 5000
 
 
-async def test_each_recipient_gets_one_mail_and_nobody_gets_a_second_one_when_it_is_sent_again(
+async def test_a_retry_sends_mail_only_to_recipients_without_it(
     delivery,
 ):
     async with Mailbox("250 taken", "451 later").open() as box:
@@ -103,7 +284,7 @@ async def test_each_recipient_gets_one_mail_and_nobody_gets_a_second_one_when_it
     )
 
 
-async def test_a_mail_that_is_sent_again_has_the_same_id(delivery):
+async def test_a_repeated_mail_has_the_same_message_id(delivery):
     async with Mailbox().open() as box:
         for _ in range(2):
             await channel(box.url).send(delivery())
@@ -115,14 +296,14 @@ async def test_a_mail_that_is_sent_again_has_the_same_id(delivery):
     )
 
 
-async def test_odd_characters_and_more_headers_arrive(delivery):
+async def test_unusual_characters_and_extra_headers_arrive_in_the_mail(delivery):
     async with Mailbox().open() as box:
         await channel(f"{box.url}&name=Täglich&%2BX-Team=Ops").send(
             delivery("# A\tb \ud800 — 中\n\n\ud800 and \x07")
         )
     [mail] = box.mails
     assert (
-        mail["subject"] == "A b ? — 中"
+        mail["subject"] == "[box] daily-report: A b ? — 中"
         and mail["x-team"] == "Ops"
         and mail["auto-submitted"] == "auto-generated"
     )
@@ -134,7 +315,7 @@ def certificate(tmp_path):
     """A certificate for 127.0.0.1 that signs itself, and its key."""
     if not shutil.which("openssl"):
         pytest.skip("needs openssl: apt-get install openssl")
-    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=box"]
+    options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=box"]
     names = [
         "-addext",
         "subjectAltName=IP:127.0.0.1",
@@ -143,12 +324,12 @@ def certificate(tmp_path):
         "-out",
         tmp_path / "cert.pem",
     ]
-    subprocess.run(["openssl", *made, *names], check=True, capture_output=True)
+    subprocess.run(["openssl", *options, *names], check=True, capture_output=True)
     return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
 @pytest.mark.parametrize("mode", ["ssl", "starttls"])
-async def test_by_tls_only_to_a_server_whose_certificate_is_sound(
+async def test_mail_by_tls_goes_only_to_a_server_with_a_valid_certificate(
     delivery, certificate, monkeypatch, mode
 ):
     file, key = certificate
@@ -173,14 +354,14 @@ async def test_by_tls_only_to_a_server_whose_certificate_is_sound(
     trusted_context.cache_clear()
 
 
-async def test_a_server_without_tls_is_not_sent_the_password(delivery):
+async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
     async with Mailbox().open() as box:
         with pytest.raises(DeliveryFailed, match=r"STARTTLS.*mode=insecure"):
             await channel(box.url.replace("insecure", "starttls")).send(delivery())
     assert not box.mails
 
 
-async def test_a_server_that_says_nothing_is_given_up_and_tried_again(delivery):
+async def test_a_silent_mail_server_times_out_and_the_mail_is_retried(delivery):
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
         wire.mode = "frozen"
         with pytest.raises(DeliveryFailed, match="timed out") as caught:
@@ -193,7 +374,7 @@ async def test_a_server_that_says_nothing_is_given_up_and_tried_again(delivery):
 @pytest.mark.parametrize(
     ("mode", "greeting"), [("insecure", b"220 hello\r\n"), ("insecure", b"220 hel"), ("ssl", b"")]
 )
-async def test_who_gives_up_a_mail_does_not_leave_its_thread_behind(delivery, mode, greeting):
+async def test_a_cancelled_mail_leaves_no_thread_behind(delivery, mode, greeting):
     arrived, gone = asyncio.Event(), asyncio.Event()
 
     async def say_hello_and_no_more(reader, writer):
@@ -217,17 +398,25 @@ async def test_who_gives_up_a_mail_does_not_leave_its_thread_behind(delivery, mo
     server.close()
 
 
-def test_smtplib_makes_its_socket_where_mail_py_looks_for_it():
-    for connection in (smtplib.SMTP, smtplib.SMTP_SSL):
-        parameters = list(inspect.signature(connection._get_socket).parameters)
-        assert parameters == ["self", "host", "port", "timeout"], (
-            f"{connection.__name__}._get_socket of this Python takes {parameters}: mail.py relies "
-            "on it to end a"
-            " connection whose server never finishes its greeting"
-        )
+def test_smtplib_connects_by_the_method_that_mail_overrides():
+    connected = []
+
+    class Connection(smtplib.SMTP):
+        def connect(self, host="localhost", port=0, source_address=None):
+            connected.append((host, port))
+            self.sock, self.file = client_end, None
+            return self.getreply()
+
+    client_end, servers = socket.socketpair()
+    with client_end, servers:
+        servers.sendall(b"220 ready\r\n250 still here\r\n")
+        connection = Connection("mail.example.org", 25, timeout=30)
+        assert connected == [("mail.example.org", 25)]
+        assert connection.noop() == (250, b"still here")
+        assert servers.recv(100) == b"noop\r\n"
 
 
-async def test_a_refused_recipient_does_not_keep_the_others_from_their_mail(delivery):
+async def test_a_refused_recipient_does_not_prevent_mail_to_other_recipients(delivery):
     class Choosy(Mailbox):
         refusals: ClassVar[dict[str, list[str]]] = {
             "gone@example.org": ["550 no such user"],
@@ -241,8 +430,8 @@ async def test_a_refused_recipient_does_not_keep_the_others_from_their_mail(deli
             return "250 OK"
 
     async with Choosy().open() as box:
-        others = "to=gone%40example.org,full%40example.org,"
-        mails, report = channel(box.url.replace("to=", others)), delivery()
+        more_recipients = "to=gone%40example.org,full%40example.org,"
+        mails, report = channel(box.url.replace("to=", more_recipients)), delivery()
         with pytest.raises(DeliveryFailed, match="452 full") as caught:
             await mails.send(report)
         assert caught.value.retry
@@ -256,14 +445,14 @@ async def test_a_refused_recipient_does_not_keep_the_others_from_their_mail(deli
     ]
 
 
-async def test_a_report_with_hundreds_of_marks_inside_each_other_is_sent(delivery):
+async def test_a_report_with_deeply_nested_markup_is_mailed(delivery):
     report = "*(a " * 400 + " b)*" * 400
     async with Mailbox().open() as box:
         await channel(box.url).send(delivery(report))
     assert box.mails[0].get_body(("plain",)).get_content().count("(a") == 400
 
 
-async def test_a_secret_in_the_url_is_in_no_error(delivery):
+async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     secrets = Secrets()
     async with Mailbox("535 no: hunter2hunter2").open() as box:
         url = box.url.replace("//", "//ada:hunter2hunter2@") + "&user="
@@ -284,11 +473,12 @@ async def test_a_secret_in_the_url_is_in_no_error(delivery):
         ("mailtos://ada:hunter2@example.org?cto=soon", "cto="),
         ("mailtos://ada:hunter2ä@example.org", "only of ASCII"),
         ("https://ada:hunter2@example.org", "begins neither with"),
+        ("mailtos://ada:hunter2@example.org?pgp=encrypt", 'pgp= takes kind = "apprise"'),
         ("mailtos://ada:hunter2@example.org?+Subject=x", "no header that may be added"),
         ("mailtos://ada:hunter2@example.org?+X%20Y=x", "no header that may be added"),
     ],
 )
-def test_an_address_that_cannot_be_used_says_why_and_is_not_shown(url, problem):
+def test_an_invalid_mail_url_is_refused_with_the_reason_and_without_its_secret(url, problem):
     with pytest.raises(DeliveryFailed, match=problem) as caught:
         parse_mail_address(url)
     assert not caught.value.retry and "hunter2" not in str(caught.value)
@@ -315,35 +505,38 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("url", ADDRESSES)
-def test_addresses_mean_what_they_mean_to_apprise(url):
+def test_a_mail_url_means_the_same_as_in_apprise(url):
     apprise = pytest.importorskip(
         "apprise", reason="needs apprise: pip install 'agentd-routines[notify]'"
     )
-    ours, theirs = (
+    own_address, apprise_address = (
         parse_mail_address(url),
         apprise.Apprise.instantiate(url, suppress_exceptions=False),
     )
     assert is_mail(url)
-    assert (ours.server, ours.port, ours.mode) == (
-        theirs.smtp_host.strip("[]"),
-        theirs.port,
-        theirs.secure_mode,
+    assert (own_address.server, own_address.port, own_address.mode) == (
+        apprise_address.smtp_host.strip("[]"),
+        apprise_address.port,
+        apprise_address.secure_mode,
     )
-    assert (ours.user, ours.password) == (theirs.user or "", theirs.password or "")
-    assert ours.sender.addr_spec == theirs.from_addr[1]
-    assert [each.addr_spec for each in ours.recipients] == [
-        address for _, address in theirs.targets
+    assert (own_address.user, own_address.password) == (
+        apprise_address.user or "",
+        apprise_address.password or "",
+    )
+    assert own_address.sender.addr_spec == apprise_address.from_addr[1]
+    assert [recipient.addr_spec for recipient in own_address.recipients] == [
+        address for _, address in apprise_address.targets
     ]
-    assert {each.addr_spec for each in ours.cc} == theirs.cc and {
-        each.addr_spec for each in ours.bcc
-    } == theirs.bcc
-    assert (ours.verifies, ours.timeout) == (
-        theirs.verify_certificate,
-        theirs.socket_connect_timeout,
+    assert {recipient.addr_spec for recipient in own_address.cc} == apprise_address.cc and {
+        recipient.addr_spec for recipient in own_address.bcc
+    } == apprise_address.bcc
+    assert (own_address.verifies, own_address.timeout) == (
+        apprise_address.verify_certificate,
+        apprise_address.socket_connect_timeout,
     )
 
 
-def test_mail_that_is_to_be_encrypted_is_left_to_apprise():
+def test_a_mail_url_with_encryption_is_left_to_apprise():
     assert not is_mail("mailtos://ada:s3cret@example.org?pgp=encrypt") and not is_mail(
         "slack://a/b/c"
     )

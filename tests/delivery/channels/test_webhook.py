@@ -1,4 +1,4 @@
-"""Webhooks arrive signed and once, whatever the receiver does."""
+"""Webhooks are signed and arrive once, despite faulty receivers."""
 
 import base64
 import json
@@ -19,16 +19,16 @@ def channel(receiver, *, secret=SECRET, timeout=60.0, limit=None):
     return WebhookChannel(receiver.url, secret=secret, timeout=timeout, limit=limit)
 
 
-async def test_a_report_arrives_signed_as_standard_webhooks_wants_it(delivery):
+async def test_a_report_is_posted_with_a_standard_webhooks_signature(delivery):
     async with Receiver().open() as receiver:
         receipt = await channel(receiver).send(delivery("# Morning\n\nAll is well. 中", id_=7))
     [post] = receiver.posts
-    told = Webhook(SECRET).verify(post.body, post.headers)
-    assert told["type"] == "run.succeeded"
-    assert (told["data"]["title"], told["data"]["report"]) == ("Morning", "All is well. 中")
+    payload = Webhook(SECRET).verify(post.body, post.headers)
+    assert payload["type"] == "run.succeeded"
+    assert (payload["data"]["title"], payload["data"]["report"]) == ("Morning", "All is well. 中")
     assert (
-        told["data"]["routine"] == "daily-report"
-        and told["data"]["slot"] == "2026-11-20T07:30:00+00:00"
+        payload["data"]["routine"] == "daily-report"
+        and payload["data"]["slot"] == "2026-11-20T07:30:00+00:00"
     )
     assert post.headers["webhook-id"] == "01JAAAAAAAAAAAAAAAAAAAAAAA-7"
     assert receipt.detail == "204 Told for 01JAAAAAAAAAAAAAAAAAAAAAAA-7"
@@ -66,7 +66,7 @@ async def test_retry_follows_the_retry_after_of_the_receiver(delivery):
     assert caught.value.after == 120
 
 
-async def test_a_redirect_to_a_page_that_answers_200_is_no_receipt(delivery):
+async def test_a_redirect_is_not_followed_and_no_receipt(delivery):
     async with Receiver(
         b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"
     ).open() as receiver:
@@ -78,7 +78,7 @@ async def test_a_redirect_to_a_page_that_answers_200_is_no_receipt(delivery):
 @pytest.mark.parametrize(
     "lie", ["cut", b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"]
 )
-async def test_half_an_answer_is_no_receipt(delivery, lie):
+async def test_an_incomplete_answer_is_no_receipt(delivery, lie):
     async with Receiver(lie).open() as receiver:
         with pytest.raises(DeliveryFailed) as caught:
             await channel(receiver).send(delivery())
@@ -86,13 +86,13 @@ async def test_half_an_answer_is_no_receipt(delivery, lie):
 
 
 @pytest.mark.parametrize("trick", [None, "drip"])
-async def test_a_receiver_that_hangs_or_drips_is_left_in_time(delivery, trick):
+async def test_a_hanging_or_slow_receiver_times_out(delivery, trick):
     async with Receiver(trick).open() as receiver:
         with pytest.raises(DeliveryFailed, match=r"no whole answer within 0.2 s"):
             await channel(receiver, timeout=0.2).send(delivery())
 
 
-async def test_nobody_there_is_no_reason_to_give_up(delivery):
+async def test_an_unreachable_receiver_is_retried(delivery):
     receiver = Receiver()
     async with receiver.open():
         pass
@@ -101,7 +101,7 @@ async def test_nobody_there_is_no_reason_to_give_up(delivery):
     assert caught.value.retry and "ConnectError" in str(caught.value)
 
 
-async def test_a_long_report_comes_in_parts_and_a_retry_goes_on_where_it_broke(delivery):
+async def test_a_long_report_is_posted_in_parts_and_a_retry_resumes_at_the_failed_part(delivery):
     text = "\n\n".join(f"Paragraph {number}: " + "word " * 60 for number in range(12))
     async with Receiver(204, 503).open() as receiver:
         hook = channel(receiver, limit=2000)
@@ -117,11 +117,13 @@ async def test_a_long_report_comes_in_parts_and_a_retry_goes_on_where_it_broke(d
     assert whole.split() == text.split()
 
 
-async def test_a_failure_says_so_in_its_type(delivery):
+async def test_the_webhook_type_names_the_ending_of_the_run(delivery):
     async with Receiver().open() as receiver:
         bad = delivery("", status=Status.TIMED_OUT, detail="not done within 600 s")
         await channel(receiver, secret=None).send(replace(bad, id=9))
     [post] = receiver.posts
-    told = json.loads(post.body)
-    assert told["type"] == "run.timed_out" and told["data"]["detail"] == "not done within 600 s"
+    payload = json.loads(post.body)
+    assert (
+        payload["type"] == "run.timed_out" and payload["data"]["detail"] == "not done within 600 s"
+    )
     assert "webhook-signature" not in post.headers

@@ -1,6 +1,4 @@
-"""A database that takes nothing is an incident: in the list while it lasts, in the record once it
-is over.
-"""
+"""A full disk is an open incident until the database accepts writes again."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ async def fill_up(database, journal):
     """Let SQLite itself say that there is no more room."""
     await limit(database, 1)  # which means: no more than there are
     with pytest.raises(StoreFull, match="the disk is full; make room"):
-        await journal.facts.remember("filler", "x" * 1_000_000)
+        await journal.key_values.put("filler", "x" * 1_000_000)
 
 
 async def until(true):
@@ -49,7 +47,7 @@ async def until(true):
             await asyncio.sleep(0.005)
 
 
-async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
+async def test_a_full_disk_is_an_open_incident_until_there_is_room(database):
     now = [BEGIN]
     journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
     woken = []
@@ -61,7 +59,7 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     )
     database.when_refused = incident.record
     await fill_up(database, journal)
-    await until(lambda: journal.incidents.lasting and journal.incidents.lasting.count > 2)
+    await until(lambda: journal.incidents.unwritten and journal.incidents.unwritten.count > 2)
     (lasting,) = await journal.incidents.find()
     assert (lasting.subject, lasting.opened, lasting.closed) == ("database", BEGIN, None)
     assert "the disk is full; make room" in lasting.detail
@@ -77,21 +75,26 @@ async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
     assert sorted(titles) == ["database is in trouble", "database works again"]
 
     await fill_up(database, journal)
-    await until(lambda: journal.incidents.lasting)
+    await until(lambda: journal.incidents.unwritten)
     await incident.close()
 
 
-async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
+async def test_status_and_incidents_report_a_full_disk(tmp_path):
     app = ReplayedApp(tmp_path)
     app.write("config.toml", "")
     async with app:
         database = app.daemon.store.database
         await fill_up(database, app.journal)
-        await until(lambda: app.journal.incidents.lasting)
+        await until(lambda: app.journal.incidents.unwritten)
         api = api_context(app.daemon)
-        for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
-            assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
-            assert "the disk is full" in told[0]["detail"]
+        for incidents in (
+            (await list_incidents(api))["items"],
+            (await show_status(api))["incidents"],
+        ):
+            assert [(incident["subject"], incident["closed"]) for incident in incidents] == [
+                ("database", None)
+            ]
+            assert "the disk is full" in incidents[0]["detail"]
         await limit(database, 1_000_000)
         (line,) = app.log("store.refused")
         assert "the disk is full" in line["detail"]

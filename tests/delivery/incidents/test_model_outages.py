@@ -1,6 +1,4 @@
-"""A vendor that does not answer while runs go on without it: one alert, one word when it is
-back.
-"""
+"""A vendor outage with failover: one alert and one recovery."""
 
 from __future__ import annotations
 
@@ -70,15 +68,15 @@ async def test_outage_noticed_by_many_runs_is_one_incident_until_the_vendor_answ
             journal = app.journal
             assert await journal.incidents.find() == []
             sent = [
-                each.options["notice"]
-                for each in await journal.outbox.find()
-                if each.target == "phone"
+                delivery.options["notice"]
+                for delivery in await journal.outbox.find()
+                if delivery.target == "phone"
             ]
             assert sorted(sent) == ["incident.opened", "incident.recovered"]
             (opened,) = [
-                each
-                for each in await journal.outbox.find()
-                if each.options.get("notice") == "incident.opened"
+                delivery
+                for delivery in await journal.outbox.find()
+                if delivery.options.get("notice") == "incident.opened"
             ]
             assert (
                 "provider far is in trouble" in opened.options["title"]
@@ -93,7 +91,7 @@ async def test_watcher_of_a_run_sees_the_change_of_model(app: ReplayedApp) -> No
             events = app.daemon.runs.events.follow()
             run = await app.run("one")
             app.daemon.runs.events.close()
-            told = [event async for event in events if event["type"] == "failed_over"]
-            assert [(each["run"], each["from"], each["to"]) for each in told] == [
-                (run.id, "far", "near")
-            ]
+            failovers = [event async for event in events if event["type"] == "failed_over"]
+            assert [
+                (failover["run"], failover["from"], failover["to"]) for failover in failovers
+            ] == [(run.id, "far", "near")]

@@ -40,7 +40,7 @@ def routine(app: ReplayedApp, name: str = "daily", budget: str = "", run: str = 
     )
 
 
-async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) -> None:
+async def test_every_model_call_is_recorded_with_its_cost(app: ReplayedApp) -> None:
     script(
         app,
         [
@@ -61,7 +61,7 @@ async def test_every_call_is_written_down_with_what_it_cost(app: ReplayedApp) ->
         assert await app.journal.spending.get_cost_of_run(first.id) == 0.002
 
 
-async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
+async def test_a_run_ends_when_its_cap_does_not_cover_another_call(app: ReplayedApp) -> None:
     turn = {"text": "I look.", "tool_calls": [{"name": "finish", "arguments": {"report": 1}}]}
     script(app, [{**turn, "usage": {"input": 3000, "output": 700}}, "never asked"])
     # $0.010 for the first call leaves less than an answer of MIN_ANSWER tokens
@@ -69,7 +69,7 @@ async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: Replaye
     async with app:
         run = await app.run("daily")
         assert app.model_named("script").remaining == 1
-        (asked,) = app.model_named("script").calls
+        (call,) = app.model_named("script").calls
     assert run.status is Status.FAILED
     assert run.report is not None
     assert run.report.startswith(
@@ -77,17 +77,17 @@ async def test_a_run_ends_where_its_cap_does_not_cover_another_call(app: Replaye
     )
     assert "[run.budget] usd = 0.02, $0.0100 left" in run.report
     assert "a cap on spending" in str(run.detail)
-    assert asked.options["max_tokens"] == 1500
+    assert call.options["max_tokens"] == 1500
 
 
-async def test_an_answer_is_made_shorter_rather_than_refused(app: ReplayedApp) -> None:
+async def test_a_cap_shortens_the_answer_instead_of_refusing_the_call(app: ReplayedApp) -> None:
     script(app, ["short"])
     routine(app, budget="usd = 0.05")
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        (asked,) = app.model_named("script").calls
+        (call,) = app.model_named("script").calls
     # at $10 a million, 5 cents are 5,000 tokens, and the input wants its share
-    assert MIN_ANSWER < asked.options["max_tokens"] < 5000
+    assert MIN_ANSWER < call.options["max_tokens"] < 5000
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,15 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
         assert (await app.run("daily")).status is Status.SUCCEEDED
 
 
-async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) -> None:
+async def test_a_cap_that_covers_a_short_answer_lets_the_run_start(app: ReplayedApp) -> None:
+    script(app, [{"text": "All is well.", "usage": {"input": 100, "output": 20}}])
+    # room for some 1,000 tokens, of which the longest answer takes 200
+    routine(app, budget="day = 0.01", run="max_tokens = 200")
+    async with app:
+        assert (await app.run("daily")).status is Status.SUCCEEDED
+
+
+async def test_a_slot_is_skipped_when_its_budget_is_spent(app: ReplayedApp) -> None:
     script(app, [USED], "[budget]\nday = 0.002")
     app.write_routine(
         "daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"'
@@ -147,7 +155,7 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(app: ReplayedApp) ->
     assert slot.rule == "[budget] day = 0.002, $0.0000 left"
 
 
-async def test_runs_beside_each_other_cannot_spend_the_same_dollar(app: ReplayedApp) -> None:
+async def test_concurrent_runs_cannot_spend_the_same_dollar(app: ReplayedApp) -> None:
     """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all
     get their turn.
     """
@@ -155,7 +163,9 @@ async def test_runs_beside_each_other_cannot_spend_the_same_dollar(app: Replayed
         "text": "ok",
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
-    async with FakeVendor([{**turn, "together": 2, "latency": 0.5, "repeat": 4}]) as vendor:
+    # the first two are answered when both are there; the last may come when all others are gone
+    turns = [{**turn, "together": 2, "latency": 0.5, "repeat": 2}, {**turn, "repeat": 2}]
+    async with FakeVendor(turns) as vendor:
         app.write(
             "config.toml",
             'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
@@ -171,7 +181,7 @@ async def test_runs_beside_each_other_cannot_spend_the_same_dollar(app: Replayed
     assert {run.status for run in runs} == {Status.SUCCEEDED}
 
 
-async def test_a_call_that_broke_off_counts_for_what_it_may_have_come_to(app: ReplayedApp) -> None:
+async def test_an_interrupted_call_counts_with_its_reservation(app: ReplayedApp) -> None:
     turns = [{"reset": True}, {"error": 400, "message": "no"}, "fine"]
     async with FakeVendor(turns) as vendor:
         app.write(
@@ -188,7 +198,7 @@ async def test_a_call_that_broke_off_counts_for_what_it_may_have_come_to(app: Re
             assert run.status is Status.SUCCEEDED
 
 
-async def test_a_daemon_that_died_in_a_call_has_spent_it(app: ReplayedApp) -> None:
+async def test_a_call_of_a_killed_daemon_counts_with_its_reservation(app: ReplayedApp) -> None:
     script(app, [USED], "[budget]\nday = 0.012")
     routine(app, run="max_tokens = 1100")
     async with app:
@@ -221,7 +231,7 @@ async def test_dollars_cannot_be_capped_without_a_price(app: ReplayedApp) -> Non
     assert "cap tokens only" in text
 
 
-async def test_a_cap_for_all_wants_a_price_of_every_model_that_is_asked(app: ReplayedApp) -> None:
+async def test_a_global_dollar_cap_requires_a_price_of_every_used_model(app: ReplayedApp) -> None:
     app.write(
         "config.toml",
         'provider = "offline"\n[providers.local]\nkind = "open_source"\nmodel = "llama"\n'
@@ -234,7 +244,7 @@ async def test_a_cap_for_all_wants_a_price_of_every_model_that_is_asked(app: Rep
     assert "budget.month of config.toml caps dollars" in str(app.faults["asks"])
 
 
-async def test_what_was_spent_is_told_by_routine_model_and_day(app: ReplayedApp) -> None:
+async def test_usage_is_shown_by_routine_model_and_day(app: ReplayedApp) -> None:
     from daemon.api.usage import By, show_usage
 
     script(
@@ -250,22 +260,21 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(app: ReplayedApp)
         await app.run("daily")
         await app.run("other")
         api = api_context(app.daemon)
-        told = {by: await show_usage(api, by=by) for by in By}
-    assert [(each["key"], each["calls"], each["usd"]) for each in told[By.ROUTINE]["items"]] == [
+        usage = {by: await show_usage(api, by=by) for by in By}
+    assert [(item["key"], item["calls"], item["usd"]) for item in usage[By.ROUTINE]["items"]] == [
         ("daily", 2, 0.004),
         ("other", 1, 0.00002),
     ]
-    assert [(each["key"], each["input"]) for each in told[By.MODEL]["items"]] == [
+    assert [(item["key"], item["input"]) for item in usage[By.MODEL]["items"]] == [
         ("scripted", 2010)
     ]
-    assert [(each["key"], each["calls"]) for each in told[By.DAY]["items"]] == [
+    assert [(item["key"], item["calls"]) for item in usage[By.DAY]["items"]] == [
         ("2026-11-20", 1),
         ("2026-11-21", 2),
     ]
-    assert told[By.DAY]["total"]["usd"] == 0.00402
+    assert usage[By.DAY]["total"]["usd"] == 0.00402
     assert [
-        (each["routine"], each["rule"], each["unit"], each["spent"])
-        for each in told[By.DAY]["caps"]
+        (cap["routine"], cap["rule"], cap["unit"], cap["spent"]) for cap in usage[By.DAY]["caps"]
     ] == [
         (None, "[budget] day = 1", "usd", 0.00202),
         (None, "[budget] day_tokens = 9999", "tokens", 1111),
@@ -273,17 +282,17 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(app: ReplayedApp)
     ]
 
 
-async def test_the_tokens_of_a_run_are_set_aside_before_each_call(app: ReplayedApp) -> None:
+async def test_tokens_of_a_run_are_reserved_before_each_call(app: ReplayedApp) -> None:
     script(app, [{"text": "Short.", "usage": {"input": 800, "output": 90}}])
     routine(app, budget="tokens = 4000")
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        (asked,) = app.model_named("script").calls
-        assert 64 <= asked.options["max_tokens"] < 4000, "what is asked takes its share"
+        (call,) = app.model_named("script").calls
+        assert 64 <= call.options["max_tokens"] < 4000, "what is asked takes its share"
         assert await app.spending("outcome, input, output") == [("answered", 800, 90)]
 
 
-async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(app: ReplayedApp) -> None:
+async def test_a_call_over_the_token_budget_of_its_run_is_not_made(app: ReplayedApp) -> None:
     look = {
         "tool_calls": [{"name": "self_info", "arguments": {}}],
         "usage": {"input": 2900, "output": 50},
@@ -300,7 +309,7 @@ async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(app: R
     )
 
 
-async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
+async def test_a_sub_agent_spends_the_token_budget_of_its_parent_run(
     app: ReplayedApp,
 ) -> None:
     app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "subagent"\neffect = "allow"\n')
@@ -316,7 +325,7 @@ async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(
     routine(app, budget="tokens = 20000", run='mode = "agent"\ntools = ["subagent"]')
     async with app:
         assert (await app.run("daily")).status is Status.SUCCEEDED
-        rooms = [each.options["max_tokens"] for each in app.model_named("script").calls]
+        rooms = [call.options["max_tokens"] for call in app.model_named("script").calls]
         (run,) = await app.journal.runs.find("daily")
         cost, tokens = await app.journal.spending.get_total_of_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"

@@ -44,7 +44,7 @@ def prices(kind: str, url: str | None, model: str, folder: Path, more: str = "")
 
 
 @pytest.mark.parametrize(("kind", "url", "model"), MODELS)
-def test_a_price_is_that_of_genai_prices(
+def test_prices_equal_those_of_genai_prices(
     kind: str, url: str | None, model: str, tmp_path: Path
 ) -> None:
     """Read once and reckoned here, as the library takes 0.1 ms per call: to the same sum for any
@@ -64,13 +64,13 @@ def test_a_price_is_that_of_genai_prices(
         sent=st.integers(0, 900_000),
         read=st.floats(0, 0.5),
         written=st.floats(0, 0.5),
-        made=st.integers(0, 128_000),
+        output=st.integers(0, 128_000),
     )
-    def same(sent: int, read: float, written: float, made: int) -> None:
+    def same(sent: int, read: float, written: float, output: int) -> None:
         usage = Usage(
-            input=sent, cache_read=int(sent * read), cache_write=int(sent * written), output=made
+            input=sent, cache_read=int(sent * read), cache_write=int(sent * written), output=output
         )
-        theirs = info.get_prices(datetime.now(UTC)).calc_price(
+        reference_price = info.get_prices(datetime.now(UTC)).calc_price(
             Theirs(
                 input_tokens=usage.input,
                 cache_read_tokens=usage.cache_read,
@@ -79,13 +79,13 @@ def test_a_price_is_that_of_genai_prices(
             )
         )
         assert rates.cost(usage) == pytest.approx(
-            float(theirs["total_price"] * Decimal(NANO)), abs=2
+            float(reference_price["total_price"] * Decimal(NANO)), abs=2
         )
 
     same()
 
 
-def test_the_users_price_is_the_one_that_counts(tmp_path: Path) -> None:
+def test_a_configured_price_overrides_the_known_price(tmp_path: Path) -> None:
     more = "[providers.x.price]\ninput = 2\noutput = 10\ncache_read = 0.5"
     rates = prices("claude", None, "claude-opus-5-5", tmp_path, more).get("x")
     assert rates is not None
@@ -102,15 +102,15 @@ def test_the_users_price_is_the_one_that_counts(tmp_path: Path) -> None:
         ("scripted", None, "scripted"),
     ],
 )
-def test_a_price_that_nobody_told_is_not_guessed(
+def test_an_unknown_price_is_not_guessed(
     kind: str, url: str | None, model: str, tmp_path: Path
 ) -> None:
-    found = prices(kind, url, model, tmp_path)
-    assert found.get("x") is None
-    assert found.get("x", "another") is None
+    price = prices(kind, url, model, tmp_path)
+    assert price.get("x") is None
+    assert price.get("x", "another") is None
 
 
-async def test_no_model_costs_nothing() -> None:
+async def test_the_offline_provider_costs_nothing() -> None:
     rates = await Prices(Config()).load("offline")
     assert rates is not None
     assert rates.cost(Usage(input=9, output=9)) == 0

@@ -92,20 +92,20 @@ class Process:
         return await self.ledger.running(name)
 
     async def listen(self, url: str) -> None:
-        """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
+        """Hear of the ends of calls, as a daemon of a cluster does, until cancelled."""
         await NotificationListener(
             url,
-            lambda said: self.budget_ledger.notify_waiters() if "paid" in said else None,
+            lambda topic: self.budget_ledger.notify_waiters() if "paid" in topic else None,
             self.listens.set,
         ).run()
 
     async def ask(self, run: Run) -> LLMResponse:
-        account = RunBudget(run=run.id, routine=run.routine, budget=Budget())
-        meter = MeteredProvider(self.model, budget_ledger=self.budget_ledger, account=account)
+        run_budget = RunBudget(run=run.id, routine=run.routine, budget=Budget())
+        meter = MeteredProvider(self.model, budget_ledger=self.budget_ledger, run_budget=run_budget)
         return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
 
 
-class Fleet:
+class Cluster:
     def __init__(self, stack: AsyncExitStack, folder: Path, url: str) -> None:
         self.stack, self.folder, self.url = stack, folder, url
         self.clock, self.go = FakeClock(), asyncio.Event()
@@ -116,9 +116,9 @@ class Fleet:
         path = self.folder / "config.toml"
         path.write_text(CONFIG + budget)
         path.chmod(0o600)
-        found = []
-        for each in range(number):
-            db = await open_database(self.folder / f"{each}.db", self.url)
+        pids = []
+        for index in range(number):
+            db = await open_database(self.folder / f"{index}.db", self.url)
             self.stack.push_async_callback(db.close)
             process = Process(
                 db,
@@ -127,42 +127,41 @@ class Fleet:
                 self.go,
                 poll_interval,
             )
-            found.append(process)
+            pids.append(process)
             if not deaf:
                 await prepare_database(db)
                 listening = asyncio.create_task(process.listen(self.url))
                 self.stack.push_async_callback(asyncio.wait, [listening])
                 self.stack.callback(listening.cancel)
         async with asyncio.timeout(60):
-            for process in found:
+            for process in pids:
                 if not deaf:
                     await process.listens.wait()
-        return found
+        return pids
 
-    async def begun(self, processes: list[Process], calls: int) -> None:
+    async def wait_for_calls(self, processes: list[Process], calls: int) -> None:
         async with asyncio.timeout(60):
-            while sum(each.model.begun for each in processes) < calls:
+            while sum(process.model.begun for process in processes) < calls:
                 await asyncio.sleep(0.01)
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path, postgres: Server) -> AsyncIterator[Fleet]:
-    name = postgres.create(
-        postgres.template
-    )  # not one that others get afterwards: it has triggers that tell
+async def cluster(tmp_path: Path, postgres: Server) -> AsyncIterator[Cluster]:
+    # not one that others get afterwards: it has triggers that tell
+    name = postgres.create(postgres.template)
     async with AsyncExitStack() as stack:
-        yield Fleet(stack, tmp_path, postgres.url(name))
+        yield Cluster(stack, tmp_path, postgres.url(name))
     postgres.drop(name)
 
 
 @pytest.mark.parametrize("budget", ["day = 0.35", "month = 0.35", "day_tokens = 32000"])
-async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(
-    fleet: Fleet, budget: str
+async def test_reservations_of_all_processes_stay_below_a_cap(
+    cluster: Cluster, budget: str
 ) -> None:
-    processes = await fleet.processes(3, budget)
+    processes = await cluster.processes(3, budget)
     runs = [(process, await process.run(f"r{n}")) for n, process in enumerate(processes * 3)]
     asking = [asyncio.create_task(process.ask(run)) for process, run in runs]
-    await fleet.begun(processes, 3)
+    await cluster.wait_for_calls(processes, 3)
     (row,) = await processes[0].ledger.db.read(
         lambda connection: connection.execute(
             "SELECT count(*), sum(cost), sum(input + output) FROM spending"
@@ -177,31 +176,31 @@ async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(
     assert not any(task.done() for task in asking), (
         "what only calls under way stand in the way of waits"
     )
-    fleet.go.set()
+    cluster.go.set()
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asking)
     assert len(answers) == 9
-    assert sum(each.model.begun for each in processes) == 9
+    assert sum(process.model.begun for process in processes) == 9
 
 
-async def test_what_one_process_has_spent_another_has_no_more(fleet: Fleet) -> None:
-    first, second = await fleet.processes(2, "day = 0.02")
-    fleet.go.set()
+async def test_spending_of_one_process_counts_in_another(cluster: Cluster) -> None:
+    first, second = await cluster.processes(2, "day = 0.02")
+    cluster.go.set()
     run = await first.run("work")
     for _ in range(5):  # $0.002 each
         await first.ask(run)
     await first.ledger.db.write(lambda connection: None)
-    other = await second.run("other")
+    other_run = await second.run("other")
     with pytest.raises(OverBudget, match=r"\[budget\] day = 0.02, \$0.0100 left"):
-        await second.ask(other)
+        await second.ask(other_run)
 
 
-async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come_to(
-    fleet: Fleet,
+async def test_reservations_of_a_dead_process_count_as_spent(
+    cluster: Cluster,
 ) -> None:
-    first, second = await fleet.processes(2, "day = 0.15")
+    first, second = await cluster.processes(2, "day = 0.15")
     lost = asyncio.create_task(first.ask(await first.run("work")))
-    await fleet.begun([first], 1)
+    await cluster.wait_for_calls([first], 1)
     ((_, cap),) = await second.budget_ledger.list_caps(())
     assert (cap.remaining, cap.reserved > 100_000_000) == (150_000_000, True)
     await second.ledger.db.write(
@@ -212,18 +211,18 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
     second.model.go = asyncio.Event()
     second.model.go.set()
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
-    fleet.go.set()
+    cluster.go.set()
     await lost
 
 
-async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -> None:
-    first, second = await fleet.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
+async def test_a_released_reservation_is_noticed_by_polling(cluster: Cluster) -> None:
+    first, second = await cluster.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
     under_way = asyncio.create_task(first.ask(await first.run("work")))
-    await fleet.begun([first], 1)
+    await cluster.wait_for_calls([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
         while second.spending.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0
-        fleet.go.set()
+        cluster.go.set()
         await asyncio.gather(under_way, waiting)

@@ -23,7 +23,7 @@ from daemon.providers import create_provider
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
-from daemon.runs.approvals.remembered import Remembered
+from daemon.runs.approvals.remembered import RememberedCalls
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
@@ -97,7 +97,7 @@ class ApprovalHarness(BareRunContext):
         self.approvals = Approvals(
             journal,
             CallDescriber(self),
-            Remembered(folder / "approvals.toml"),
+            RememberedCalls(folder / "approvals.toml"),
             queue=self,
             clock=clock,
         )
@@ -122,7 +122,7 @@ class ApprovalHarness(BareRunContext):
         self, run: Run, routine: Routine, requests: Any, until: datetime
     ) -> WaitingNotice:
         targets = [
-            *(place.to for place in routine.deliver if "waiting" in place.on),
+            *(rule.to for rule in routine.deliver if "waiting" in rule.on),
             *self.journal.incidents.alerting.to,
         ]
         return waiting_notice(run, requests, targets, deadline=until, redact=self.redact)
@@ -139,7 +139,7 @@ class ApprovalHarness(BareRunContext):
             run,
             self.journal,
             self,
-            approvals.calls,
+            approvals.describer,
             approvals.remembered,
             clock=self.clock,
         )
@@ -207,8 +207,8 @@ class ApprovalHarness(BareRunContext):
         assert run is not None
         return run
 
-    async def live(self, run: Run | None = None) -> Run:
-        """Live a run as far as it goes."""
+    async def execute(self, run: Run | None = None) -> Run:
+        """Execute `run`, or a new run, until it ends or waits."""
         run = run or await self.open()
         await supervise(run.id, self)  # type: ignore[arg-type]
         return await self.journal.runs.get(run.id)
@@ -216,15 +216,15 @@ class ApprovalHarness(BareRunContext):
     async def pending(self) -> list[Any]:
         return await self.journal.approvals.find(status=ApprovalStatus.PENDING)
 
-    async def waits(self) -> tuple[Run, Any]:
-        """Live a run up to its first question."""
-        run = await self.live()
+    async def run_to_question(self) -> tuple[Run, Any]:
+        """Execute a new run until it waits, and return it with its approval request."""
+        run = await self.execute()
         assert run.status is Status.WAITING, run.detail
-        (asked,) = await self.pending()
-        return run, asked
+        (approval,) = await self.pending()
+        return run, approval
 
-    def told(self) -> list[str]:
-        """What the model was told of its calls when it was asked last."""
+    def tool_results(self) -> list[str]:
+        """Return the texts of the tool results in the last request to the model."""
         return [
             message.content
             for message in self.provider.calls[-1].messages
@@ -245,7 +245,7 @@ async def journal(tmp_path: Path, clock: FakeClock) -> Any:
 
 
 @pytest.fixture
-def harness(tmp_path: Path, journal: Journal, clock: FakeClock) -> Any:
+def build_harness(tmp_path: Path, journal: Journal, clock: FakeClock) -> Any:
     def build(*replies: Any) -> ApprovalHarness:
         return ApprovalHarness(tmp_path, journal, clock, replies)
 

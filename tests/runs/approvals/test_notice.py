@@ -1,4 +1,4 @@
-"""What people are told of a question stands in the commit that parks the run, and goes with its
+"""Approval requests are delivered from the commit that parks the run, and withdrawn with their
 answer.
 """
 
@@ -15,68 +15,68 @@ from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
 
 
-def telling(here, **deliver):
+def telling(harness, **deliver):
     """Let the routine of a harness deliver to people."""
     fields = {
         "run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]},
         "deliver": [{"to": "mail", **deliver}],
     }
-    here.routine = Routine.model_validate({"name": "daily", **fields})
-    return here
+    harness.routine = Routine.model_validate({"name": "daily", **fields})
+    return harness
 
 
-async def test_each_question_is_told_once_and_the_incident_lasts_as_long_as_one_is_open(
-    harness, journal
+async def test_each_approval_request_is_delivered_once_and_the_incident_ends_with_the_last_answer(
+    build_harness, journal
 ):
     journal.incidents.alerting = Alerting(to=("mail", "pager"))
-    here = telling(harness(turn(write("a.md"), write("b.md")), "Done."))
-    run = await here.live()
-    told = await journal.outbox.find(run=run.id)
-    assert sorted((each.target, each.kind) for each in told) == [
+    harness = telling(build_harness(turn(write("a.md"), write("b.md")), "Done."))
+    run = await harness.execute()
+    deliveries = await journal.outbox.find(run=run.id)
+    assert sorted((delivery.target, delivery.kind) for delivery in deliveries) == [
         ("mail", "question"),
         ("pager", "question"),
     ]
-    second, first = await here.pending()
-    assert told[0].options["approvals"] == [first.id, second.id]
+    second, first = await harness.pending()
+    assert deliveries[0].options["approvals"] == [first.id, second.id]
     (incident,) = await journal.incidents.find()
     assert (incident.subject, incident.run) == ("approval for daily", run.id)
 
-    await here.approvals.approve(first.id, by="uid 1000")
-    assert [each.id for each in await journal.incidents.find()] == [incident.id], (
-        "the other one is still open"
-    )
-    run = await here.live(run)
+    await harness.approvals.approve(first.id, by="uid 1000")
+    assert [open_incident.id for open_incident in await journal.incidents.find()] == [
+        incident.id
+    ], "the other one is still open"
+    run = await harness.execute(run)
     assert len(await journal.outbox.find(run=run.id)) == 2, (
         "nobody is told again of what was asked before"
     )
-    await here.approvals.reject(second.id, by="uid 1000")
+    await harness.approvals.reject(second.id, by="uid 1000")
     assert await journal.incidents.find() == []
-    statuses = {each.status for each in await journal.outbox.find(run=run.id)}
+    statuses = {delivery.status for delivery in await journal.outbox.find(run=run.id)}
     assert statuses == {DeliveryStatus.SUPPRESSED}, (
         "what was not sent by then asks nothing any more"
     )
 
 
-async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incident(
-    harness, journal, clock
+async def test_an_expired_or_cancelled_approval_request_ends_its_incident(
+    build_harness, journal, clock
 ):
-    here = telling(harness(turn(write()), "Done.", turn(write()), "Done."))
-    await here.waits()
+    harness = telling(build_harness(turn(write()), "Done.", turn(write()), "Done."))
+    await harness.run_to_question()
     assert len(await journal.incidents.find()) == 1
     clock.advance(hours=25)
     assert len(await journal.approvals.expire()) == 1
     assert await journal.incidents.find() == []
-    run, _ = await telling(harness(turn(write()), "Done.")).waits()
+    run, _ = await telling(build_harness(turn(write()), "Done.")).run_to_question()
     assert len(await journal.incidents.find()) == 1
     await journal.runs.request_cancel(run.id)
     assert await journal.incidents.find() == []
 
 
-async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is_set_right(
-    harness, journal, clock
+async def test_an_approval_request_made_with_a_clock_ahead_is_due_once_the_clock_is_corrected(
+    build_harness, journal, clock
 ):
     clock.advance(hours=5)
-    run = await telling(harness(turn(write()), "Done.")).live()
+    run = await telling(build_harness(turn(write()), "Done.")).execute()
     clock.advance(hours=-5)
     assert await journal.outbox.find_due(clock.now()) == []
     await journal.move_waits()
@@ -84,9 +84,9 @@ async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is
     assert (question.run, question.kind) == (run.id, "question")
 
 
-async def test_a_routine_may_leave_it_to_the_incident(harness, journal):
-    here = telling(harness(turn(write()), "Done."), on=["succeeded"])
-    run = await here.live()
+async def test_a_routine_without_question_deliveries_has_only_the_incident(build_harness, journal):
+    harness = telling(build_harness(turn(write()), "Done."), on=["succeeded"])
+    run = await harness.execute()
     assert await journal.outbox.find(run=run.id) == []
     assert len(await journal.incidents.find()) == 1
 
@@ -104,19 +104,19 @@ def word(approval_request: ApprovalRequest, run: Run) -> str:
     return text
 
 
-async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_of_a_link(harness):
-    here = harness(
+async def test_a_secret_in_a_call_is_redacted_even_if_cut_or_written_like_a_link(build_harness):
+    harness = build_harness(
         turn(write(content=f"{'x' * (LONGEST - 60)} sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")),
         "Done.",
     )
-    run, asked = await here.waits()
+    run, approval = await harness.run_to_question()
     secrets = Secrets()
     secrets.add("sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")
     secrets.add("mE4.abcdef.ghijkl-secret")
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
     for taint in (Taint.NONE, Taint.TAINTED):
         approval_request = replace(
-            asked.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret"
+            approval.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret"
         )
         notice = waiting_notice(
             run, [approval_request], ["mail"], deadline=until, redact=secrets.redact
@@ -125,18 +125,18 @@ async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_
         assert "sk-proj" not in text and "abcdef" not in text
 
 
-async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_harmless(harness):
-    here = harness(turn(write("a.md", "s3cr3t")), "Done.")
-    run, asked = await here.waits()
-    assert "'[…]'" in word(asked.approval_request, run) and "2026-11-21 08:30 UTC" in word(
-        asked.approval_request, run
+async def test_an_approval_notice_is_bounded_redacted_and_sanitized_if_tainted(build_harness):
+    harness = build_harness(turn(write("a.md", "s3cr3t")), "Done.")
+    run, approval = await harness.run_to_question()
+    assert "'[…]'" in word(approval.approval_request, run) and "2026-11-21 08:30 UTC" in word(
+        approval.approval_request, run
     )
     address = "https://evil.example.org/x"
     request = {
-        **asked.approval_request.request,
+        **approval.approval_request.request,
         "arguments": {"content": f"{address} {'y' * 5_000}\x1b[31m\u202e"},
     }
-    plain = replace(asked.approval_request, request=request)
+    plain = replace(approval.approval_request, request=request)
     assert address in word(plain, run)
     assert len(word(plain, run)) < LONGEST + 1_000
     assert "\x1b" not in word(plain, run) and "\u202e" not in word(plain, run)
@@ -149,7 +149,7 @@ async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_h
     assert "\n# Title" not in word(lines, run), "no word of a call leaves its block"
 
 
-def test_a_worker_of_an_older_version_reads_the_definition_of_a_routine_that_says_nothing_of_it():
+def test_a_stored_definition_without_waiting_deliveries_stays_readable_for_older_workers():
     fields = {
         "run": {"prompt": "Work."},
         "deliver": [{"to": "mail"}, {"to": "log", "on": ["failed"]}],

@@ -1,8 +1,10 @@
-"""What is allowed for good is exactly one call of one routine, shown as a diff first, and can be
-taken back.
+"""A remembered call is exactly one call of one routine, shown as a diff first, and can be
+revoked.
 """
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -19,26 +21,28 @@ effect = "ask"
 """
 
 
-async def remember(here, asked):
-    diff, confirm = await here.approvals.proposal(asked.id)
-    await here.approvals.approve(asked.id, by="uid 1000", remember=confirm)
+async def remember(harness, asked):
+    diff, confirm = await harness.approvals.proposal(asked.id)
+    await harness.approvals.approve(asked.id, by="uid 1000", remember=confirm)
     return diff
 
 
-async def test_what_is_remembered_is_shown_as_a_diff_and_not_asked_again(harness):
-    here = harness(turn(APPEND), "Done.")
-    run, asked = await here.waits()
-    diff = await remember(here, asked)
+async def test_a_remembered_call_is_shown_as_a_diff_and_never_asks_again(build_harness):
+    harness = build_harness(turn(APPEND), "Done.")
+    run, approval = await harness.run_to_question()
+    diff = await remember(harness, approval)
     assert '+what = "echo hi | tee -a notes.md"' in diff.splitlines()
     assert '+routine = "daily"' in diff.splitlines()
-    assert (await here.live(run)).report == "Done."
-    here = harness(turn(APPEND), "Done.")
-    again = await here.live()
+    assert (await harness.execute(run)).report == "Done."
+    harness = build_harness(turn(APPEND), "Done.")
+    again = await harness.execute()
     assert again.status is Status.SUCCEEDED
-    assert (here.workspace / "notes.md").read_text() == "hi\nhi\n"
-    (call,) = [step for step in await here.journal.runs.get_steps(again.id) if step.kind == "call"]
-    assert call.body["verdict"]["rule"] == f"approvals.toml ({asked.id})"
-    assert {row.kind for row in await here.journal.audit.find()} >= {
+    assert (harness.workspace / "notes.md").read_text() == "hi\nhi\n"
+    (call,) = [
+        step for step in await harness.journal.runs.get_steps(again.id) if step.kind == "call"
+    ]
+    assert call.body["verdict"]["rule"] == f"approvals.toml ({approval.id})"
+    assert {row.kind for row in await harness.journal.audit.find()} >= {
         "asked",
         "approved",
         "remembered",
@@ -51,80 +55,118 @@ async def test_what_is_remembered_is_shown_as_a_diff_and_not_asked_again(harness
     "command",
     ["echo ho | tee -a notes.md", "echo hi | tee -a other.md", "echo hi|tee -a notes.md x"],
 )
-async def test_any_other_words_are_asked_about(harness, command):
-    here = harness(turn(APPEND), "Done.")
-    _, asked = await here.waits()
-    await remember(here, asked)
-    here = harness(turn(("shell", {"command": command})), "Done.")
-    assert (await here.live()).status is Status.WAITING
+async def test_a_call_with_other_words_than_the_remembered_call_asks(build_harness, command):
+    harness = build_harness(turn(APPEND), "Done.")
+    _, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    harness = build_harness(turn(("shell", {"command": command})), "Done.")
+    assert (await harness.execute()).status is Status.WAITING
 
 
-async def test_it_holds_for_its_routine_only(harness):
-    here = harness(turn(APPEND), "Done.")
-    _, asked = await here.waits()
-    await remember(here, asked)
-    here = harness(turn(APPEND), "Done.")
-    here.routine = here.routine.model_copy(update={"name": "weekly"})
-    assert (await here.live()).status is Status.WAITING
+async def test_a_remembered_call_applies_only_to_its_routine(build_harness):
+    harness = build_harness(turn(APPEND), "Done.")
+    _, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    harness = build_harness(turn(APPEND), "Done.")
+    harness.routine = harness.routine.model_copy(update={"name": "weekly"})
+    assert (await harness.execute()).status is Status.WAITING
 
 
-async def test_a_run_that_has_read_strangers_is_asked_all_the_same_and_cannot_have_it_remembered(
-    harness,
+async def test_a_tainted_run_asks_despite_a_remembered_call_and_can_remember_none(
+    build_harness,
 ):
-    here = harness(turn(APPEND), "Done.")
-    run, asked = await here.waits()
-    await remember(here, asked)
-    await here.live(run)
-    here = harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
-    _, tainted = await here.waits()
-    with pytest.raises(Refused, match="had read what strangers wrote"):
-        await here.approvals.proposal(tainted.id)
+    harness = build_harness(turn(APPEND), "Done.")
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    _, tainted = await harness.run_to_question()
+    with pytest.raises(Refused, match="had read what strangers wrote") as refused:
+        await harness.approvals.proposal(tainted.id)
+    assert f'[routine.daily] tainted_tools = ["{APPEND[0]}"] in policy.toml' in str(refused.value)
+
+
+@pytest.mark.parametrize("tool", ["send", "http_request"])
+async def test_the_line_that_is_named_for_a_tainted_call_ends_the_question(build_harness, tool):
+    policy = (
+        f'{POLICY}[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["shed.example"]\n'
+    )
+    call = {
+        "send": ("send", {"text": "hi"}),
+        "http_request": ("http_request", {"url": "https://shed.example/x"}),
+    }[tool]
+
+    def harness_with(policy):
+        harness = build_harness(turn(("look", {"at": "a page"})), turn(call), "Done.")
+        if tool == "http_request":
+            harness.registry.register("http_request", "Ask a server.", lambda url: "ok")
+        harness.set_policy(policy)
+        return harness
+
+    harness = harness_with(policy)
+    _, approval = await harness.run_to_question()
+    with pytest.raises(Refused) as refused:
+        await harness.approvals.proposal(approval.id)
+    assert "change what asks" not in str(refused.value)
+    assert ("safe = true" in str(refused.value)) == (tool == "http_request")
+    section, line = re.search(
+        r"(\[routine\.\w+\]) (tainted_tools = .*) in policy", str(refused.value)
+    ).groups()
+    harness = harness_with(f"{policy}\n{section}\n{line}\n")
+    assert (await harness.execute()).status is Status.SUCCEEDED
+
+
+async def test_of_a_call_that_a_rule_asks_about_that_rule_is_named(build_harness):
+    harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    _, approval = await harness.run_to_question()
+    with pytest.raises(Refused, match=r"change what asks in policy.toml: rule 3 \(shell: tee -a\)"):
+        await harness.approvals.proposal(approval.id)
 
 
 @pytest.mark.parametrize("program", ["python3", "env", "xargs", "sudo", "sh", "find", "make"])
-async def test_what_runs_whatever_it_is_told_is_never_remembered(harness, program):
-    here = harness(turn(("shell", {"command": f"{program} x"})), "Done.")
-    here.set_policy(POLICY + INTERPRETERS % program)
-    _, asked = await here.waits()
+async def test_a_call_of_an_interpreter_is_never_remembered(build_harness, program):
+    harness = build_harness(turn(("shell", {"command": f"{program} x"})), "Done.")
+    harness.set_policy(POLICY + INTERPRETERS % program)
+    _, approval = await harness.run_to_question()
     with pytest.raises(
         Refused, match=r"cannot be remembered: .*(runs whatever it is told to|is not installed)"
     ):
-        await here.approvals.proposal(asked.id)
+        await harness.approvals.proposal(approval.id)
 
 
-async def test_a_deny_beats_what_is_remembered(harness):
-    here = harness(turn(APPEND), "Done.")
-    run, asked = await here.waits()
-    await remember(here, asked)
-    await here.live(run)
-    here = harness(turn(APPEND), "Without it.")
-    here.set_policy(f'{POLICY}\n[routine.daily]\ntools = ["look"]\n')
-    assert (await here.live()).report == "Without it."
+async def test_a_denied_call_is_denied_despite_a_remembered_call(build_harness):
+    harness = build_harness(turn(APPEND), "Done.")
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    harness = build_harness(turn(APPEND), "Without it.")
+    harness.set_policy(f'{POLICY}\n[routine.daily]\ntools = ["look"]\n')
+    assert (await harness.execute()).report == "Without it."
 
 
-async def test_what_is_remembered_can_be_taken_back(harness):
-    here = harness(turn(APPEND), "Done.")
-    _, asked = await here.waits()
-    await remember(here, asked)
-    assert [entry.id for entry in here.approvals.remembered.entries()] == [asked.id]
-    await here.approvals.revoke(asked.id[-6:], by="uid 1000")
-    assert here.approvals.remembered.entries() == ()
+async def test_a_remembered_call_can_be_revoked(build_harness):
+    harness = build_harness(turn(APPEND), "Done.")
+    _, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    assert [entry.id for entry in harness.approvals.remembered.entries()] == [approval.id]
+    await harness.approvals.revoke(approval.id[-6:], by="uid 1000")
+    assert harness.approvals.remembered.entries() == ()
     with pytest.raises(NotFound):
-        await here.approvals.revoke(asked.id, by="uid 1000")
-    here = harness(turn(APPEND), "Done.")
-    assert (await here.live()).status is Status.WAITING
+        await harness.approvals.revoke(approval.id, by="uid 1000")
+    harness = build_harness(turn(APPEND), "Done.")
+    assert (await harness.execute()).status is Status.WAITING
 
 
-async def test_a_file_that_others_could_have_written_or_that_is_broken_holds_nothing(harness):
-    here = harness(turn(write()), "Done.")
-    _, asked = await here.waits()
-    await remember(here, asked)
-    path = here.state / "approvals.toml"
+async def test_a_broken_or_world_writable_file_of_remembered_calls_counts_as_empty(build_harness):
+    harness = build_harness(turn(write()), "Done.")
+    _, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    path = harness.state / "approvals.toml"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o666)
-    remembered = here.approvals.remembered
+    remembered = harness.approvals.remembered
     path.write_text(path.read_text() + "\n")
-    assert (remembered.entries(), "written by others" in remembered.fault) == ((), True)
+    assert (remembered.entries(), "written by everybody" in remembered.fault) == ((), True)
     path.chmod(0o600)
     path.write_text("version = 1\nnonsense = 2\n")
     assert (remembered.entries(), "nonsense" in remembered.fault) == ((), True)
@@ -132,9 +174,9 @@ async def test_a_file_that_others_could_have_written_or_that_is_broken_holds_not
     assert (remembered.entries(), remembered.fault) == ((), "")
 
 
-async def test_what_would_be_written_must_be_what_was_shown(harness):
-    here = harness(turn(write()), "Done.")
-    _, asked = await here.waits()
+async def test_remembering_with_another_digest_than_the_shown_diff_is_refused(build_harness):
+    harness = build_harness(turn(write()), "Done.")
+    _, approval = await harness.run_to_question()
     with pytest.raises(Refused, match="not what was shown"):
-        await here.approvals.approve(asked.id, by="uid 1000", remember="0123456789abcdef")
-    assert (await here.pending()) == [asked]
+        await harness.approvals.approve(approval.id, by="uid 1000", remember="0123456789abcdef")
+    assert (await harness.pending()) == [approval]

@@ -1,6 +1,4 @@
-"""A routine is tried before it is trusted: the real model looks, and what it would do is told and
-not done.
-"""
+"""Rehearsals: the real model runs, and effects of tools are reported instead of done."""
 
 from __future__ import annotations
 
@@ -95,8 +93,8 @@ async def rehearse(app: ReplayedApp, name: str = "tidy") -> dict[str, Any]:
     run = await app.parts.rehearsals.begin(name, f"event {len(await app.journal.runs.find())}")
     while not (run := await app.journal.runs.get(run.id)).status.has_ended:
         await app.daemon.runs.queue.running[run.id]
-    told: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
-    return told
+    rehearsal: dict[str, Any] = await app.parts.rehearsals.describe(run.id)
+    return rehearsal
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
@@ -107,13 +105,13 @@ def everything_in(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedApp) -> None:
+async def test_a_rehearsal_reports_effects_and_changes_no_file(app: ReplayedApp) -> None:
     workspace = app.state / "workspace"
     before = everything_in(workspace)
     async with app:
-        told = await rehearse(app)
+        rehearsal = await rehearse(app)
         assert everything_in(workspace) == before
-        texts = {each["call"]: each["text"] for each in told["effects"]}
+        texts = {effect["call"]: effect["text"] for effect in rehearsal["effects"]}
         assert (
             texts["2.0"].splitlines()[0]
             == "would write reports/out.md (11 bytes), which holds 5 bytes now"
@@ -127,48 +125,49 @@ async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(app: ReplayedA
         assert texts["2.3"] == "would remember list: milk"
         assert texts["2.4"] == "would send POST https://example.org/list\nbody: milk"
         assert texts["2.5"] == "would hand this to a sub-agent: buy it"
-        assert set(texts) == {
-            f"2.{place}" for place in range(6)
-        }  # denied is denied, and malformed is malformed
-        assert told["deliveries"] == ["would send the report to file: reports/2026.md"]
-        assert (told["status"], told["routine"]) == ("succeeded", "tidy")
+        # denied is denied, and malformed is malformed
+        assert set(texts) == {f"2.{number}" for number in range(6)}
+        assert rehearsal["deliveries"] == ["would send the report to file: reports/2026.md"]
+        assert (rehearsal["status"], rehearsal["routine"]) == ("succeeded", "tidy")
         steps = {
             step.call_id: step.body
-            for step in await app.journal.runs.get_steps(told["run"])
+            for step in await app.journal.runs.get_steps(rehearsal["run"])
             if step.kind == "result"
         }
         assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
         assert "denied by default" in steps["2.6"]["text"]
         assert not steps["2.7"]["ok"]
-        assert told["usd"] == pytest.approx(await app.journal.spending.get_cost_of_run(told["run"]))
-        assert told["tokens"] > 0
+        assert rehearsal["usd"] == pytest.approx(
+            await app.journal.spending.get_cost_of_run(rehearsal["run"])
+        )
+        assert rehearsal["tokens"] > 0
 
 
-async def test_the_model_hears_that_it_was_not_done_and_goes_on(app: ReplayedApp) -> None:
+async def test_a_rehearsal_tells_the_model_that_the_call_was_not_done(app: ReplayedApp) -> None:
     async with app:
         await rehearse(app)
         last = app.model_named("fake").calls[-1].messages
-        heard = [message.content for message in last if message.role == "tool"]
+        tool_results = [message.content for message in last if message.role == "tool"]
         assert (
             "[rehearsal: this was not done; go on as if it had been] would write reports/out.md"
-            in heard[1]
+            in tool_results[1]
         )
 
 
-async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(app: ReplayedApp) -> None:
+async def test_a_rehearsal_leaves_no_slot_delivery_memory_or_last_run(app: ReplayedApp) -> None:
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
-        told = await rehearse(app)
+        rehearsal = await rehearse(app)
         assert await app.journal.runs.get_last("tidy", statuses={Status.SUCCEEDED}) is None
         assert not await app.journal.slots.find("tidy")
-        assert not await app.journal.outbox.find(run=told["run"])
+        assert not await app.journal.outbox.find(run=rehearsal["run"])
         assert not (await app.daemon.store.memory.retrieve("milk", 5))
         assert not await app.journal.runs.find("tidy")
         (run,) = await app.journal.runs.find("rehearsal:tidy")
         assert (run.trigger, run.base_routine) == ("rehearsal", "tidy")
 
 
-async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> None:
+async def test_a_rehearsal_succeeds_beside_a_real_run_of_its_routine(app: ReplayedApp) -> None:
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
         first = await app.run("tidy")
@@ -177,56 +176,60 @@ async def test_it_compares_with_the_runs_of_its_routine(app: ReplayedApp) -> Non
         assert (await rehearse(app))["status"] == "succeeded"
 
 
-async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(app: ReplayedApp) -> None:
+async def test_a_routine_with_rehearse_first_starts_only_after_an_approved_rehearsal(
+    app: ReplayedApp,
+) -> None:
     async with app:
         with pytest.raises(
             Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
         ):
             await app.engine.trigger("tidy")
-        told = await rehearse(app)
-        assert (told["held"], told["current"]) == (True, True)
-        approved = await app.parts.rehearsals.approve(told["run"], "uid 1000")
+        rehearsal = await rehearse(app)
+        assert (rehearsal["held"], rehearsal["current"]) == (True, True)
+        approved = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
         assert not approved["held"]
         assert (await app.run("tidy")).status is Status.WAITING
-        (entry,) = [each for each in await app.journal.audit.find() if each.kind == "rehearsed"]
+        (entry,) = [
+            record for record in await app.journal.audit.find() if record.kind == "rehearsed"
+        ]
         assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
         for run in await app.journal.runs.find_active():
             await app.journal.runs.request_cancel(run.id)
 
 
-async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(
+async def test_an_edit_of_the_task_requires_a_new_rehearsal_and_an_edit_of_the_trigger_does_not(
     app: ReplayedApp,
 ) -> None:
     async with app:
-        told = await rehearse(app)
-        await app.parts.rehearsals.approve(told["run"], "uid 1000")
+        rehearsal = await rehearse(app)
+        await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
     text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
     app.write_routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
     async with app:
-        assert not (await app.parts.rehearsals.describe(told["run"]))["held"]
+        assert not (await app.parts.rehearsals.describe(rehearsal["run"]))["held"]
     app.write_routine("tidy", text.replace("Keep the list.", "Burn the list."))
     async with app:
-        now = await app.parts.rehearsals.describe(told["run"])
+        now = await app.parts.rehearsals.describe(rehearsal["run"])
         assert (now["held"], now["current"]) == (True, False)
         with pytest.raises(Refused, match="was edited since"):
-            await app.parts.rehearsals.approve(told["run"], "uid 1000")
+            await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
         with pytest.raises(Refused, match="held back"):
             await app.engine.trigger("tidy")
 
 
-async def test_a_rehearsal_that_failed_cannot_be_approved(app: ReplayedApp) -> None:
+async def test_a_failed_rehearsal_cannot_be_approved(app: ReplayedApp) -> None:
     app.write(
         "config.toml", 'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = []\n'
     )
     async with app:
-        told = await rehearse(app)
-        assert told["status"] == "failed"
+        rehearsal = await rehearse(app)
+        assert rehearsal["status"] == "failed"
         with pytest.raises(Refused, match="nobody can approve"):
-            await app.parts.rehearsals.approve(told["run"], "uid 1000")
+            await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
         assert not await app.journal.incidents.find()
 
 
-async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
+async def test_an_unknown_routine_or_ordinary_run_is_no_rehearsal(app: ReplayedApp) -> None:
     app.write_routine("tidy", ROUTINE.replace("REHEARSE", ""))
     async with app:
         with pytest.raises(NotFound, match="no routine 'nothere' to rehearse"):
@@ -237,7 +240,7 @@ async def test_what_is_no_rehearsal_says_so(app: ReplayedApp) -> None:
         await app.journal.runs.request_cancel(run.id)
 
 
-async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(
+async def test_slots_of_an_unrehearsed_routine_are_skipped_with_the_reason(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))

@@ -1,4 +1,4 @@
-"""A frozen run is a folder that proves itself: any byte that is not as it was is noticed."""
+"""A frozen run is a folder with checksums: any changed byte is detected."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run = await app.run("shop")
             app.daemon.installation.secrets.add(SECRET)
             files = await app.parts.replays.freeze(run.id, "shop-case")
-            told = {"run": run.id, "files": files}
+            cassette = {"run": run.id, "files": files}
             assert (
-                write_frozen_run(stdout_stream(), stderr_stream(), told, str(folder / "case"))
+                write_frozen_run(stdout_stream(), stderr_stream(), cassette, str(folder / "case"))
                 == DONE
             )
             await app.journal._db.write(
@@ -62,7 +62,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "case"
 
 
-async def test_a_case_needs_nothing_besides_itself(
+async def test_a_frozen_run_is_replayed_from_its_folder_alone(
     case: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await asyncio.to_thread(main, ["replay", str(case)]) == 0
@@ -72,35 +72,35 @@ async def test_a_case_needs_nothing_besides_itself(
     )
 
 
-def test_secrets_are_taken_out_before_anything_is_written(case: Path) -> None:
+def test_secrets_are_redacted_in_a_frozen_run(case: Path) -> None:
     assert not [path for path in case.iterdir() if SECRET in path.read_text()]
     assert "[redacted]" in (case / "case.json").read_text()
 
 
 @scaled_settings(300)
 @given(data=st.data())
-def test_any_byte_that_was_changed_is_noticed(case: Path, data: st.DataObject) -> None:
+def test_any_changed_byte_of_a_frozen_run_is_detected(case: Path, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(case.iterdir())))
     whole = path.read_bytes()
-    place = data.draw(st.integers(0, len(whole) - 1))
-    other = data.draw(st.integers(1, 255))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    mask = data.draw(st.integers(1, 255))
     try:
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ other]) + whole[place + 1 :])
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ mask]) + whole[position + 1 :])
         with pytest.raises(DaemonError, match="is not what was frozen"):
             read_case(case)
     finally:
         path.write_bytes(whole)
 
 
-def test_no_byte_of_the_list_itself_can_be_changed_dropped_or_added(case: Path) -> None:
+def test_any_change_of_the_checksum_list_is_detected(case: Path) -> None:
     listed = (case / SUMS).read_bytes()
     try:
-        for place in range(len(listed)):
+        for number in range(len(listed)):
             dropped, added = (
-                listed[:place] + listed[place + 1 :],
-                listed[:place] + b"a" + listed[place:],
+                listed[:number] + listed[number + 1 :],
+                listed[:number] + b"a" + listed[number:],
             )
-            upper = listed[:place] + listed[place : place + 1].upper() + listed[place + 1 :]
+            upper = listed[:number] + listed[number : number + 1].upper() + listed[number + 1 :]
             for changed in {dropped, added, upper} - {listed}:
                 (case / SUMS).write_bytes(changed)
                 with pytest.raises(DaemonError, match="is not what was frozen"):
@@ -111,27 +111,29 @@ def test_no_byte_of_the_list_itself_can_be_changed_dropped_or_added(case: Path) 
 
 def resealed(case: Path, folder: Path, **changed: str) -> Path:
     """Return a copy of a case in which somebody has changed files and their sums."""
-    other = folder / "resealed"
-    shutil.copytree(case, other)
+    other_path = folder / "resealed"
+    shutil.copytree(case, other_path)
     for name, text in changed.items():
-        (other / name.replace("_", ".")).write_text(text)
-    contents = {path.name: path.read_bytes() for path in other.iterdir() if path.name != SUMS}
-    (other / SUMS).write_text(_sums(contents))
-    return other
+        (other_path / name.replace("_", ".")).write_text(text)
+    contents = {path.name: path.read_bytes() for path in other_path.iterdir() if path.name != SUMS}
+    (other_path / SUMS).write_text(_sums(contents))
+    return other_path
 
 
-async def test_an_outcome_that_changed_is_exit_1(
+async def test_replay_of_a_frozen_run_with_another_outcome_exits_with_1(
     case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = resealed(case, tmp_path, report_md="Buy beer.")
-    assert await asyncio.to_thread(main, ["replay", str(other)]) == 1
+    changed_case = resealed(case, tmp_path, report_md="Buy beer.")
+    assert await asyncio.to_thread(main, ["replay", str(changed_case)]) == 1
     assert "the report differs" in capsys.readouterr().out
-    (other / "report.md").write_text("Buy milk.")
-    assert await asyncio.to_thread(main, ["replay", str(other)]) == 1
+    (changed_case / "report.md").write_text("Buy milk.")
+    assert await asyncio.to_thread(main, ["replay", str(changed_case)]) == 1
     assert "report.md was changed" in capsys.readouterr().err
 
 
-async def test_a_step_that_was_changed_is_told_by_its_place(case: Path, tmp_path: Path) -> None:
+async def test_a_difference_names_iteration_and_call_of_its_step(
+    case: Path, tmp_path: Path
+) -> None:
     steps = json.loads((case / "steps.json").read_text())
     (step,) = [step for step in steps if step["kind"] == "result" and step["call_id"] == "2.1"]
     step["body"]["text"] = "gone"
@@ -141,21 +143,24 @@ async def test_a_step_that_was_changed_is_told_by_its_place(case: Path, tmp_path
     assert "-gone\n+[error] denied by default" in difference.diff
 
 
-def test_a_format_of_the_future_is_refused_clearly(case: Path, tmp_path: Path) -> None:
-    told = json.loads((case / "case.json").read_text()) | {"format": FORMAT + 1, "agentd": "9.9"}
+def test_a_frozen_run_of_a_newer_format_is_refused(case: Path, tmp_path: Path) -> None:
+    cassette = json.loads((case / "case.json").read_text()) | {
+        "format": FORMAT + 1,
+        "agentd": "9.9",
+    }
     with pytest.raises(
         Refused, match=f"has format {FORMAT + 1}, written by agentd 9.9.*replay it with a newer one"
     ):
-        read_case(resealed(case, tmp_path, case_json=json.dumps(told)))
+        read_case(resealed(case, tmp_path, case_json=json.dumps(cassette)))
 
 
-def test_a_folder_that_is_no_case_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_frozen_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="is no frozen run"):
         read_case(tmp_path)
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_freezing_into_a_folder_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    told = {"run": "x", "files": {"a.md": "b"}}
-    assert write_frozen_run(stdout_stream(), stderr_stream(), told, str(tmp_path)) == REFUSED
+    cassette = {"run": "x", "files": {"a.md": "b"}}
+    assert write_frozen_run(stdout_stream(), stderr_stream(), cassette, str(tmp_path)) == REFUSED
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -1,6 +1,4 @@
-"""Runs that older versions recorded say in words what steps say in fields now, and are replayed as
-well.
-"""
+"""Runs recorded by older versions, which lack fields of steps, are replayed."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ AS_FIELD = {"name": "host", "tool": "sysinfo", "ok": True, "text": "up", "change
         ({"text": WRITTEN, "source": "told", "told": 1}, ()),
     ],
 )
-def test_facts_are_read_from_the_field_and_from_the_text_only_where_there_is_none(
+def test_facts_are_read_from_the_field_and_without_a_field_from_the_text(
     body: Json, facts: tuple[Fact, ...]
 ) -> None:
     transcript = Transcript([Step(kind=StepKind.MESSAGE, iteration=0, body=body)])
@@ -38,18 +36,18 @@ def test_facts_are_read_from_the_field_and_from_the_text_only_where_there_is_non
     assert transcript.messages[0].content == body["text"]
 
 
-def test_facts_stay_where_a_conversation_begins_afresh() -> None:
+def test_a_compacted_conversation_keeps_its_facts() -> None:
     goal: Json = {"text": WRITTEN, "source": "goal", "facts": [AS_FIELD]}
-    afresh: Json = {"text": "In few words: …", "source": "afresh"}
+    compaction: Json = {"text": "In few words: …", "source": "afresh"}
     steps = [
         Step(kind=StepKind.PROMPT, iteration=0, body={"system": "You are agentd."}),
-        *(Step(kind=StepKind.MESSAGE, iteration=0, body=body) for body in (goal, afresh)),
+        *(Step(kind=StepKind.MESSAGE, iteration=0, body=body) for body in (goal, compaction)),
     ]
     assert [message.facts for message in Transcript(steps).messages] == [(), (HOST,)]
 
 
 @pytest.mark.parametrize(
-    ("effect", "rule", "reason", "field", "asked"),
+    ("effect", "rule", "reason", "field", "asking_rule"),
     [
         ("allow", "approval 7 by ada", "asked by rule 1 (shell)", {}, "rule 1 (shell)"),
         ("deny", "rule 1 (shell)", "a person said no", {}, "rule 1 (shell)"),
@@ -59,17 +57,17 @@ def test_facts_stay_where_a_conversation_begins_afresh() -> None:
         ("deny", "rule 1 (shell)", "in other words", {"asked": "rule 1 (shell)"}, "rule 1 (shell)"),
     ],
 )
-def test_a_verdict_says_by_which_rule_a_person_was_asked(
-    effect: str, rule: str, reason: str, field: Json, asked: str
+def test_a_recorded_verdict_names_the_rule_that_asked(
+    effect: str, rule: str, reason: str, field: Json, asking_rule: str
 ) -> None:
     assert (
         rule_that_asked({"verdict": {"effect": effect, "rule": rule, "reason": reason}, **field})
-        == asked
+        == asking_rule
     )
 
 
 @pytest.mark.parametrize("field", [{}, {"offered": ["file_read", "shell"]}])
-def test_a_refused_call_of_an_unknown_tool_says_which_tools_there_were(field: Json) -> None:
+def test_a_recorded_call_of_an_unknown_tool_lists_the_offered_tools(field: Json) -> None:
     text = "[error] there is no tool 'shel' here. The nearest is 'shell'. Offered: file_read, shell"
     steps = [
         Step(
@@ -110,7 +108,7 @@ def limit_step(iteration: int, **body: object) -> Step:
         ),
     ],
 )
-async def test_a_cap_is_read_from_its_step_and_from_the_detail_only_where_there_is_none(
+async def test_a_cap_is_read_from_its_step_and_without_a_step_from_the_detail(
     steps: list[Step], detail: str, rule: str, tokens: int | None
 ) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)

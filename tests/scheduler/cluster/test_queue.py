@@ -1,4 +1,4 @@
-"""The queue in the database itself: what is queued is in it, whatever became of who had it."""
+"""The run queue in PostgreSQL: each queued run is executed, even after a worker dies."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ class Queue:
         return run
 
     async def beat(self, heal=0):
-        return await self.journal.workers.beat(self.me, may_lead=True, heal=repair_queue(heal))
+        return await self.journal.workers.renew_leases(
+            self.me, may_lead=True, repair=repair_queue(heal)
+        )
 
 
 @pytest.fixture
 async def queue(tmp_path, postgres):
-    name = postgres.create(
-        postgres.template
-    )  # not one that others get afterwards: it has tables of procrastinate
+    # not one that others get afterwards: it has tables of procrastinate
+    name = postgres.create(postgres.template)
     db = await open_database(tmp_path / "agentd.db", postgres.url(name))
     await prepare_database(db)
     await prepare_database(db)  # whoever comes second finds it there
@@ -68,37 +69,37 @@ async def queue(tmp_path, postgres):
     postgres.drop(name)
 
 
-async def test_a_run_is_handed_on_by_the_transaction_that_opens_its_slot(queue):
+async def test_a_run_is_enqueued_in_the_transaction_of_its_slot(queue):
     run = await queue.queued()
     assert queue.jobs == [(run.id, "any", "todo")]
 
 
-async def test_a_run_of_certain_machines_is_in_a_queue_of_theirs(queue):
+async def test_a_run_bound_to_machines_is_in_their_queue(queue):
     await queue.queued(machines=["gpu-*", "über"], every="1h")
     assert [name for _, name, _ in queue.jobs] == [queue_of(["gpu-*", "über"])]
 
 
-async def test_the_next_run_of_a_routine_is_handed_on_when_one_lets_go_of_its_place(queue):
+async def test_the_next_run_of_a_routine_is_enqueued_when_the_earlier_run_ends(queue):
     first, second = await queue.queued(), await queue.queued()
-    taken = await queue.journal.runs.claim(first.id, owner="me")
+    claimed_run = await queue.journal.runs.claim(first.id, owner="me")
     assert await queue.journal.runs.claim(second.id, owner="me") is None
     queue.sql("DELETE FROM procrastinate_jobs")
-    await queue.journal.runs.end(taken.to(Status.SUCCEEDED))
+    await queue.journal.runs.end(claimed_run.to(Status.SUCCEEDED))
     assert queue.jobs == [(second.id, "any", "todo")]
 
 
-async def test_a_run_that_its_owner_lets_go_of_is_handed_on_again(queue):
+async def test_a_released_run_is_enqueued_again(queue):
     run = await queue.queued()
-    taken = await queue.journal.runs.claim(run.id, owner="me")
+    claimed_run = await queue.journal.runs.claim(run.id, owner="me")
     queue.sql("DELETE FROM procrastinate_jobs")
-    await queue.journal.runs.suspend(taken, not_before=now() + timedelta(hours=1))
+    await queue.journal.runs.suspend(claimed_run, not_before=now() + timedelta(hours=1))
     assert queue.jobs == [(run.id, "any", "todo")]
     assert queue.sql(
         "SELECT scheduled_at > now() + interval '50 minutes' FROM procrastinate_jobs"
     ) == [(True,)]
 
 
-async def test_a_run_whose_id_was_lost_on_the_way_is_handed_on_at_the_next_beat(queue):
+async def test_a_run_lost_in_the_queue_is_enqueued_at_the_next_heartbeat(queue):
     run = await queue.queued()
     queue.sql("DELETE FROM procrastinate_jobs")
     await queue.beat(heal=10**9)
@@ -108,7 +109,7 @@ async def test_a_run_whose_id_was_lost_on_the_way_is_handed_on_at_the_next_beat(
     assert queue.jobs == [(run.id, "any", "todo")]
 
 
-async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
+async def test_a_run_of_a_worker_dead_before_the_claim_is_enqueued_again(queue):
     run = await queue.queued()
     queue.sql("INSERT INTO procrastinate_workers DEFAULT VALUES")
     queue.sql(
@@ -124,36 +125,36 @@ async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
     assert (run.id, "any", "todo") in queue.jobs
 
 
-async def test_one_process_leads_until_it_is_silent(queue):
-    other = Worker(
+async def test_one_process_leads_until_its_heartbeat_stops(queue):
+    other_worker = Worker(
         id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now()
     )
     assert (await queue.beat()).leads
-    assert not (await queue.journal.workers.beat(other, may_lead=True)).leads
+    assert not (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).leads
     queue.sql("UPDATE worker SET leads = 0 WHERE id = 'me'")
-    assert (await queue.journal.workers.beat(other, may_lead=True)).leads
-    assert [(each.id, each.leads) for each in await queue.journal.workers.find()] == [
+    assert (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).leads
+    assert [(worker.id, worker.leads) for worker in await queue.journal.workers.find()] == [
         ("me", False),
         ("other", True),
     ]
 
 
-async def test_a_beat_renews_leases_frees_the_runs_of_the_dead_and_tells_what_was_lost(queue):
-    mine, dead, lost = [
+async def test_a_heartbeat_renews_leases_and_recovers_runs_of_dead_processes(queue):
+    own_run, dead_run, lost_run = [
         await queue.journal.runs.claim((await queue.queued(name)).id, owner="me")
         for name in ("mine", "dead", "lost")
     ]
-    queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{mine.id}'")
-    queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost.id}'")
-    queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead.id}'")
-    await queue.journal.runs.request_cancel(mine.id)
+    queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{own_run.id}'")
+    queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost_run.id}'")
+    queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead_run.id}'")
+    await queue.journal.runs.request_cancel(own_run.id)
     beat = await queue.beat()
     assert (sorted(beat.lost), beat.cancelled, beat.freed) == (
-        sorted([dead.id, lost.id]),
-        [mine.id],
-        [dead.id],
+        sorted([dead_run.id, lost_run.id]),
+        [own_run.id],
+        [dead_run.id],
     )
-    assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{mine.id}'") == [
+    assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{own_run.id}'") == [
         (True,)
     ]
-    assert (await queue.journal.runs.get(dead.id)).status is Status.QUEUED
+    assert (await queue.journal.runs.get(dead_run.id)).status is Status.QUEUED

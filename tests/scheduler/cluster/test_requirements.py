@@ -1,4 +1,4 @@
-"""What a run needs that not every machine has, judged from values."""
+"""Requirements of a run that not every machine meets."""
 
 from datetime import UTC, datetime
 
@@ -45,7 +45,7 @@ def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
 
 
 @pytest.mark.parametrize(
-    ("asked", "missing"),
+    ("required", "missing"),
     [
         (routine("shell", "scan"), []),
         (routine("time__*", "time__now", "sh*"), []),
@@ -58,18 +58,18 @@ def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
         (routine("print", machines=("disk",)), ["the name disk", "the tool print"]),
     ],
 )
-def test_a_run_needs_the_hosts_tools_and_servers_that_its_routine_names(asked, missing):
-    assert missing_requirements(asked, EVERYWHERE, "box.example") == missing
+def test_a_run_needs_the_hosts_tools_and_servers_that_its_routine_names(required, missing):
+    assert missing_requirements(required, EVERYWHERE, "box.example") == missing
 
 
-def test_of_a_version_that_does_not_say_what_it_has_only_the_name_counts():
+def test_a_worker_of_an_older_version_matches_by_name_only():
     assert missing_requirements(routine("print", "space__*"), {}, "box") == []
     assert missing_requirements(routine("print", machines=("disk",)), {}, "box") == [
         "the name disk"
     ]
 
 
-def test_what_is_bound_to_other_hosts_is_not_had():
+def test_tools_bound_to_other_hosts_are_not_available():
     servers = {
         "time": McpConfig(command=["t"]),
         "space": McpConfig(command=["s"], machines=["gpu-*"]),
@@ -83,21 +83,21 @@ def test_what_is_bound_to_other_hosts_is_not_had():
     assert capabilities_of(config, tools, absent=(), host="gpu-1")["servers"] == ["space", "time"]
 
 
-def test_people_are_told_what_a_run_waits_for_and_who_lacks_it():
-    asked = routine("print", machines=("gpu-*",))
+def test_the_missing_requirements_of_a_run_are_reported_per_worker():
+    print_routine = routine("print", machines=("gpu-*",))
     box, gpu = worker("box", EVERYWHERE), worker("gpu-1", EVERYWHERE)
-    assert describe_missing_worker(asked.dump(), [box, gpu]) == (
+    assert describe_missing_worker(print_routine.dump(), [box, gpu]) == (
         "waits for a machine with the name gpu-* and the tool print:"
         " worker box:7 lacks the name gpu-* and the tool print; worker gpu-1:7 lacks the tool print"
     )
     assert (
         describe_missing_worker(
-            asked.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]
+            print_routine.dump(), [box, worker("gpu-2", {**EVERYWHERE, "tools": ["print"]})]
         )
         == ""
     )
     assert describe_missing_worker('{"name": "later", "mood": "of a newer version"}', [box]) == ""
     assert (
-        describe_missing_worker(asked.dump(), [worker("gpu-1", {}, capacity=0)])
+        describe_missing_worker(print_routine.dump(), [worker("gpu-1", {}, capacity=0)])
         == "waits for a worker: nobody who executes runs is there"
     )

@@ -1,4 +1,4 @@
-"""The file tools reach what the policy names, whatever a path looks like, and nothing besides."""
+"""The file tools reach exactly the paths that the policy allows."""
 
 import os
 from collections.abc import Callable
@@ -24,15 +24,14 @@ def free(calling: Callable[[str], Call]) -> Call:
 
 
 # --- reading
-# -------------------------------------------------------------------------------------------
 
 
-async def test_a_text_file_comes_back_as_it_is(free: Call, workspace: Path) -> None:
+async def test_file_read_returns_a_text_file_unchanged(free: Call, workspace: Path) -> None:
     (workspace / "notes.md").write_text("日报\nline two\n")
     assert (await free("file_read", path="notes.md")).text == "日报\nline two\n"
 
 
-async def test_some_lines_may_be_asked_for_and_the_rest_is_said(
+async def test_file_read_returns_requested_lines_and_names_the_remaining_lines(
     free: Call, workspace: Path
 ) -> None:
     (workspace / "long").write_text("".join(f"{number}\n" for number in range(1, 11)))
@@ -46,7 +45,7 @@ async def test_some_lines_may_be_asked_for_and_the_rest_is_said(
 
 
 @pytest.mark.parametrize("size", [8190, 8191, 8192, 8193, 20_000])
-async def test_a_file_is_read_to_its_end_however_near_that_is(
+async def test_file_read_reaches_the_end_of_files_around_the_limit(
     free: Call, workspace: Path, size: int
 ) -> None:
     text = ("a line of text\n" * size)[:size]
@@ -62,7 +61,7 @@ async def test_a_file_is_read_to_its_end_however_near_that_is(
     )
 
 
-async def test_a_file_beyond_the_limit_is_cut_and_says_so(
+async def test_file_read_cuts_a_file_over_the_limit_with_a_note(
     calling: Callable[[str], Call], workspace: Path
 ) -> None:
     (workspace / "wide").write_text("x" * 5000)
@@ -70,7 +69,7 @@ async def test_a_file_beyond_the_limit_is_cut_and_says_so(
     assert result.text.startswith("x" * 1000 + "\n[… cut in line 1")
 
 
-async def test_what_is_no_text_is_said_to_be_none(free: Call, workspace: Path) -> None:
+async def test_file_read_reports_binary_and_empty_files(free: Call, workspace: Path) -> None:
     (workspace / "picture").write_bytes(b"\x89PNG\0\0")
     (workspace / "latin").write_bytes(b"caf\xe9\n")
     (workspace / "empty").touch()
@@ -79,7 +78,9 @@ async def test_what_is_no_text_is_said_to_be_none(free: Call, workspace: Path) -
     assert (await free("file_read", path="empty")).text == "(the file is empty)"
 
 
-async def test_what_is_no_file_is_said_to_be_none(free: Call, workspace: Path) -> None:
+async def test_file_read_refuses_fifos_folders_and_missing_files(
+    free: Call, workspace: Path
+) -> None:
     os.mkfifo(workspace / "fifo")
     assert "is no regular file" in (await free("file_read", path="fifo")).text
     assert "is a folder; file_list shows" in (await free("file_read", path=".")).text
@@ -102,7 +103,7 @@ async def test_what_is_no_file_is_said_to_be_none(free: Call, workspace: Path) -
     ],
 )
 @pytest.mark.parametrize("tool", ["file_read", "file_list", "file_write"])
-async def test_no_path_leads_out_of_the_workspace(
+async def test_no_path_of_a_file_tool_leads_out_of_the_workspace(
     free: Call, workspace: Path, tool: str, path: str
 ) -> None:
     (workspace.parent / "secret").write_text("CANARY")
@@ -120,7 +121,7 @@ async def test_no_path_leads_out_of_the_workspace(
     assert (workspace.parent / "secret").read_text() == "CANARY"
 
 
-async def test_a_link_within_the_workspace_is_judged_by_where_it_leads(
+async def test_a_link_in_the_workspace_is_judged_by_its_target(
     calling: Callable[[str], Call], workspace: Path
 ) -> None:
     call = calling(
@@ -137,7 +138,7 @@ async def test_a_link_within_the_workspace_is_judged_by_where_it_leads(
     assert (workspace / ".env").read_text() == "CANARY"
 
 
-async def test_what_the_policy_adds_may_be_read_and_not_written(
+async def test_readable_folders_of_the_policy_may_be_read_and_not_written(
     calling: Callable[[str], Call], workspace: Path, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
@@ -148,7 +149,7 @@ async def test_what_the_policy_adds_may_be_read_and_not_written(
     call = calling(f'[paths]\nread = ["{shared}", "{tmp_path}/single"]\n{ANYWHERE}')
     assert (await call("file_read", path=f"{shared}/a.txt")).text == "read me"
     assert (await call("file_read", path=f"{tmp_path}/single")).text == "one file"
-    assert [each["name"] for each in (await call("file_list", path=str(shared))).value] == [
+    assert [entry["name"] for entry in (await call("file_list", path=str(shared))).value] == [
         "a.txt",
         "out",
     ]
@@ -158,16 +159,17 @@ async def test_what_the_policy_adds_may_be_read_and_not_written(
 
 
 # --- listing
-# -------------------------------------------------------------------------------------------
 
 
-async def test_a_folder_is_listed_with_what_is_known_of_each(free: Call, workspace: Path) -> None:
+async def test_file_list_shows_type_size_and_time_of_each_entry(
+    free: Call, workspace: Path
+) -> None:
     (workspace / "b.txt").write_text("four")
     (workspace / "a").mkdir()
     (workspace / "c").symlink_to("/etc/passwd")
     os.utime(workspace / "b.txt", (0, 0))
     entries = (await free("file_list")).value
-    assert [(each["name"], each["kind"]) for each in entries] == [
+    assert [(entry["name"], entry["kind"]) for entry in entries] == [
         ("a", "folder"),
         ("b.txt", "file"),
         ("c", "link"),
@@ -176,9 +178,7 @@ async def test_a_folder_is_listed_with_what_is_known_of_each(free: Call, workspa
     assert "is no folder" in (await free("file_list", path="b.txt")).text
 
 
-async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(
-    free: Call, workspace: Path
-) -> None:
+async def test_file_list_of_a_large_folder_is_cut_with_a_count(free: Call, workspace: Path) -> None:
     for number in range(1005):
         (workspace / f"{number:04}").touch()
     entries = (await free("file_list")).value
@@ -187,17 +187,16 @@ async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(
 
 
 # --- writing
-# -------------------------------------------------------------------------------------------
 
 
-async def test_a_file_is_written_with_the_folders_it_needs(free: Call, workspace: Path) -> None:
+async def test_file_write_creates_missing_folders(free: Call, workspace: Path) -> None:
     result = await free("file_write", path="reports/2026/today.md", content="# 今天\n")
     assert result.text == "wrote reports/2026/today.md (9 bytes)"
     assert (workspace / "reports" / "2026" / "today.md").read_text() == "# 今天\n"
-    assert [each.name for each in (workspace / "reports" / "2026").iterdir()] == ["today.md"]
+    assert [path.name for path in (workspace / "reports" / "2026").iterdir()] == ["today.md"]
 
 
-async def test_a_file_is_replaced_whole(free: Call, workspace: Path) -> None:
+async def test_file_write_replaces_a_file_atomically(free: Call, workspace: Path) -> None:
     (workspace / "a").write_text("old and longer")
     before = (workspace / "a").stat().st_ino
     assert (await free("file_write", path="a", content="new")).ok
@@ -205,7 +204,7 @@ async def test_a_file_is_replaced_whole(free: Call, workspace: Path) -> None:
     assert (workspace / "a").stat().st_ino != before
 
 
-async def test_writing_through_a_link_reaches_its_target_within_the_workspace(
+async def test_file_write_through_a_link_replaces_its_target_in_the_workspace(
     free: Call, workspace: Path
 ) -> None:
     (workspace / "real").write_text("old")
@@ -215,7 +214,7 @@ async def test_writing_through_a_link_reaches_its_target_within_the_workspace(
     assert (workspace / "real").read_text() == "new"
 
 
-async def test_a_file_with_two_names_is_left_alone(free: Call, workspace: Path) -> None:
+async def test_file_write_refuses_a_hard_linked_file(free: Call, workspace: Path) -> None:
     (workspace.parent / "elsewhere").write_text("shared")
     os.link(workspace.parent / "elsewhere", workspace / "here")
     assert "one of 2 names" in (await free("file_write", path="here", content="x")).text
@@ -223,12 +222,12 @@ async def test_a_file_with_two_names_is_left_alone(free: Call, workspace: Path) 
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
-async def test_what_is_no_plain_file_is_not_replaced(
+async def test_file_write_refuses_to_replace_special_files(
     free: Call, workspace: Path, make: Callable[[Path], None]
 ) -> None:
     make(workspace / "odd")
     assert "not a plain file" in (await free("file_write", path="odd", content="x")).text
-    assert "." not in [each.name for each in workspace.iterdir()]
+    assert "." not in [path.name for path in workspace.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ async def test_what_is_no_plain_file_is_not_replaced(
         "sub/../.git/hooks/x",
     ],
 )
-async def test_what_programs_obey_is_never_written_whatever_a_rule_allows(
+async def test_file_write_never_writes_files_that_programs_execute(
     free: Call, workspace: Path, path: str
 ) -> None:
     result = await free("file_write", path=path, content="x")
@@ -254,7 +253,7 @@ async def test_what_programs_obey_is_never_written_whatever_a_rule_allows(
     assert list(workspace.iterdir()) == []
 
 
-async def test_a_file_in_the_way_of_a_folder_is_said_so(free: Call, workspace: Path) -> None:
+async def test_file_write_reports_a_file_in_place_of_a_folder(free: Call, workspace: Path) -> None:
     (workspace / "sub").touch()
     result = await free("file_write", path="sub/file", content="x")
     assert (
@@ -262,13 +261,13 @@ async def test_a_file_in_the_way_of_a_folder_is_said_so(free: Call, workspace: P
     )
 
 
-async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_followed(
+async def test_a_file_swapped_for_a_link_after_the_verdict_is_not_followed(
     workspace: Path,
 ) -> None:
 
     (workspace / "file").write_text("text")
-    place = ReachablePaths.of(workspace).resolve("file")
+    path = ReachablePaths.of(workspace).resolve("file")
     (workspace / "file").unlink()
     (workspace / "file").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic links"):
-        open_beneath(place.root, place.path_in_root)
+        open_beneath(path.root, path.path_in_root)

@@ -1,4 +1,4 @@
-"""The git tool looks at every repository that may be read, changes none and obeys none."""
+"""The git tool reads every readable repository, and changes and executes nothing."""
 
 import os
 import shutil
@@ -77,13 +77,11 @@ def look(tmp_path: Path, elsewhere: Path) -> Look:
     return call
 
 
-async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(
-    look: Look, elsewhere: Path
-) -> None:
+async def test_git_reads_repositories_in_readable_folders(look: Look, elsewhere: Path) -> None:
     repository(elsewhere / "a", "first of a")
     repository(elsewhere / "private", "secret")
-    found = await look("log --format='%an %s'", repository=str(elsewhere / "a"))
-    assert (found.ok, found.text) == (True, "Ada first of a")
+    result = await look("log --format='%an %s'", repository=str(elsewhere / "a"))
+    assert (result.ok, result.text) == (True, "Ada first of a")
     assert not (await look("log", repository=str(elsewhere / "private"))).ok
     assert not (await look("log", repository="/etc")).ok
     assert not (await look("show HEAD:../private/notes.md", repository=str(elsewhere / "a"))).ok
@@ -91,7 +89,7 @@ async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(
     assert "not a git repository" in (await look("log")).text
 
 
-async def test_every_repository_is_looked_at_by_one_call(
+async def test_git_reads_all_repositories_in_one_call(
     look: Look, elsewhere: Path, tmp_path: Path
 ) -> None:
     assert "no repository is in the workspace" in (await look("log", repository="*")).text
@@ -101,9 +99,9 @@ async def test_every_repository_is_looked_at_by_one_call(
     repository(elsewhere / "private", "secret")
     (elsewhere / "leads").symlink_to(elsewhere / "a")
     (elsewhere / "closed").mkdir(mode=0)
-    found = (await look("log --format=%s", repository="*")).value
-    private = found.pop(str(elsewhere / "private"))
-    assert found == {
+    logs = (await look("log --format=%s", repository="*")).value
+    private = logs.pop(str(elsewhere / "private"))
+    assert logs == {
         ".": ["of the workspace"],
         str(elsewhere / "a"): ["first of a"],
         str(elsewhere / "group" / "b"): ["first of b"],
@@ -111,7 +109,7 @@ async def test_every_repository_is_looked_at_by_one_call(
     assert private.startswith("not known: not run, rule 2")
 
 
-async def test_a_poisoned_repository_elsewhere_runs_nothing(
+async def test_git_runs_no_program_of_a_poisoned_repository(
     look: Look, elsewhere: Path, tmp_path: Path
 ) -> None:
     trap = tmp_path / "trap"
@@ -170,9 +168,7 @@ async def test_a_poisoned_repository_elsewhere_runs_nothing(
     assert (folder / ".git" / "index").read_bytes() == before
 
 
-async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(
-    look: Look, elsewhere: Path
-) -> None:
+async def test_git_shows_no_change_of_a_denied_file(look: Look, elsewhere: Path) -> None:
     folder = repository(elsewhere / "a", "first")
     (folder / "server.key").write_text("CANARY\n")
     (folder / "notes.md").write_text("seen\n")
@@ -193,7 +189,7 @@ async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(
     assert "+seen" in (await look("show", repository=str(folder))).text
 
 
-async def test_a_file_is_not_shown_by_the_id_of_its_text(look: Look, elsewhere: Path) -> None:
+async def test_git_shows_no_denied_file_by_its_object_id(look: Look, elsewhere: Path) -> None:
     folder = repository(elsewhere / "a", "first")
     (folder / "server.key").write_text("CANARY\n")
     for words in ("add .", "-c user.name=a -c user.email=a@example.invalid commit -qm second"):
@@ -224,7 +220,7 @@ async def test_a_file_is_not_shown_by_the_id_of_its_text(look: Look, elsewhere: 
 
 
 @pytest.mark.parametrize("name", ["HEAD", "config"])
-async def test_a_file_that_never_ends_holds_nobody_up(
+async def test_git_is_not_blocked_by_a_fifo_in_a_repository(
     look: Look, elsewhere: Path, name: str
 ) -> None:
     folder = repository(elsewhere / "a", "first")

@@ -1,6 +1,4 @@
-"""http_request asks what the policy names, at addresses that were vetted, and nothing else,
-wherever answers lead.
-"""
+"""http_request contacts only hosts named by the policy, at checked addresses, despite redirects."""
 
 import asyncio
 import gzip
@@ -21,8 +19,8 @@ import pytest
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy.policy import Policy
 from daemon.tools.builtin import http_request
-from daemon.tools.builtin.http_request.addresses import Address, unfit
-from daemon.tools.builtin.http_request.pages import text_of
+from daemon.tools.builtin.http_request.addresses import Address, explain_refusal
+from daemon.tools.builtin.http_request.pages import extract_text
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
@@ -99,7 +97,9 @@ class Names:
         if host not in self.means:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         answers = self.means[host]
-        return [ip_address(each) for each in (answers.pop(0) if len(answers) > 1 else answers[0])]
+        return [
+            ip_address(address) for address in (answers.pop(0) if len(answers) > 1 else answers[0])
+        ]
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def rule(*hosts: str, methods: str = "", networks: str = '"127.0.0.0/8"') -> str
     )
 
 
-async def test_an_answer_comes_as_status_type_and_body(
+async def test_http_request_returns_status_type_and_body(
     asking: Callable[..., Ask], server: Server
 ) -> None:
     ask = asking(rule(f"here.example:{server.port}"))
@@ -167,7 +167,7 @@ async def test_an_answer_comes_as_status_type_and_body(
         assert (await ask(here + path)).value["body"] == body, path
 
 
-async def test_a_server_that_is_not_content_is_a_failure_with_its_words(
+async def test_an_http_error_status_is_a_failure_with_its_body(
     asking: Callable[..., Ask], server: Server
 ) -> None:
     result = await asking(rule(f"here.example:{server.port}"))(
@@ -181,7 +181,7 @@ async def test_a_server_that_is_not_content_is_a_failure_with_its_words(
     ).transient
 
 
-async def test_what_no_rule_names_is_not_asked(
+async def test_no_request_is_sent_to_an_address_without_a_rule(
     asking: Callable[..., Ask], server: Server, names: Names
 ) -> None:
     ask = asking(rule(f"here.example:{server.port}"))
@@ -195,7 +195,9 @@ async def test_what_no_rule_names_is_not_asked(
     assert (server.asked, names.asked) == ([], [])
 
 
-async def test_what_is_sent_is_what_was_given(asking: Callable[..., Ask], server: Server) -> None:
+async def test_headers_and_body_are_sent_unchanged(
+    asking: Callable[..., Ask], server: Server
+) -> None:
     ask = asking(rule(f"here.example:{server.port}", methods='"POST"'))
     server.says("/", b"taken")
     sent = await ask(
@@ -221,7 +223,7 @@ async def test_what_is_sent_is_what_was_given(asking: Callable[..., Ask], server
     assert len(server.asked) == 1
 
 
-async def test_the_environment_names_no_proxy(
+async def test_http_request_ignores_proxies_of_the_environment(
     asking: Callable[..., Ask], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
@@ -233,7 +235,6 @@ async def test_the_environment_names_no_proxy(
 
 
 # --- addresses
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -293,21 +294,21 @@ async def test_the_environment_names_no_proxy(
         ),
     ],
 )
-def test_an_address_that_leads_inside_is_not_fit(address: str) -> None:
-    assert unfit(ip_address(address))
+def test_private_and_special_addresses_are_refused(address: str) -> None:
+    assert explain_refusal(ip_address(address))
 
 
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2a00:1450::1"]
 )
-def test_a_public_address_is_fit(address: str) -> None:
-    assert unfit(ip_address(address)) == ""
+def test_public_addresses_are_accepted(address: str) -> None:
+    assert explain_refusal(ip_address(address)) == ""
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"])
-def test_a_network_that_a_rule_names_is_fit_under_every_name_of_it(address: str) -> None:
-    assert unfit(ip_address(address), [LOOPBACK]) == ""
-    assert unfit(ip_address(address), [ip_network("10.0.0.0/8")])
+def test_a_network_named_by_a_rule_is_accepted_in_every_notation(address: str) -> None:
+    assert explain_refusal(ip_address(address), [LOOPBACK]) == ""
+    assert explain_refusal(ip_address(address), [ip_network("10.0.0.0/8")])
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ def test_a_network_that_a_rule_names_is_fit_under_every_name_of_it(address: str)
         ["2002:7f00:1::"],
     ],
 )
-async def test_a_name_with_a_single_unfit_address_is_not_asked(
+async def test_a_host_with_one_private_address_gets_no_request(
     asking: Callable[..., Ask], server: Server, names: Names, addresses: list[str]
 ) -> None:
     names.means["here.example"] = [addresses]
@@ -334,7 +335,7 @@ async def test_a_name_with_a_single_unfit_address_is_not_asked(
     assert server.asked == []
 
 
-async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(
+async def test_the_checked_address_is_the_connected_address(
     asking: Callable[..., Ask], names: Names
 ) -> None:
     """A name that changes its meaning between the vetting and the dialling gains nothing: nobody
@@ -350,12 +351,11 @@ async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(
         assert inside.asked == []
 
 
-async def test_a_name_that_is_not_there_is_said_to_be_missing(asking: Callable[..., Ask]) -> None:
+async def test_an_unknown_host_is_reported(asking: Callable[..., Ask]) -> None:
     assert "gone.example was not found" in (await asking(rule("*"))("https://gone.example/")).text
 
 
 # --- redirects
-# -----------------------------------------------------------------------------------------
 
 
 async def test_a_redirect_is_judged_like_a_new_request(
@@ -374,11 +374,11 @@ async def test_a_redirect_is_judged_like_a_new_request(
     for path in ("/far", "/address", "/file", "/user"):
         assert not (await ask(here + path)).ok, path
     assert "more than 3 redirects" in (await ask(f"{here}/round")).text
-    assert sum("/end" in each for each in server.asked) == 1
+    assert sum("/end" in request for request in server.asked) == 1
     assert "there.example" not in names.asked
 
 
-async def test_keys_do_not_travel_to_another_origin(
+async def test_credentials_are_not_sent_to_another_origin(
     asking: Callable[..., Ask], server: Server
 ) -> None:
     server.says("/end", b"arrived")
@@ -396,7 +396,7 @@ async def test_keys_do_not_travel_to_another_origin(
     )
 
 
-async def test_a_redirect_that_repeats_a_post_needs_the_right_to_post_there(
+async def test_a_redirected_post_needs_a_rule_for_post_at_the_target(
     asking: Callable[..., Ask], server: Server
 ) -> None:
     here, there = f"here.example:{server.port}", f"there.example:{server.port}"
@@ -414,18 +414,20 @@ async def test_a_redirect_that_repeats_a_post_needs_the_right_to_post_there(
 
 
 # --- bad servers
-# ---------------------------------------------------------------------------------------
 
 
-async def test_no_answer_fills_the_memory(asking: Callable[..., Ask], server: Server) -> None:
+async def test_long_and_compressed_bodies_are_cut(
+    asking: Callable[..., Ask], server: Server
+) -> None:
     server.says("/long", b"x" * 300_000)
     server.says("/bomb", gzip.compress(b"0" * 50_000_000), Content_Encoding="gzip")
     ask = asking(rule(f"here.example:{server.port}"))
     for path in ("/long", "/bomb"):
-        told = (await ask(f"http://here.example:{server.port}{path}")).value
-        assert (len(told["body"]), told["cut"][:27]) == (200_000, "the body is longer than wha"), (
-            path
-        )
+        answer = (await ask(f"http://here.example:{server.port}{path}")).value
+        assert (len(answer["body"]), answer["cut"][:27]) == (
+            200_000,
+            "the body is longer than wha",
+        ), path
 
 
 @pytest.mark.parametrize(
@@ -440,7 +442,7 @@ async def test_no_answer_fills_the_memory(asking: Callable[..., Ask], server: Se
         b"",
     ],
 )
-async def test_a_broken_answer_is_a_failure_in_one_line(
+async def test_a_malformed_http_answer_is_a_failure_in_one_line(
     asking: Callable[..., Ask], server: Server, answer: bytes
 ) -> None:
     server.answers["/"] = answer
@@ -451,17 +453,17 @@ async def test_a_broken_answer_is_a_failure_in_one_line(
 
 
 @pytest.mark.parametrize("body", ["[" * 5000 + "]" * 5000, '{"a": NaN}', "{", ""])
-async def test_json_that_others_could_not_read_stays_text(
+async def test_invalid_json_bodies_stay_text(
     asking: Callable[..., Ask], server: Server, body: str
 ) -> None:
     server.says("/", body.encode(), Content_Type="application/json")
-    told = (
+    answer = (
         await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")
     ).value
-    assert told["body"] == body
+    assert answer["body"] == body
 
 
-def test_of_a_page_is_shown_what_a_reader_sees() -> None:
+def test_an_html_page_becomes_its_visible_text() -> None:
     page = (
         "<!DOCTYPE html><html><head><title>T</title><style>x</style></head><body><!-- hidden "
         "--><h1>Head</h1>"
@@ -469,7 +471,7 @@ def test_of_a_page_is_shown_what_a_reader_sees() -> None:
         "href='https://a.example/b?c=1&amp;d'>link</a><ul><li>one<li>two</ul>"
         "<table><tr><td>a<td>b</table><SCRIPT>alert('</b>')</SCRIPT>end&#99999999999999999999999;"
     )
-    text = text_of(page.encode(), "text/html", "utf-8")
+    text = extract_text(page.encode(), "text/html", "utf-8")
     assert text.splitlines() == [
         *(
             "T",
@@ -490,14 +492,12 @@ def test_of_a_page_is_shown_what_a_reader_sees() -> None:
 @pytest.mark.parametrize(
     "piece", ["<", "<a ", "<!--", "<a href='", "</", "<script>", "<svg ", "&", "<?", "&#1"]
 )
-def test_a_page_made_to_keep_its_reader_busy_does_not(piece: str) -> None:
-    text_of(
-        (piece * 100_000).encode(), "text/html", ""
-    )  # minutes with html.parser; the time limit of tests tells
+def test_a_hostile_html_page_is_parsed_in_linear_time(piece: str) -> None:
+    # minutes with html.parser; the time limit of tests tells
+    extract_text((piece * 100_000).encode(), "text/html", "")
 
 
 # --- certificates
-# --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -515,12 +515,12 @@ def certificate(tmp_path: Path) -> Path:
     return path
 
 
-async def test_the_certificate_must_be_for_the_name_whatever_the_address(
+async def test_the_certificate_must_match_the_host_name(
     asking: Callable[..., Ask], certificate: Path
 ) -> None:
-    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ours.load_cert_chain(certificate)
-    async with Server().running(ours) as server:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    async with Server().running(context) as server:
         server.says("/", b"sealed")
         server.leads("/down", f"http://here.example:{server.port}/")
         ask = asking(rule(f"*:{server.port}"), ssl.create_default_context(cafile=str(certificate)))

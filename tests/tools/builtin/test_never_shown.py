@@ -184,7 +184,7 @@ NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="needs git: a
 NEEDS_RG = pytest.mark.skipif(shutil.which("rg") is None, reason="needs rg: apt install ripgrep")
 
 
-def test_each_of_these_files_is_denied_by_name(workspace: Path, tmp_path: Path) -> None:
+def test_each_denied_file_is_denied_by_name(workspace: Path, tmp_path: Path) -> None:
     for more in (MORE, FLOATING):
         policy, _ = runner(workspace, tmp_path, SHIPPED.read_text() + more)
         for name in DENIED:
@@ -194,7 +194,6 @@ def test_each_of_these_files_is_denied_by_name(workspace: Path, tmp_path: Path) 
 
 
 # --- grep and diff: a tree that is named itself
-# ---------------------------------------------------------
 
 TREES = r"""
 grep -r '' .ssh
@@ -244,20 +243,21 @@ rg '' leads/
 
 
 @pytest.mark.parametrize("line", TREES.strip().splitlines())
-def test_a_folder_whose_inside_is_denied_is_read_by_no_spelling_of_it(run: Run, line: str) -> None:
+def test_a_folder_with_denied_contents_is_read_by_no_spelling(run: Run, line: str) -> None:
     result = run(line)
     assert not result.ok and "not run" in result.text
     assert "CANARY" not in result.text
 
 
 @pytest.mark.parametrize("absolute", [".ssh", ".ssh/", ".ssh/.", "leads/", "sub/.ssh/", ".git/"])
-def test_neither_is_it_by_its_absolute_path(run: Run, workspace: Path, absolute: str) -> None:
+def test_a_folder_with_denied_contents_is_not_read_by_its_absolute_path(
+    run: Run, workspace: Path, absolute: str
+) -> None:
     for line in (f"grep -r '' {workspace}/{absolute}", f"diff -rN {workspace}/{absolute} empty"):
         assert "not run" in run(line).text, line
 
 
 # --- the end of the options
-# -----------------------------------------------------------------------------
 
 ENDS = r"""
 grep -r -e '' -e -- .
@@ -282,13 +282,13 @@ rg -r -- '' .
 
 
 @pytest.mark.parametrize("line", ENDS.strip().splitlines())
-def test_two_dashes_that_are_a_value_must_be_joined_to_their_option(run: Run, line: str) -> None:
+def test_a_double_dash_as_an_option_value_must_be_joined_to_its_option(run: Run, line: str) -> None:
     result = run(line)
     assert not result.ok and "--" in result.text.partition("; write ")[2]
     assert "CANARY" not in result.text
 
 
-def test_joined_they_are_a_value_and_nothing_denied_is_read(run: Run) -> None:
+def test_a_joined_double_dash_value_shows_no_denied_file(run: Run) -> None:
     for line in (
         "grep -r -e '' -e-- .",
         "grep -r -e '' --regexp=-- -- .",
@@ -320,18 +320,18 @@ diff -L a -rN -- config empty
 
 
 @pytest.mark.parametrize("line", SEARCHES.strip().splitlines())
-def test_what_lies_deeper_is_passed_over(run: Run, line: str) -> None:
+def test_recursive_reads_skip_denied_files(run: Run, line: str) -> None:
     result = run(line)
     assert "CANARY" not in result.text
     assert "plain" in result.text or "--include='.e" in line
 
 
-def test_two_folders_are_compared_with_r_only_and_two_files_as_ever(run: Run) -> None:
+def test_diff_compares_folders_only_with_r(run: Run) -> None:
     assert "name files, or write diff -r" in run("diff src sub").text
     assert "plain" in run("diff notes.md src/a.py").text
 
 
-def test_a_folder_above_the_workspace_holds_what_is_denied_in_it(tmp_path: Path) -> None:
+def test_a_folder_above_the_workspace_counts_as_holding_its_denied_files(tmp_path: Path) -> None:
     workspace = tmp_path / "home" / "workspace"
     write(workspace, ["lager/x", "notes.md"], "CANARY")
     text = (
@@ -345,7 +345,6 @@ def test_a_folder_above_the_workspace_holds_what_is_denied_in_it(tmp_path: Path)
 
 
 # --- git: by the name of an object, by what was changed, by a search
-# --------------------------------------
 
 GIT = r"""
 show {BLOB}
@@ -602,7 +601,7 @@ def ids(workspace: Path) -> dict[str, str]:
 
 @NEEDS_GIT
 @pytest.mark.parametrize("line", GIT.strip().splitlines())
-def test_git_shows_nothing_of_what_is_denied(run_git: Run, ids: dict[str, str], line: str) -> None:
+def test_git_shows_no_denied_file(run_git: Run, ids: dict[str, str], line: str) -> None:
     words = line.format(**ids)
     for result in (run_git(f"git {words}"), run_git(words, ".")):
         assert "CANARY" not in result.text
@@ -633,7 +632,9 @@ tag --list --format='%(raw)'
 
 @NEEDS_GIT
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
-def test_what_could_only_show_it_fails(run_git: Run, ids: dict[str, str], line: str) -> None:
+def test_a_git_command_for_a_denied_file_fails(
+    run_git: Run, ids: dict[str, str], line: str
+) -> None:
     words = line.format(**ids)
     assert not run_git(f"git {words}").ok
     assert not run_git(words, ".").ok
@@ -693,7 +694,7 @@ HONEST = {
 
 @NEEDS_GIT
 @pytest.mark.parametrize("line", HONEST)
-def test_what_an_honest_report_asks_git_is_answered(run_git: Run, line: str) -> None:
+def test_git_commands_of_an_ordinary_report_are_answered(run_git: Run, line: str) -> None:
     for result in (run_git(f"git {line}"), run_git(line, ".")):
         assert result.ok, result.text
         assert HONEST[line] in result.text
@@ -701,7 +702,7 @@ def test_what_an_honest_report_asks_git_is_answered(run_git: Run, line: str) -> 
 
 
 @NEEDS_GIT
-def test_a_search_says_neither_yes_nor_no_of_what_is_denied(run_git: Run) -> None:
+def test_a_git_search_reveals_nothing_about_denied_files(run_git: Run) -> None:
     for search in (
         "-S 'CANARY {}'",
         "-G 'CANARY {}'",
@@ -726,9 +727,7 @@ def test_a_search_says_neither_yes_nor_no_of_what_is_denied(run_git: Run) -> Non
 
 
 @NEEDS_GIT
-def test_no_id_of_a_denied_file_is_told_where_ids_are_asked_for(
-    run_git: Run, ids: dict[str, str]
-) -> None:
+def test_git_shows_no_object_id_of_a_denied_file(run_git: Run, ids: dict[str, str]) -> None:
     for line in (
         "ls-files -s",
         "rev-list --objects main",
@@ -739,7 +738,7 @@ def test_no_id_of_a_denied_file_is_told_where_ids_are_asked_for(
 
 
 @NEEDS_GIT
-def test_folders_that_are_no_repository_are_not_compared_by_git(tmp_path: Path) -> None:
+def test_git_compares_no_folders_outside_a_repository(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     write(workspace, [".ssh/config", "sub/.env"], "CANARY")
     (workspace / "empty").mkdir()
@@ -780,7 +779,7 @@ profile = "read-only"
 
 
 @NEEDS_GIT
-def test_a_rule_that_asks_about_paths_is_asked_by_the_tool_git_too(tmp_path: Path) -> None:
+def test_a_rule_that_asks_for_paths_applies_to_the_git_tool(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     write(workspace, ["secrets/key", "plain"], "x")
     git_in(workspace, "init", "-q")
@@ -821,7 +820,7 @@ profile = "read-only"
         ("{root}/above", "private/**"),
     ],
 )
-def test_a_rule_holds_in_a_repository_wherever_it_is(
+def test_a_deny_rule_for_paths_applies_in_any_repository(
     tmp_path: Path, repository: str, pattern: str
 ) -> None:
     workspace = tmp_path / "above" / "workspace"
@@ -854,7 +853,7 @@ def test_a_rule_holds_in_a_repository_wherever_it_is(
 
 
 @NEEDS_GIT
-def test_a_rule_for_git_alone_hides_from_git(tmp_path: Path) -> None:
+def test_a_deny_rule_for_git_hides_paths_from_git(tmp_path: Path) -> None:
     write(tmp_path / "w", ["my private", "notes.md"], "CANARY")
     (tmp_path / "w" / "notes.md").write_text("plain\n")
     git_in(tmp_path / "w", "init", "-q")
@@ -872,7 +871,6 @@ def test_a_rule_for_git_alone_hides_from_git(tmp_path: Path) -> None:
 
 
 # --- any line at all
-# --------------------------------------------------------------------------------------
 
 _PATHS = st.sampled_from(
     [
@@ -1167,14 +1165,14 @@ _EVERY = st.one_of(*_PROGRAMS, *([_lines("rg", _RG, _RG_VALUED)] if shutil.which
 
 @scaled_settings(250, suppress=HealthCheck)
 @given(line=_EVERY)
-def test_no_search_that_is_allowed_shows_what_is_denied(run: Run, line: str) -> None:
+def test_no_allowed_search_shows_a_denied_file(run: Run, line: str) -> None:
     assert "CANARY" not in run(f"{line} < /dev/null").text.replace("'CANARY'", "")
 
 
 @NEEDS_GIT
 @scaled_settings(300, suppress=HealthCheck)
 @given(line=_GIT_LINES)
-def test_no_line_of_git_that_is_allowed_shows_what_is_denied(
+def test_no_allowed_git_command_shows_a_denied_file(
     run_git: Run, ids: dict[str, str], line: str
 ) -> None:
     assert "CANARY " not in run_git(_with_ids(line, ids)).text
@@ -1183,7 +1181,7 @@ def test_no_line_of_git_that_is_allowed_shows_what_is_denied(
 @NEEDS_GIT
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_nor_does_any_other_for_as_long_as_one_likes(
+def test_random_searches_and_git_commands_show_no_denied_file(
     run: Run, run_git: Run, ids: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     end = time.monotonic() + request.config.getoption("--soak-seconds")

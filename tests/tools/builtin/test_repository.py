@@ -1,4 +1,4 @@
-"""A repository whose config runs programs is looked at without running them."""
+"""Git repositories whose config runs programs are read without running them."""
 
 import os
 import shutil
@@ -166,20 +166,22 @@ def look(poisoned: Path) -> Look:
     return call
 
 
-def test_the_trap_would_snap(poisoned: Path) -> None:
+def test_plain_git_runs_programs_of_the_poisoned_repository(poisoned: Path) -> None:
     env = {"PATH": os.defpath, "HOME": str(poisoned.parent), "GIT_WORK_TREE": str(poisoned)}
     subprocess.run(["git", "diff"], cwd=poisoned, env=env, capture_output=True, check=False)
     assert (poisoned.parent / "sprung").exists()
 
 
-async def test_no_way_of_looking_springs_it(look: Look, poisoned: Path) -> None:
+async def test_no_read_only_git_command_runs_programs_of_a_poisoned_repository(
+    look: Look, poisoned: Path
+) -> None:
     for line in SAFE_METHODS:
         result = await look(line)
         assert result.ok, (line, result.text)
         assert not (poisoned.parent / "sprung").exists(), line
 
 
-async def test_what_is_seen_is_the_workspace_as_it_is(look: Look) -> None:
+async def test_git_shows_the_real_state_of_the_workspace(look: Look) -> None:
     assert "+changed" in (await look("git diff")).text
     assert (await look("git status --short")).text.strip() == "M notes.md"
     assert "(a" in (await look("git blame HEAD -- notes.md")).text
@@ -187,7 +189,7 @@ async def test_what_is_seen_is_the_workspace_as_it_is(look: Look) -> None:
     assert "commit 1" in (await look("git log --oneline | head -n 1")).text
 
 
-async def test_a_missing_object_is_not_fetched_by_the_programs_of_the_repository(
+async def test_a_missing_object_is_not_fetched_by_configured_programs(
     look: Look, poisoned: Path
 ) -> None:
     subprocess.run(
@@ -199,7 +201,7 @@ async def test_a_missing_object_is_not_fetched_by_the_programs_of_the_repository
     assert not (poisoned.parent / "sprung").exists()
 
 
-def test_a_repository_that_lies_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
+def test_a_git_folder_elsewhere_is_refused(tmp_path: Path) -> None:
     with ExitStack() as stack:
         (tmp_path / ".git").write_text("gitdir: /somewhere/else\n")
         with pytest.raises(ToolFailed, match="leads elsewhere"):
@@ -211,28 +213,28 @@ def test_a_repository_that_lies_elsewhere_is_not_looked_at(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["objects", "refs", "packed-refs", "index", "HEAD", "config"])
-def test_a_repository_with_a_part_elsewhere_is_not_looked_at(tmp_path: Path, name: str) -> None:
+def test_a_git_folder_with_links_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / name).symlink_to("/etc/shadow")
     with ExitStack() as stack, pytest.raises(ToolFailed, match="is a link"):
         repository_view(tmp_path, stack)
 
 
-def test_a_repository_that_borrows_objects_is_not_looked_at(tmp_path: Path) -> None:
+def test_a_git_folder_with_alternates_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".git" / "objects" / "info").mkdir(parents=True)
     (tmp_path / ".git" / "objects" / "info" / "alternates").write_text("/home/other/.git/objects\n")
     with ExitStack() as stack, pytest.raises(ToolFailed, match="borrows objects"):
         repository_view(tmp_path, stack)
 
 
-def test_a_head_that_is_none_is_not_looked_at(tmp_path: Path) -> None:
+def test_an_invalid_git_head_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: ../../etc/shadow\n")
     with ExitStack() as stack, pytest.raises(ToolFailed, match="names no branch"):
         repository_view(tmp_path, stack)
 
 
-def test_of_a_config_only_what_is_harmless_is_kept(tmp_path: Path) -> None:
+def test_only_harmless_settings_of_a_git_config_are_used(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     (tmp_path / ".git" / "config").write_text(
@@ -262,8 +264,8 @@ name"]
     )
     with ExitStack() as stack:
         view = Path(repository_view(tmp_path, stack)["GIT_DIR"])
-        kept = [line for line in (view / "config").read_text().splitlines() if "=" in line]
-        assert kept == [
+        settings = [line for line in (view / "config").read_text().splitlines() if "=" in line]
+        assert settings == [
             "bare = false",
             "repositoryformatversion = 1",
             "objectFormat = sha256",
@@ -273,11 +275,13 @@ name"]
     assert not view.exists()
 
 
-def test_no_repository_around_the_workspace_is_taken_for_its_own(tmp_path: Path) -> None:
+def test_a_repository_above_the_workspace_is_not_used(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     inner = tmp_path / "inner"
     inner.mkdir()
     with ExitStack() as stack:
         env = {"PATH": os.defpath, **repository_view(inner, stack)}
-        done = subprocess.run(["git", "log"], cwd=inner, env=env, capture_output=True, check=False)
-    assert b"not a git repository" in done.stderr
+        process = subprocess.run(
+            ["git", "log"], cwd=inner, env=env, capture_output=True, check=False
+        )
+    assert b"not a git repository" in process.stderr

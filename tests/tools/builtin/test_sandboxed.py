@@ -1,5 +1,5 @@
-"""The tools that run programs work alike on every rung of the ladder, and refuse what needs one
-that is not there.
+"""Tools that run programs behave alike in every sandbox level, and refuse without a required
+sandbox.
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy.policy import Policy
-from daemon.sandbox.detection import BWRAP, choose
+from daemon.sandbox.detection import BWRAP, choose_sandbox
 from daemon.sandbox.sandbox import Sandbox, UnusableSandbox, User
 from daemon.tools.builtin import git, shell
 from daemon.tools.executor import ToolExecutor
@@ -63,7 +63,7 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
             user=user,
         )
         if rung in ("bubblewrap", "landlock"):
-            sandbox = await choose(
+            sandbox = await choose_sandbox(
                 "prefer", tmp_path, user, bwrap=BWRAP if rung == "bubblewrap" else ()
             )
 
@@ -86,7 +86,9 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-async def test_what_looks_works_alike(calling: Callable[..., Awaitable[Call]], rung: str) -> None:
+async def test_read_only_commands_give_the_same_output_in_every_sandbox(
+    calling: Callable[..., Awaitable[Call]], rung: str
+) -> None:
     call = await calling(rung)
     for line, text in {
         "cat notes.md | head -n 1": "one",
@@ -109,7 +111,7 @@ async def test_what_looks_works_alike(calling: Callable[..., Awaitable[Call]], r
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-async def test_what_looks_at_the_machine_sees_it(
+async def test_host_commands_work_in_every_sandbox(
     calling: Callable[..., Awaitable[Call]], rung: str
 ) -> None:
     call = await calling(rung)
@@ -124,12 +126,11 @@ CHANGING = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["touch"]\n'
 
 
 @pytest.mark.parametrize("rung", ["bubblewrap", "landlock", "off"])
-async def test_what_may_change_something_runs_in_a_sandbox_or_where_the_policy_wants_none(
+async def test_changing_commands_run_only_in_a_sandbox_or_with_sandbox_off(
     calling: Callable[..., Awaitable[Call]], workspace: Path, rung: str
 ) -> None:
-    drafts = (
-        workspace / "drafts"
-    )  # beside a repository's `.git` Landlock lets programs make no file, beneath it does
+    # beside a repository's `.git` Landlock lets programs make no file, beneath it does
+    drafts = workspace / "drafts"
     drafts.mkdir()
     if os.geteuid() == 0:
         os.chown(drafts, 60789, 60789)
@@ -139,7 +140,7 @@ async def test_what_may_change_something_runs_in_a_sandbox_or_where_the_policy_w
     assert os.geteuid() != 0 or (drafts / "new").stat().st_uid != 0
 
 
-async def test_without_a_sandbox_only_what_looks_runs(
+async def test_without_a_sandbox_only_read_only_commands_run(
     calling: Callable[..., Awaitable[Call]], workspace: Path
 ) -> None:
     reading = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["cat"]\nprofile = "read-only"\n'

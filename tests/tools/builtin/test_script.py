@@ -1,4 +1,4 @@
-"""The user's own scripts run by name, in a sandbox, and none without one."""
+"""Scripts of the user run by name, only in a sandbox."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ from daemon.policy.policy import Policy
 from daemon.runs.approvals.request import describe
 from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.sandbox import Sandbox, UnusableSandbox, User
+from daemon.system.ownership import explain_other_writers
 from daemon.tools.builtin import script
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
@@ -80,7 +81,7 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
 ALLOW = '[[rule]]\ntool = "script"\neffect = "allow"\n'
 
 
-async def test_scripts_are_listed_with_what_they_are_for(
+async def test_scripts_are_listed_with_their_description(
     running: Callable[..., Run], folder: Path
 ) -> None:
     (folder / ".hidden").write_text(BACKUP)
@@ -91,7 +92,7 @@ async def test_scripts_are_listed_with_what_they_are_for(
     ]
 
 
-async def test_a_script_runs_with_its_words_and_may_change_the_workspace(
+async def test_a_script_runs_with_its_arguments_and_may_change_the_workspace(
     running: Callable[..., Run], workspace: Path
 ) -> None:
     call = running()
@@ -135,24 +136,32 @@ async def test_without_a_sandbox_no_script_runs(
 @pytest.mark.parametrize(
     "name", ["../secret", "/bin/sh", "backup/", ".", "", "-x", "a b", "back\0up", "lib.py", "none"]
 )
-async def test_what_is_no_script_of_the_folder_is_not_run(
-    running: Callable[..., Run], name: str
-) -> None:
+async def test_an_unknown_script_name_is_refused(running: Callable[..., Run], name: str) -> None:
     result = await running()(name)
     assert (result.ok, bool(name)) in {(False, True), (True, False)}
 
 
-async def test_a_script_that_others_could_change_is_not_run(
+async def test_a_script_writable_by_others_is_refused(
     running: Callable[..., Run], folder: Path
 ) -> None:
     (folder / "backup").chmod(0o777)
-    assert "can be written by others: chmod go-w it" in (await running()("backup")).text
+    assert "backup can be written by everybody: chmod o-w" in (await running()("backup")).text
     (folder / "backup").chmod(0o755)
+    folder.chmod(0o777)
+    assert "scripts can be written by everybody: chmod o-w" in (await running()("backup")).text
+
+
+async def test_a_script_in_a_folder_made_with_umask_002_runs(
+    running: Callable[..., Run], folder: Path
+) -> None:
+    """A group that holds only the owner, as Debian gives each user, lets nobody else write."""
     folder.chmod(0o775)
-    assert "can be written by others" in (await running()("backup")).text
+    (folder / "backup").chmod(0o775)
+    refused = explain_other_writers(folder.stat()) is not None  # where users share a group
+    assert ("can be written" in (await running()("backup")).text) is refused
 
 
-def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
+def test_an_approval_of_a_script_is_bound_to_its_text(
     folder: Path, tmp_path: Path, workspace: Path
 ) -> None:
     path = tmp_path / "policy.toml"
@@ -170,7 +179,7 @@ def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
     assert described() != before
 
 
-async def test_the_policy_names_scripts_and_their_first_words(running: Callable[..., Run]) -> None:
+async def test_policy_rules_match_script_names_and_arguments(running: Callable[..., Run]) -> None:
     call = running(
         '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
     )
@@ -180,7 +189,7 @@ async def test_the_policy_names_scripts_and_their_first_words(running: Callable[
     assert "script may use backup daily|weekly" in refused
 
 
-async def test_a_folder_of_scripts_that_agents_can_write_to_is_refused(
+async def test_a_scripts_folder_in_the_workspace_is_refused(
     running: Callable[..., Run], tmp_path: Path, workspace: Path, folder: Path
 ) -> None:
     from daemon.errors import ConfigError

@@ -1,4 +1,4 @@
-"""An agent can look up who and where it is, and what it may do, instead of guessing."""
+"""The tool self_info describes the run and the daemon to the agent."""
 
 from pathlib import Path
 
@@ -31,21 +31,21 @@ def ask():
 YOU = {"run": "01J", "routine": "daily-report", "policy": "what daily-report may do"}
 
 
-async def test_an_agent_learns_about_its_run_and_its_daemon(ask):
+async def test_self_info_describes_run_and_daemon(ask):
     assert await ask() == {"you": YOU, **DAEMON}
 
 
-async def test_it_may_ask_for_a_part_only(ask):
+async def test_self_info_returns_requested_parts_only(ask):
     assert await ask(parts=["you"]) == {"you": YOU}
     assert await ask(parts=["version"]) == {"version": "1.2.3"}
 
 
-async def test_an_unknown_part_is_answered_with_the_known_ones(ask):
+async def test_an_unknown_part_of_self_info_is_refused_with_the_known_parts(ask):
     with pytest.raises(ToolFailed, match="no such part: secrets; there are you, version, routines"):
         await ask(parts=["secrets"])
 
 
-def test_it_is_offered_as_read_only_without_showing_its_context():
+def test_self_info_is_read_only_and_hides_its_context():
     registry = FunctionRegistry()
     self_info.register(registry, lambda: DAEMON)
     [schema] = registry.list_functions(["self_info"])

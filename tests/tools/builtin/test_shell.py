@@ -1,4 +1,4 @@
-"""The shell tool runs exactly what was judged, and tells the model what came of it."""
+"""The shell tool runs exactly the judged command line, and reports its outcome."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.tools.builtin.conftest import Call
         ("cmp -s notes.md other.md", "(no output)\n(cmp ended with exit code 1)"),
     ],
 )
-async def test_a_line_gives_what_its_programs_put_out(
+async def test_a_command_line_returns_its_output(
     call: Call, workspace: Path, command: str, text: str
 ) -> None:
     (workspace / "notes.md").write_text("one\ntwo\n")
@@ -38,7 +38,7 @@ async def test_a_line_gives_what_its_programs_put_out(
     assert (result.ok, result.text) == (True, text)
 
 
-async def test_a_failure_keeps_what_came_out_before_it(call: Call, workspace: Path) -> None:
+async def test_a_failed_command_line_keeps_its_partial_output(call: Call, workspace: Path) -> None:
     (workspace / "notes.md").write_text("one\n")
     result = await call("shell", command="cat notes.md none")
     assert not result.ok
@@ -48,21 +48,21 @@ async def test_a_failure_keeps_what_came_out_before_it(call: Call, workspace: Pa
     )
 
 
-async def test_a_line_that_is_not_allowed_does_not_start(call: Call, workspace: Path) -> None:
+async def test_a_denied_command_line_does_not_start(call: Call, workspace: Path) -> None:
     result = await call("shell", command="echo a; touch pwned")
     assert not result.ok
     assert "no rule allows the program touch" in result.text
     assert list(workspace.iterdir()) == []
 
 
-async def test_a_program_in_the_workspace_is_never_meant(call: Call, workspace: Path) -> None:
+async def test_a_program_in_the_workspace_is_never_run_by_name(call: Call, workspace: Path) -> None:
     (workspace / "ls").write_text("#!/bin/sh\necho trojan\n")
     (workspace / "ls").chmod(0o755)
     result = await call("shell", command="ls")
     assert result.text == "ls"
 
 
-async def test_a_line_that_takes_too_long_is_stopped_and_says_so(
+async def test_a_command_line_over_its_time_limit_is_stopped_and_reported(
     calling: Callable[[str], Call],
 ) -> None:
     slow = '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'  # noqa: E501
@@ -71,7 +71,7 @@ async def test_a_line_that_takes_too_long_is_stopped_and_says_so(
     assert "stopped after 1 s" in result.text
 
 
-async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Call]) -> None:
+async def test_command_lines_of_a_run_share_a_time_limit(calling: Callable[[str], Call]) -> None:
     call = calling(
         (  # noqa: UP034
             '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = '
@@ -89,7 +89,7 @@ async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Cal
     )
 
 
-async def test_output_is_cut_in_the_middle_where_the_policy_says(
+async def test_output_over_the_policy_limit_is_cut_in_the_middle(
     calling: Callable[[str], Call],
 ) -> None:
     short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'  # noqa: E501
@@ -100,15 +100,13 @@ async def test_output_is_cut_in_the_middle_where_the_policy_says(
     assert len(result.text) < 1100
 
 
-async def test_output_that_is_no_text_is_made_readable(call: Call, workspace: Path) -> None:
+async def test_binary_output_becomes_readable_text(call: Call, workspace: Path) -> None:
     (workspace / "odd").write_bytes(b"caf\xe9 \x1b[31mred\x1b[0m \x00 50%\r100%\n")
     result = await call("shell", command="cat odd")
     assert result.text == "caf\\xe9 red \\x00 50%\n100%"
 
 
-async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(
-    call: Call, workspace: Path
-) -> None:
+async def test_recursive_programs_skip_denied_files(call: Call, workspace: Path) -> None:
     for name in (
         "a.md",
         ".env",
@@ -130,7 +128,7 @@ async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(
     assert "root:" not in compared.text
 
 
-async def test_a_file_for_standard_input_is_opened_without_following_links(
+async def test_standard_input_from_a_link_out_of_the_workspace_is_refused(
     call: Call, workspace: Path
 ) -> None:
     (workspace / "real").write_text("text\n")
@@ -141,26 +139,26 @@ async def test_a_file_for_standard_input_is_opened_without_following_links(
     assert "lies outside" in refused.text
 
 
-async def test_no_program_obeys_a_file_of_the_workspace(call: Call, workspace: Path) -> None:
+async def test_programs_ignore_settings_files_in_the_workspace(call: Call, workspace: Path) -> None:
     if find_program("jq") is None:
         pytest.skip("needs jq: apt install jq")
     (workspace / ".jq").write_text('def length: "trojan";')
     assert (await call("shell", command="jq -n '[1, 2] | length'")).text == "2"
 
 
-def test_a_program_sees_only_what_was_built_for_it(tmp_path: Path) -> None:
-    seen = environment(str(tmp_path), "Europe/Berlin")
-    assert seen.keys() == {"PATH", "HOME", "LANG", "TERM", "PAGER", "TZ"}
-    assert seen["HOME"] == str(tmp_path)
-    assert seen["TZ"] == "Europe/Berlin"
+def test_programs_have_a_fixed_environment(tmp_path: Path) -> None:
+    variables = environment(str(tmp_path), "Europe/Berlin")
+    assert variables.keys() == {"PATH", "HOME", "LANG", "TERM", "PAGER", "TZ"}
+    assert variables["HOME"] == str(tmp_path)
+    assert variables["TZ"] == "Europe/Berlin"
     assert "TZ" not in environment(tmp_path)
 
 
-async def test_programs_live_in_the_zone_of_the_daemon(call: Call) -> None:
+async def test_programs_use_the_time_zone_of_the_daemon(call: Call) -> None:
     assert (await call("shell", command="date +%Z")).ok
 
 
-def test_programs_come_from_the_folders_of_the_system_alone(tmp_path: Path) -> None:
+def test_programs_are_found_only_in_system_folders(tmp_path: Path) -> None:
     program = tmp_path / "sort"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

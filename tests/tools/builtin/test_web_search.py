@@ -1,4 +1,4 @@
-"""web_search: Tavily and SearXNG on a real socket, their refusals and their rubbish."""
+"""web_search with Tavily and SearXNG on a real socket, including invalid answers."""
 
 import json
 
@@ -53,10 +53,10 @@ async def engine():
     import asyncio
     import socket
 
-    made = Engine()
+    fake_engine = Engine()
     routes = [
-        Route("/search", made.tavily, methods=["POST"]),
-        Route("/search", made.searxng, methods=["GET"]),
+        Route("/search", fake_engine.tavily, methods=["POST"]),
+        Route("/search", fake_engine.searxng, methods=["GET"]),
     ]
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -64,8 +64,8 @@ async def engine():
         uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off")
     )
     serving = asyncio.create_task(server.serve([listener]))
-    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    yield made
+    fake_engine.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    yield fake_engine
     server.should_exit = True
     await serving
 
@@ -79,7 +79,7 @@ async def search(kind, url, key=None, **arguments):
 
 
 @pytest.mark.parametrize("kind", ["tavily", "searxng"])
-async def test_hits_come_with_title_address_date_and_a_short_excerpt(engine, kind):
+async def test_search_hits_have_title_address_date_and_a_short_excerpt(engine, kind):
     result = await search(kind, engine.url, "tvly-secret", limit=3)
     assert result.ok and len(result.value) == 3
     assert result.value[0]["url"] == "https://example.org/0"
@@ -87,14 +87,14 @@ async def test_hits_come_with_title_address_date_and_a_short_excerpt(engine, kin
     assert len(result.value[0]["excerpt"]) == web_search.EXCERPT
 
 
-async def test_a_refused_key_is_told_without_it(engine):
+async def test_a_refused_search_key_is_reported_without_the_key(engine):
     result = await search("tavily", engine.url, "tvly-wrong")
     assert not result.ok and "the key is refused" in result.text
     assert "tvly-wrong" not in result.text
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "transient"),
+    ("answer", "expected_text", "transient"),
     [
         (JSONResponse({}, 403), "add json to search.formats", False),
         (JSONResponse({}, 429), "answered 429", True),
@@ -103,13 +103,13 @@ async def test_a_refused_key_is_told_without_it(engine):
         (JSONResponse({"results": []}), "nothing was found", False),
     ],
 )
-async def test_what_an_engine_cannot_do_is_one_clear_line(engine, answer, told, transient):
+async def test_an_error_of_a_search_engine_is_one_line(engine, answer, expected_text, transient):
     engine.answer = answer
     result = await search("searxng", engine.url)
-    assert told in result.text and result.transient is transient
+    assert expected_text in result.text and result.transient is transient
 
 
-async def test_an_engine_that_is_not_there_may_be_asked_again(engine):
+async def test_an_unreachable_search_engine_is_a_temporary_failure(engine):
     result = await search("searxng", "http://127.0.0.1:9")
     assert not result.ok and result.transient and "cannot be reached" in result.text
     assert json.dumps(engine.asked) == "[]"

@@ -228,6 +228,7 @@ CREATE TABLE approval (
     expires INTEGER NOT NULL,
     decided INTEGER,
     actor TEXT DEFAULT '' NOT NULL,
+    remind_at INTEGER,
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES run (id) ON DELETE CASCADE
 );

@@ -1,6 +1,6 @@
 """The tool `http_request`: asks the hosts that the policy names, and no address that is not public.
 
-addresses.py knows which those are, asking.py looks a name up and dials what was vetted, pages.py
+addresses.py knows which those are, client.py looks a name up and dials what was vetted, pages.py
 makes text of pages. Not here: which hosts may be asked, and how a URL is read (policy/web.py).
 Every redirect is judged like a new request.
 """
@@ -22,20 +22,20 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import LivePolicy
 from daemon.policy.web import SAFE_METHODS, Method, Target, parse_target
 from daemon.system.http_client import trusted_context
-from daemon.tools.builtin.http_request.pages import PAGES, text_of
+from daemon.tools.builtin.http_request.pages import PAGE_TYPES, extract_text
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
-    from daemon.tools.builtin.http_request.asking import HttpResponse, Resolve
+    from daemon.tools.builtin.http_request.client import HttpResponse, Resolve
 
-_SECONDS = 60.0  # for all of it, redirects included
+_TIMEOUT = 60.0  # for all of it, redirects included
 _MAX_REDIRECTS = 3
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
-_BUSY = frozenset({429, 502, 503, 504})
-_DEEPEST = 100  # levels of a JSON answer; what is nested deeper stays text
+_TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
+_MAX_DEPTH = 100  # levels of a JSON answer; what is nested deeper stays text
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # The connection's own, which decide where a request ends and who answers it.
-_OURS = frozenset(
+_CONNECTION_HEADERS = frozenset(
     {
         *(
             "host",
@@ -51,7 +51,7 @@ _OURS = frozenset(
     }
 )
 # What goes along to another origin; keys and cookies were meant for the first.
-_HARMLESS = frozenset({"accept", "accept-language", "user-agent", "content-type"})
+_CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language", "user-agent", "content-type"})
 
 
 def register(
@@ -63,7 +63,7 @@ def register(
 ) -> None:
     """Offer the tool. `resolve` and `tls` are the system's if left out."""
     web = Web(settings, resolve, tls)
-    registry.register("http_request", None, web.http_request, timeout=_SECONDS + 10)
+    registry.register("http_request", None, web.http_request, timeout=_TIMEOUT + 10)
 
 
 class Web:
@@ -99,20 +99,18 @@ class Web:
         """
         if body is not None and method in SAFE_METHODS:
             raise ToolFailed(f"{method} takes no body; leave it out, or use POST")
-        request_headers = _headers(headers or {}, body)
+        request_headers = _make_headers(headers or {}, body)
         content = body.encode() if body is not None else None
         try:
-            async with asyncio.timeout(_SECONDS):
-                target, answer = await self._follow(
-                    _parse_target(url, method), request_headers, content, context
-                )
+            async with asyncio.timeout(_TIMEOUT):
+                first_target = _parse_target(url, method, is_plain=not headers and body is None)
+                target, answer = await self._follow(first_target, request_headers, content, context)
         except TimeoutError:
             raise ToolFailed(
-                f"{url:.200} gave no whole answer within {_SECONDS:g} s", transient=True
+                f"{url:.200} gave no whole answer within {_TIMEOUT:g} s", transient=True
             ) from None
-        return await asyncio.to_thread(
-            _answer_as_json, target, answer
-        )  # a long page takes its time
+        # a long page takes its time
+        return await asyncio.to_thread(_answer_as_json, target, answer)
 
     async def _follow(
         self, target: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
@@ -128,31 +126,36 @@ class Web:
             method = target.method
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                 method = "HEAD" if method == "HEAD" else "GET"  # as every browser does
-            following = _following(target, location, method)
-            if target.scheme == "https" and following.scheme == "http":
+            next_target = _parse_location(target, location, method)
+            if target.scheme == "https" and next_target.scheme == "http":
                 raise ToolFailed(
-                    f"{target.url} leads to {following.url}, which is not encrypted; not followed"
+                    f"{target.url} leads to {next_target.url}, which is not encrypted; not followed"
                 )
             if method != target.method:
                 body = None
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
-            if following.origin != target.origin:
-                headers = {name: value for name, value in headers.items() if name in _HARMLESS}
-                context = replace(context, approved="")  # a person's word was for the first
-                context = replace(context, approved="")  # that was for the host it was asked for
-            target = following
+            if next_target.origin != target.origin:
+                headers = {
+                    name: value for name, value in headers.items() if name in _CROSS_ORIGIN_HEADERS
+                }
+                # what a person has approved is a request to the first host
+                context = replace(context, approved="")
+            target = next_target
         raise ToolFailed(f"{target.url} leads on and on: more than {_MAX_REDIRECTS} redirects")
 
     async def _send(
         self, target: Target, headers: dict[str, str], body: bytes | None, context: ToolContext
     ) -> HttpResponse:
-        from daemon.tools.builtin.http_request.asking import (
-            ask,
-            look_up,
-        )  # the client is imported when first needed
+        # the client is imported when first needed
+        from daemon.tools.builtin.http_request.client import (
+            resolve_host,
+            send_request,
+        )
 
         policy = self._settings.policy
-        call = {"url": target.url, "method": target.method}
+        call: Json = {"url": target.url, "method": target.method}
+        if not target.is_plain:
+            call["headers"] = headers
         verdict = policy.judge(
             "http_request", call, routine=context.routine, tainted=context.tainted
         )
@@ -161,32 +164,32 @@ class Web:
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
         if self._tls is None:
             self._tls = await asyncio.to_thread(trusted_context)
-        return await ask(
+        return await send_request(
             target,
             headers=headers,
             body=body,
             max_bytes=policy.limits_for(context.routine).output_bytes,
             networks=policy.networks(target, context.routine),
-            resolve=self._resolve or look_up,
+            resolve=self._resolve or resolve_host,
             tls=self._tls,
         )
 
 
-def _parse_target(url: str, method: str) -> Target:
+def _parse_target(url: str, method: str, *, is_plain: bool) -> Target:
     try:
-        return parse_target(url, method)
+        return parse_target(url, method, is_plain=is_plain)
     except Unreadable as error:
         raise ToolFailed(f"{url:.200}: {error}") from None
 
 
-def _following(target: Target, location: str, method: str) -> Target:
+def _parse_location(target: Target, location: str, method: str) -> Target:
     try:
-        return _parse_target(urljoin(target.url, location), method)
+        return _parse_target(urljoin(target.url, location), method, is_plain=target.is_plain)
     except ValueError:
         raise ToolFailed(f"{target.url} leads to {location:.200}, which is no URL") from None
 
 
-def _headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
+def _make_headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
     """Return what to send, by names in lower case; ToolFailed for what could say something else to
     another reader.
     """
@@ -199,7 +202,7 @@ def _headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
                     "line of ASCII"
                 )
             )
-        if name.lower() in _OURS:
+        if name.lower() in _CONNECTION_HEADERS:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")
         request_headers[name.lower()] = value
     if body is not None:
@@ -217,10 +220,10 @@ def _is_json(text: str) -> bool:
         json.loads(text, parse_constant=int)  # int("NaN") is a ValueError
     except (ValueError, RecursionError):
         return False
-    return max(text.count("["), text.count("{")) < _DEEPEST or _depth(text) < _DEEPEST
+    return max(text.count("["), text.count("{")) < _MAX_DEPTH or _count_depth(text) < _MAX_DEPTH
 
 
-def _depth(text: str) -> int:
+def _count_depth(text: str) -> int:
     """Return an upper bound of how deep a JSON text is nested: brackets in strings count as
     well.
     """
@@ -241,12 +244,12 @@ def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
     about = Message()
     about["content-type"] = answer.headers.get("content-type", "application/octet-stream")
     kind = about.get_content_type()
-    text = text_of(answer.body, kind, (about.get_content_charset() or "").lower())
-    if answer.body and not text and kind not in PAGES:
+    text = extract_text(answer.body, kind, (about.get_content_charset() or "").lower())
+    if answer.body and not text and kind not in PAGE_TYPES:
         text = f"({len(answer.body):,} bytes that are no text)"
     if answer.status >= 400:
         phrase = f"{answer.status} {answer.phrase}".strip()
-        transient = answer.status in _BUSY and target.method in SAFE_METHODS
+        transient = answer.status in _TRANSIENT_STATUSES and target.method in SAFE_METHODS
         raise ToolFailed(
             f"{target}: the server answered {phrase}", partial=text[:4000], transient=transient
         )

@@ -30,15 +30,15 @@ _NAT64 = ip_network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
-def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
+def explain_refusal(address: Address, networks: Sequence[Network] = ()) -> str:
     """Say why a request may not go to an address; empty if it is public, or lies in one of these
     networks.
     """
-    carried = tuple(_carried(address))
+    carried = tuple(_embedded_addresses(address))
     if any(candidate in network for candidate in (address, *carried[:1]) for network in networks):
         return ""
     for candidate in carried:
-        if reason := unfit(candidate, networks):
+        if reason := explain_refusal(candidate, networks):
             return f"which stands for {candidate}, {reason}"
     if carried and (
         isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64)
@@ -54,7 +54,7 @@ def unfit(address: Address, networks: Sequence[Network] = ()) -> str:
     return "not a public address" if address.is_multicast or not address.is_global else ""
 
 
-def _carried(address: Address) -> Iterator[IPv4Address]:
+def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
     """Yield the addresses of IPv4 inside one of IPv6: what really answers, or may."""
     if isinstance(address, IPv4Address):
         return

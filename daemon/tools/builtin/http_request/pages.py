@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from daemon.sandbox.output import readable
+from daemon.sandbox.output import decode_readable
 
-PAGES = frozenset({"text/html", "application/xhtml+xml"})
-_UNSEEN = frozenset(
+PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_INVISIBLE_ELEMENTS = frozenset(
     {"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"}
 )
-_BLOCKS = frozenset(
+_BLOCK_ELEMENTS = frozenset(
     {
         *(
             "p",
@@ -58,20 +58,19 @@ _TAG = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,20})")
 _HREF = re.compile(
     r"""\bhref\s{0,9}=\s{0,9}["']?((?:https?://|/)[^\s"'<>]{1,500})""", re.IGNORECASE
 )
-_LONGEST_TAG = 2000
+_MAX_TAG_CHARACTERS = 2000
 
 
-def text_of(body: bytes, kind: str, charset: str) -> str:
+def extract_text(body: bytes, kind: str, charset: str) -> str:
     """Return a body as text; empty for one that is none."""
     if charset and charset not in ("utf-8", "utf8"):
-        with suppress(
-            LookupError, UnicodeError
-        ):  # nobody knows it: read as UTF-8, what is none is shown as \xNN
+        # nobody knows it: read as UTF-8, what is none is shown as \xNN
+        with suppress(LookupError, UnicodeError):
             body = body.decode(charset, errors="replace").encode(errors="replace")
     elif b"\0" in body[:8192]:
         return ""
-    text = readable(body)
-    if kind not in PAGES:
+    text = decode_readable(body)
+    if kind not in PAGE_TYPES:
         return text
     lines = (
         re.sub(r"[ \t\xa0]+", " ", line).strip()
@@ -92,11 +91,15 @@ def _visible_texts(page: str) -> Iterator[str]:
             end = page.find(">", start)
             at = end + 1
             yield from (
-                _instead(page[start + 1 : min(end, start + _LONGEST_TAG)], links)
+                _render_tag(page[start + 1 : min(end, start + _MAX_TAG_CHARACTERS)], links)
                 if end >= 0
                 else ()
             )
-            if (name := _name(page, start)) in _UNSEEN and end >= 0 and page[end - 1] != "/":
+            if (
+                (name := _name(page, start)) in _INVISIBLE_ELEMENTS
+                and end >= 0
+                and page[end - 1] != "/"
+            ):
                 closing = re.compile(f"</{name}", re.IGNORECASE).search(page, at)
                 at, end = (closing.start(), end) if closing else (0, -1)
         else:
@@ -109,12 +112,12 @@ def _visible_texts(page: str) -> Iterator[str]:
 
 def _unescape(text: str) -> str:
     try:
-        return _unescaped(text)
+        return _decode_entities(text)
     except ValueError:  # a number of thousands of digits
         return text
 
 
-def _unescaped(text: str) -> str:
+def _decode_entities(text: str) -> str:
     from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
 
     return unescape(text)
@@ -126,16 +129,16 @@ def _name(page: str, start: int) -> str:
     return match[1].lower() if match and page[start + 1] != "/" else ""
 
 
-def _instead(tag: str, links: list[str]) -> Iterator[str]:
+def _render_tag(tag: str, links: list[str]) -> Iterator[str]:
     """Yield what stands for a tag in plain text."""
     match = _TAG.match(tag)
     name, closes = match[1].lower() if match else "", tag.startswith("/")
-    if name in _BLOCKS:
+    if name in _BLOCK_ELEMENTS:
         yield "\n- " if name == "li" and not closes else "\n"
     elif name in ("td", "th") and not closes:
         yield " | "
     elif name == "a" and not closes:
         href = _HREF.search(tag)
-        links.append(_unescaped(href[1]) if href else "")
+        links.append(_decode_entities(href[1]) if href else "")
     elif name == "a" and links and (link := links.pop()):
         yield f" ({link})"

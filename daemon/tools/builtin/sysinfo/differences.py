@@ -13,11 +13,11 @@ from typing import Any
 
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, kind
-from daemon.tools.builtin.sysinfo.words import plural
+from daemon.tools.builtin.sysinfo.words import pluralize
 
 _DISK_STEP = 2  # points; less is the ordinary breathing of logs and caches
 _SWAP_STEP = 10
-_TIGHT = 90  # percent
+_NEARLY_FULL = 90  # percent
 _MAX_LINES = 6  # of one sort, before "and 3 more"
 
 
@@ -60,15 +60,16 @@ def _load(before: Any, after: Any) -> Iterator[str]:
 def _memory(before: Any, after: Any) -> Iterator[str]:
     for key, name in (("used", "memory"), ("container_limit", "the container's memory")):
         was, now = _percent(before, key), _percent(after, key)
-        if was is not None and now is not None and (was >= _TIGHT) != (now >= _TIGHT):
-            yield f"{name} is {'tight' if now >= _TIGHT else 'no longer tight'}: {was} % → {now} %"
+        if was is not None and now is not None and (was >= _NEARLY_FULL) != (now >= _NEARLY_FULL):
+            state = "tight" if now >= _NEARLY_FULL else "no longer tight"
+            yield f"{name} is {state}: {was} % → {now} %"
     was, now = _percent(before, "swap"), _percent(after, "swap")
     if was is not None and now is not None and abs(now - was) >= _SWAP_STEP:
         yield f"swap {was} % → {now} %"
 
 
 def _disks(before: Any, after: Any) -> Iterator[str]:
-    old_disks, new_disks = _by(before, "mount"), _by(after, "mount")
+    old_disks, new_disks = _index_rows(before, "mount"), _index_rows(after, "mount")
     if not old_disks or not new_disks:
         return
     for mount, row in new_disks.items():
@@ -86,20 +87,20 @@ def _disks(before: Any, after: Any) -> Iterator[str]:
 
 
 def _has_moved(was: int, now: int) -> bool:
-    return abs(now - was) >= _DISK_STEP or was < _TIGHT <= now
+    return abs(now - was) >= _DISK_STEP or was < _NEARLY_FULL <= now
 
 
 def _units(before: Any, after: Any) -> Iterator[str]:
     old_units, new_units = (
-        _rows_by_key(before, NO_FAILED_UNITS, "unit"),
-        _rows_by_key(after, NO_FAILED_UNITS, "unit"),
+        _index_rows_or_none(before, NO_FAILED_UNITS, "unit"),
+        _index_rows_or_none(after, NO_FAILED_UNITS, "unit"),
     )
     if old_units is None or new_units is None:
         return
-    yield from _capped(
+    yield from _cap_lines(
         (f"unit {unit} has failed" for unit in new_units if unit not in old_units), "failed units"
     )
-    yield from _capped(
+    yield from _cap_lines(
         (f"unit {unit} is no longer failed" for unit in old_units if unit not in new_units),
         "recovered units",
     )
@@ -118,7 +119,7 @@ def _errors(before: Any, after: Any) -> Iterator[str]:
         f"new error of {row.get('source')}: {row.get('message')} ({_times(row.get('count'))})"
         for row in new_errors
     )
-    yield from _capped(lines, "new kinds of error")
+    yield from _cap_lines(lines, "new kinds of error")
 
 
 def _error(row: Json) -> tuple[Any, str]:
@@ -136,12 +137,13 @@ def _updates(before: Any, after: Any) -> Iterator[str]:
     if isinstance(was, int) and isinstance(now, int) and was != now:
         security = after.get("security")
         of_them = f", {security} of them for security" if security else ""
-        yield f"{plural(now, 'update')} waiting{of_them} (was {was})"
-    needed, needed_now = (
-        str(side.get("reboot", "")).startswith("needed") for side in (before, after)
-    )
-    if needed_now and not needed:
+        yield f"{pluralize(now, 'update')} waiting{of_them} (was {was})"
+    if _needs_reboot(after) and not _needs_reboot(before):
         yield f"a reboot is {after['reboot']}"
+
+
+def _needs_reboot(updates: Json) -> bool:
+    return str(updates.get("reboot", "")).startswith("needed")
 
 
 _PARTS = {
@@ -164,22 +166,23 @@ def _rows(part: Any) -> list[Json]:
     return [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
 
 
-def _by(part: Any, key: str) -> dict[str, Json]:
+def _index_rows(part: Any, key: str) -> dict[str, Json]:
     return {str(row[key]): row for row in _rows(part) if key in row}
 
 
-def _rows_by_key(part: Any, empty_text: str, key: str) -> dict[str, Json] | None:
+def _index_rows_or_none(part: Any, empty_text: str, key: str) -> dict[str, Json] | None:
     """Return the rows by key; none if the part says that there is nothing, and no answer if it was
     not known.
     """
-    return _by(part, key) if isinstance(part, list) or part == empty_text else None
+    return _index_rows(part, key) if isinstance(part, list) or part == empty_text else None
 
 
-def _capped(lines: Iterable[str], nouns: str) -> Iterator[str]:
-    every = list(lines)
-    count = (
-        len(every) if len(every) <= _MAX_LINES + 1 else _MAX_LINES
-    )  # "and 1 more" would cost the line that it saves
-    yield from every[:count]
-    if excess := len(every) - count:
+def _cap_lines(lines: Iterable[str], nouns: str) -> Iterator[str]:
+    """Yield the first lines, and how many more there are, named by `nouns`."""
+    all_lines = list(lines)
+    count = len(all_lines)
+    if count > _MAX_LINES + 1:  # "and 1 more" would cost the line that it saves
+        count = _MAX_LINES
+    yield from all_lines[:count]
+    if excess := len(all_lines) - count:
         yield f"and {excess} more {nouns}"

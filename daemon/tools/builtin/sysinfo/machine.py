@@ -16,7 +16,12 @@ from pathlib import Path
 
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.programs import NotKnown
-from daemon.tools.builtin.sysinfo.words import moment, share, size, span
+from daemon.tools.builtin.sysinfo.words import (
+    format_duration,
+    format_moment,
+    format_share,
+    format_size,
+)
 
 # File systems on a medium of this machine. A network one is left out on purpose: asking it for its
 # size hangs for as long as its server is away. Images that are always full (squashfs, iso9660) and
@@ -75,13 +80,13 @@ def host(files: Files, now: datetime, boottime: str = "") -> Json:
     """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS'
     answer to that.
     """
-    booted = _booted(files.read("proc/stat"), boottime, now)
+    booted = _boot_time(files.read("proc/stat"), boottime, now)
     facts = {
         "name": platform.node() or None,
         "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "machine": kind_of_machine(files),
-        "up": f"{span(now - booted)}, since {moment(booted)}" if booted else None,
+        "up": f"{format_duration(now - booted)}, since {format_moment(booted)}" if booted else None,
     }
     return {key: fact for key, fact in facts.items() if fact is not None}
 
@@ -95,7 +100,7 @@ def os_name(os_release: str) -> str:
     return f"macOS {release}" if release else platform.system()
 
 
-def _booted(stat: str, boottime: str, now: datetime) -> datetime | None:
+def _boot_time(stat: str, boottime: str, now: datetime) -> datetime | None:
     match = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(r"\bsec = (\d+)", boottime)
     return datetime.fromtimestamp(int(match[1]), tz=now.tzinfo) if match else None
 
@@ -137,7 +142,7 @@ def load(averages: tuple[float, float, float], cores: int) -> Json:
     """Return the load averages as shares of the cores: above 100 % work is waiting."""
     names = ("last_minute", "last_5_minutes", "last_15_minutes")
     shares = {
-        name: f"{share(round(average, 2), cores)} ({average:.2f})"
+        name: f"{format_share(round(average, 2), cores)} ({average:.2f})"
         for name, average in zip(names, averages, strict=True)
     }
     return {"cores": cores, **shares}
@@ -159,8 +164,8 @@ def memory(files: Files) -> Json:
     # MemAvailable is from Linux 3.14; caches that the kernel gives back on demand are not "in use"
     available = table.get("MemAvailable", table.get("MemFree", 0) + table.get("Cached", 0))
     facts: Json = {
-        "used": f"{share(total - available, total)} of {size(total)}",
-        "swap": f"{share(swap - table.get('SwapFree', 0), swap)} of {size(swap)}"
+        "used": f"{format_share(total - available, total)} of {format_size(total)}",
+        "swap": f"{format_share(swap - table.get('SwapFree', 0), swap)} of {format_size(swap)}"
         if swap
         else "none",
     }
@@ -179,7 +184,7 @@ def _installed_memory() -> Json:
     except (ValueError, OSError):
         msg = "not known on this system"
         raise NotKnown(msg) from None
-    return {"installed": size(total)}
+    return {"installed": format_size(total)}
 
 
 def _container_limit(files: Files, total: int) -> str | None:
@@ -193,16 +198,15 @@ def _container_limit(files: Files, total: int) -> str | None:
         ),
     ):
         limit_text, used_text = files.read(f"{folder}/{limit}"), files.read(f"{folder}/{used}")
-        if (
-            limit_text.isdigit() and used_text.isdigit() and 0 < int(limit_text) < total
-        ):  # version 1 writes "no limit" as 2**63
+        # version 1 writes "no limit" as 2**63
+        if limit_text.isdigit() and used_text.isdigit() and 0 < int(limit_text) < total:
             # pages of files are counted as used, although the kernel drops them before it refuses
             # anything
             inactive = re.search(
                 rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE
             )
             used_bytes = int(used_text) - (int(inactive[1]) if inactive else 0)
-            return f"{share(used_bytes, int(limit_text))} of {size(int(limit_text))}"
+            return f"{format_share(used_bytes, int(limit_text))} of {format_size(int(limit_text))}"
     return None
 
 
@@ -223,11 +227,11 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
     """
     mounts_by_point: dict[str, Mount] = {}
     for line in mountinfo.splitlines():
-        ours, _, theirs = line.partition(" - ")
-        if len(ours.split(" ")) < 6 or len(theirs.split(" ")) < 3:
+        mount_fields, _, source_fields = line.partition(" - ")
+        if len(mount_fields.split(" ")) < 6 or len(source_fields.split(" ")) < 3:
             continue
-        _, _, device, _, target, *_ = ours.split(" ")
-        kind, _, options = theirs.split(" ")[:3]
+        _, _, device, _, target, *_ = mount_fields.split(" ")
+        kind, _, options = source_fields.split(" ")[:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), target)
         if (
             not _REAL.fullmatch(kind)
@@ -265,12 +269,12 @@ def _rows(table: Iterable[Mount], statvfs: Callable[[str], os.statvfs_result]) -
         used, free = statistics.f_blocks - statistics.f_bfree, statistics.f_bavail
         if not statistics.f_blocks:
             continue
-        total = size(statistics.f_blocks * statistics.f_frsize)
+        total = format_size(statistics.f_blocks * statistics.f_frsize)
         yield {
             "mount": mount.point,
-            "used": f"{share(used, used + free)} of {total}",
-            "free": size(free * statistics.f_frsize, digits=2),
-            "inodes": share(statistics.f_files - statistics.f_ffree, statistics.f_files)
+            "used": f"{format_share(used, used + free)} of {total}",
+            "free": format_size(free * statistics.f_frsize, digits=2),
+            "inodes": format_share(statistics.f_files - statistics.f_ffree, statistics.f_files)
             if statistics.f_files
             else "no limit",
             "note": "read-only" if mount.read_only else "",

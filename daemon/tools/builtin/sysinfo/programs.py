@@ -33,7 +33,7 @@ class ProgramOutput:
 
     @property
     def complaint(self) -> str:
-        """Its last line on standard error, or how it ended."""
+        """The last line of the program on standard error, or else its exit code."""
         lines = self.errors.strip().splitlines()
         return lines[-1] if lines else f"exit code {self.code}"
 

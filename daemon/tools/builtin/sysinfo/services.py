@@ -14,13 +14,13 @@ from typing import Any
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.machine import Files
 from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown
-from daemon.tools.builtin.sysinfo.words import moment, plural, shorten
+from daemon.tools.builtin.sysinfo.words import format_moment, pluralize, shorten
 
 NO_FAILED_UNITS = "no unit has failed"
 NO_ERRORS = "none in the last 24 hours"
 _WINDOW = timedelta(hours=24)
-_MOST_ENTRIES = 2000  # newest first; a log storm must not become a memory storm
-_MOST_KINDS = 20
+_MAX_ENTRIES = 2000  # newest first; a log storm must not become a memory storm
+_MAX_KINDS = 20
 _UNIT_LINE = re.compile(
     r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$"
 )
@@ -71,7 +71,7 @@ async def errors(
             "journalctl",
             "--priority=err",
             f"--since=@{int((now - _WINDOW).timestamp())}",
-            f"--lines={_MOST_ENTRIES}",
+            f"--lines={_MAX_ENTRIES}",
             "--output=json",
             "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_SYSTEMD_UNIT,_COMM",
             "--quiet",
@@ -159,13 +159,13 @@ def error_rows(entries: Iterable[JournaldError]) -> list[Json]:
     kinds = sorted(
         groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message)
     )
-    rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MOST_KINDS]]
-    if other_kinds := kinds[_MOST_KINDS:]:
+    rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MAX_KINDS]]
+    if other_kinds := kinds[_MAX_KINDS:]:
         other_entries = [entry for group in other_kinds for entry in group]
         summary = JournaldError(
             at=max(entry.at for entry in other_entries),
             source="others",
-            message=plural(len(other_kinds), "more kind"),
+            message=pluralize(len(other_kinds), "more kind"),
         )
         rows.append(_row(other_entries, summary))
     return rows
@@ -176,7 +176,7 @@ def _row(group: list[JournaldError], entry: JournaldError) -> Json:
         "count": len(group),
         "source": entry.source,
         "message": entry.message,
-        "last": moment(entry.at),
+        "last": format_moment(entry.at),
     }
 
 

@@ -77,21 +77,21 @@ def read_apk(text: str) -> list[Update]:
 class Manager:
     """How one package manager is asked, and how its answer is read."""
 
-    mark: str
-    """What exists where it manages the system, and not where it is merely installed."""
+    marker: str
+    """A file that exists where the manager manages the system, not where it is merely installed."""
     argv: tuple[str, ...]
     read: Callable[[str], list[Update]]
     refresh: str
-    """What brings its lists up to date."""
+    """The command that brings the manager's lists up to date."""
     lists: tuple[str, ...] = ()
-    """What is touched when its lists are refreshed, the best witness first."""
-    good: frozenset[int] = frozenset([0])
+    """Files whose time shows when the lists were last refreshed, the most reliable first."""
+    success_codes: frozenset[int] = frozenset([0])
     tells_security: bool = False
 
 
 MANAGERS = (
     Manager(
-        mark="var/lib/dpkg/status",
+        marker="var/lib/dpkg/status",
         argv=("apt", "list", "--upgradable"),
         read=read_apt,
         refresh="apt update",
@@ -99,36 +99,36 @@ MANAGERS = (
         tells_security=True,
     ),
     Manager(
-        mark="var/lib/pacman/local",
+        marker="var/lib/pacman/local",
         argv=("pacman", "-Qu"),
         read=read_pacman,
         refresh="pacman -Syu",
         lists=("var/lib/pacman/sync",),
-        good=frozenset([0, 1]),  # 1: nothing to list
+        success_codes=frozenset([0, 1]),  # 1: nothing to list
     ),
     Manager(
-        mark="etc/zypp",
+        marker="etc/zypp",
         argv=("zypper", "--non-interactive", "--no-refresh", "--quiet", "list-updates"),
         read=read_zypper,
         refresh="zypper refresh",
         lists=("var/cache/zypp/solv",),
     ),
     Manager(
-        mark="etc/dnf",
+        marker="etc/dnf",
         argv=("dnf", "--quiet", "--cacheonly", "check-update"),
         read=read_dnf,
         refresh="dnf makecache",
-        good=frozenset([0, 100]),  # 100: there are updates
+        success_codes=frozenset([0, 100]),  # 100: there are updates
     ),
     Manager(
-        mark="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"
+        marker="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"
     ),
 )
 
 
 async def updates(files: Files, ask: Ask, now: datetime) -> Json:
     """Return how many updates wait, which, and whether a reboot is asked for."""
-    manager = next((manager for manager in MANAGERS if files.exists(manager.mark)), None)
+    manager = next((manager for manager in MANAGERS if files.exists(manager.marker)), None)
     if manager is None:
         msg = "not known: none of the package managers that agentd can ask is in use here"
         raise NotKnown(msg)
@@ -138,40 +138,40 @@ async def updates(files: Files, ask: Ask, now: datetime) -> Json:
         msg = "not known: apt has no package lists here; `apt update` fetches them"
         raise NotKnown(msg)
     output = await ask(manager.argv, 30)
-    if output.code not in manager.good:
+    if output.code not in manager.success_codes:
         msg = f"not known: {manager.argv[0]} gave no list: {output.complaint}"
         raise NotKnown(msg)
-    return waiting(manager, output, files, now)
+    return describe_updates(manager, output, files, now)
 
 
-def waiting(manager: Manager, output: ProgramOutput, files: Files, now: datetime) -> Json:
+def describe_updates(manager: Manager, output: ProgramOutput, files: Files, now: datetime) -> Json:
     """Return the facts of an answer; they hold still while nothing changes, so that a gate can
     compare them.
     """
-    pending = manager.read(output.text)
-    facts: Json = {"pending": len(pending)}
+    updates = manager.read(output.text)
+    facts: Json = {"pending": len(updates)}
     if manager.tells_security:
-        facts["security"] = sum(update.security for update in pending)
-    if pending:
-        facts["packages"] = _names(pending)
-    if refreshed := _refreshed(manager, files, now):
+        facts["security"] = sum(update.security for update in updates)
+    if updates:
+        facts["packages"] = _names(updates)
+    if refreshed := _lists_time(manager, files, now):
         facts["lists"] = f"from {refreshed:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
     facts["reboot"] = reboot(files)
     return facts
 
 
-def _names(pending: list[Update]) -> str:
+def _names(updates: list[Update]) -> str:
     """Name security updates first, then the others in the manager's order."""
     names = list(
         dict.fromkeys(
-            update.package for update in sorted(pending, key=lambda update: not update.security)
+            update.package for update in sorted(updates, key=lambda update: not update.security)
         )
     )
     excess = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {excess} more" if excess > 0 else "")
 
 
-def _refreshed(manager: Manager, files: Files, now: datetime) -> datetime | None:
+def _lists_time(manager: Manager, files: Files, now: datetime) -> datetime | None:
     """Return when the lists were refreshed if that is too long ago to be trusted."""
     for path in manager.lists:
         if files.exists(path):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
-def size(count: float, *, digits: int = 3) -> str:
+def format_size(count: float, *, digits: int = 3) -> str:
     """Return `252 GB` for 251 998 240 768 bytes: powers of a thousand, as disks are sold."""
     unit = 0
     while count >= 999.5 and unit < len(_UNITS) - 1:
@@ -17,14 +17,15 @@ def size(count: float, *, digits: int = 3) -> str:
     return f"{rounded:.{decimals}f} {_UNITS[unit]}"
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     """Return `71 %`; rounded up as df does it, so that full never reads as 99 %."""
     return f"{-(-100 * part // whole):.0f} %" if whole else "0 %"
 
 
-def span(duration: timedelta) -> str:
-    """Return `12 days`, `3 h 5 min` or `40 s`: two units at most, and no more than a person would
-    say.
+def format_duration(duration: timedelta) -> str:
+    """Return `12 days`, `3 h 5 min`, `3 h` or `40 s`: two units at most, and no more than a person
+    would say. Results of the tool sysinfo have durations in this form; mails have `3 h 0 min`
+    (delivery/message.py), so the two are not one function.
     """
     seconds = max(0, int(duration.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
@@ -36,12 +37,12 @@ def span(duration: timedelta) -> str:
     return f"{minutes} min" if minutes else f"{seconds} s"
 
 
-def moment(at: datetime) -> str:
+def format_moment(at: datetime) -> str:
     """Return `2026-11-20 08:12 CET`."""
     return f"{at:%Y-%m-%d %H:%M %Z}".rstrip()
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return `1 error` or `12 errors`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

@@ -9,9 +9,9 @@ def machine(tmp_path):
 
     def build(**files: str) -> Files:
         for path, text in files.items():
-            place = tmp_path / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
         return Files(tmp_path)
 
     return build

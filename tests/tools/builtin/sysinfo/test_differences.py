@@ -1,6 +1,4 @@
-"""What is said to have changed on a machine is what a person would want to know, and nothing
-else.
-"""
+"""Changes of a host that a person wants to know."""
 
 import pytest
 
@@ -21,7 +19,7 @@ UNIT = {"unit": "nginx.service", "state": "failed", "description": "A web server
 
 
 @pytest.mark.parametrize(
-    ("part", "before", "after", "said"),
+    ("part", "before", "after", "expected_text"),
     [
         ("host", UP, UP, []),
         ("host", UP, {"up": "12 days, since 2026-11-08 08:31 CET"}, []),  # the clock was slewed
@@ -123,23 +121,23 @@ UNIT = {"unit": "nginx.service", "state": "failed", "description": "A web server
         ("updates", "not known", {"pending": 12}, []),
     ],
 )
-def test_a_change_is_told_in_words(part, before, after, said):
-    assert changes({part: before}, {part: after}) == said
+def test_a_change_of_the_host_is_described_in_words(part, before, after, expected_text):
+    assert changes({part: before}, {part: after}) == expected_text
 
 
-def test_a_flood_of_changes_is_cut():
+def test_a_long_list_of_changes_is_cut():
     after = [error("app", f"kind {chr(97 + n)}") for n in range(20)]
-    found = changes({"errors": "none in the last 24 hours"}, {"errors": after})
-    assert len(found) == 7
-    assert found[-1] == "and 14 more new kinds of error"
+    lines = changes({"errors": "none in the last 24 hours"}, {"errors": after})
+    assert len(lines) == 7
+    assert lines[-1] == "and 14 more new kinds of error"
 
 
-def test_one_line_too_many_is_shown_rather_than_counted():
+def test_one_change_over_the_limit_is_shown_rather_than_counted():
     after = [error("app", f"kind {chr(97 + n)}") for n in range(7)]
     assert len(changes({"errors": "none in the last 24 hours"}, {"errors": after})) == 7
 
 
-def test_the_most_urgent_comes_first():
+def test_the_most_urgent_change_comes_first():
     before = {"updates": {"pending": 0}, "disks": [disk()], "host": UP}
     after = {
         "updates": {"pending": 5},
@@ -161,7 +159,7 @@ def test_the_most_urgent_comes_first():
         {"updates": {"pending": "x"}},
     ],
 )
-def test_a_value_of_another_shape_says_nothing(side):
+def test_facts_of_an_unknown_shape_give_no_change(side):
     good = {
         "host": UP,
         "disks": [disk()],

@@ -1,4 +1,4 @@
-"""Host, load, memory and disks are told as a person would tell them, on any kind of machine."""
+"""Facts on host, load, memory and disks, on any kind of machine."""
 
 import os
 from datetime import timedelta
@@ -29,7 +29,7 @@ from tests.tools.builtin.sysinfo.program import NOW
         ("ID=alpine\nPRETTY_NAME=Alpine\n", "Alpine"),
     ],
 )
-def test_the_system_is_called_as_it_calls_itself(os_release, name):
+def test_the_system_name_is_read_from_os_release(os_release, name):
     assert os_name(os_release) == name
 
 
@@ -84,22 +84,22 @@ def test_the_system_is_called_as_it_calls_itself(os_release, name):
         ({"proc/1/cgroup": "0::/init.scope\n", "proc/cpuinfo": "flags : fpu\n"}, None),
     ],
 )
-def test_the_kind_of_machine_is_named_where_it_shows(machine, files, kind):
+def test_the_kind_of_machine_is_recognized(machine, files, kind):
     assert kind_of_machine(machine(**files)) == kind
 
 
-def test_uptime_is_told_as_a_span_and_a_moment(machine):
+def test_uptime_is_a_duration_and_a_start_time(machine):
     booted = int((NOW - timedelta(days=12)).timestamp())
     facts = host(machine(**{"proc/stat": f"cpu 1 2\nbtime {booted}\nprocesses 9\n"}), NOW)
     assert facts["up"] == "12 days, since 2026-11-08 08:30 UTC"
 
 
-def test_uptime_is_read_as_macos_says_it(machine):
+def test_uptime_is_read_from_macos(machine):
     facts = host(machine(), NOW, "{ sec = 1795200000, usec = 27181 } Fri Nov 20 18:40:00 2026")
     assert "up" in facts
 
 
-def test_what_is_unknown_of_a_host_is_left_out(machine):
+def test_unknown_facts_of_a_host_are_left_out(machine):
     assert {"up", "machine"}.isdisjoint(host(machine(), NOW))
 
 
@@ -122,19 +122,19 @@ HugePages_Total:       0
 """
 
 
-def test_memory_that_the_kernel_would_give_back_is_not_used(machine):
+def test_reclaimable_memory_does_not_count_as_used(machine):
     assert memory(machine(**{"proc/meminfo": MEMINFO})) == {
         "used": "75 % of 16.4 GB",
         "swap": "25 % of 8.19 GB",
     }
 
 
-def test_a_machine_without_swap_says_none(machine):
+def test_a_machine_without_swap_reports_none(machine):
     text = MEMINFO.replace("8000000", "0").replace("6000000", "0")
     assert memory(machine(**{"proc/meminfo": text}))["swap"] == "none"
 
 
-def test_stalls_of_memory_are_told(machine):
+def test_memory_pressure_is_reported(machine):
     pressure = (
         "some avg10=0.00 avg60=3.10 avg300=7.42 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 "
         "total=1\n"
@@ -159,19 +159,19 @@ def test_stalls_of_memory_are_told(machine):
         },
     ],
 )
-def test_a_container_is_measured_against_its_own_limit(machine, files):
+def test_memory_of_a_container_is_a_share_of_its_limit(machine, files):
     assert (
         memory(machine(**{"proc/meminfo": MEMINFO}, **files))["container_limit"] == "50 % of 512 MB"
     )
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
-def test_a_container_without_a_limit_has_none(machine, limit):
+def test_a_container_without_a_limit_reports_none(machine, limit):
     files = {"sys/fs/cgroup/memory.max": limit, "sys/fs/cgroup/memory.current": "1"}
     assert "container_limit" not in memory(machine(**{"proc/meminfo": MEMINFO}, **files))
 
 
-def test_without_proc_the_installed_memory_is_still_known(machine):
+def test_without_proc_the_installed_memory_is_reported(machine):
     assert memory(machine()).keys() == {"installed"}
 
 
@@ -194,7 +194,7 @@ def anywhere(path):
     return path != "/etc/hosts"
 
 
-def test_only_real_file_systems_are_listed_and_each_once():
+def test_each_real_file_system_is_listed_once():
     assert [mount.point for mount in mounts(MOUNTINFO, anywhere)] == [
         "/",
         "/boot/efi",
@@ -203,7 +203,7 @@ def test_only_real_file_systems_are_listed_and_each_once():
     ]
 
 
-def test_our_own_hardened_view_of_a_disk_does_not_make_it_read_only():
+def test_a_disk_read_only_only_for_the_daemon_is_not_reported_read_only():
     assert [mount.point for mount in mounts(MOUNTINFO, anywhere) if mount.read_only] == [
         "/boot/efi"
     ]
@@ -220,7 +220,7 @@ def statvfs(blocks, free, available, files=1000, free_files=900):
     )
 
 
-def test_percent_used_is_that_of_df(machine):
+def test_percent_used_equals_that_of_df(machine):
     # 100 GB, 20 GB reserved for root: df divides by what an ordinary user can reach
     files = machine(**{"proc/self/mountinfo": "26 1 8:1 / / rw - ext4 /dev/sda1 rw\n"})
     assert disks(files, lambda _: statvfs(25_000_000, 10_000_000, 5_000_000)) == [
@@ -228,13 +228,13 @@ def test_percent_used_is_that_of_df(machine):
     ]
 
 
-def test_a_read_only_disk_and_a_disk_without_inodes_say_so(machine):
+def test_a_read_only_disk_and_a_disk_without_inodes_are_marked(machine):
     files = machine(**{"proc/self/mountinfo": "26 1 8:1 / / rw - btrfs /dev/sda1 ro\n"})
     [row] = disks(files, lambda _: statvfs(1000, 500, 500, files=0, free_files=0))
     assert (row["inodes"], row["note"]) == ("no limit", "read-only")
 
 
-def test_a_disk_that_does_not_answer_is_left_out_and_none_at_all_is_said(machine):
+def test_an_unreadable_disk_is_left_out_and_no_disk_at_all_is_reported(machine):
     def refuse(path):
         raise PermissionError(path)
 

@@ -46,20 +46,20 @@ def test_no_failed_unit_is_no_row(text):
     assert failed_units(text) == []
 
 
-async def test_without_systemd_nobody_is_asked(machine):
+async def test_without_systemd_no_program_is_run(machine):
     program = Program()
     with pytest.raises(NotKnown, match="systemd is not running here"):
         await units(machine(), program)
     assert not program.calls
 
 
-async def test_no_failed_unit_is_good_news_in_words(machine):
+async def test_no_failed_unit_is_reported_in_words(machine):
     assert (
         await units(machine(**{"run/systemd/system/x": ""}), Program("[]")) == "no unit has failed"
     )
 
 
-async def test_a_systemctl_that_fails_is_quoted(machine):
+async def test_an_error_of_systemctl_is_quoted(machine):
     with pytest.raises(NotKnown, match="Failed to connect to bus: Host is down"):
         await units(
             machine(**{"run/systemd/system/x": ""}),
@@ -116,18 +116,18 @@ def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
         (journal_line("evil\x1b]0;title\x07"), "sshd", "evil ]0;title"),
     ],
 )
-def test_whatever_journald_sends_becomes_a_line(line, source, message):
+def test_any_journald_entry_becomes_one_line(line, source, message):
     [entry] = read_journal(line, NOW)
     assert (entry.source, entry.message) == (source, message)
 
 
-def test_a_broken_line_of_the_journal_is_passed_over():
+def test_a_broken_line_of_the_system_journal_is_skipped():
     text = f"{{not json\n[]\n{{}}\n{journal_line('ok')}\n"
     assert [entry.message for entry in read_journal(text, NOW)] == ["ok"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("line", "later_line", "same"),
     [
         ("pid 4711 died", "pid 12 died", True),
         ("at 0x7ffde3a0", "at 0x55d01c22", True),
@@ -140,11 +140,11 @@ def test_a_broken_line_of_the_journal_is_passed_over():
         ("decade", "facade", False),
     ],
 )
-def test_errors_that_differ_only_in_numbers_are_of_one_kind(one, other, same):
-    assert (kind(one) == kind(other)) is same
+def test_errors_differing_only_in_numbers_are_of_one_kind(line, later_line, same):
+    assert (kind(line) == kind(later_line)) is same
 
 
-def test_a_flood_of_kinds_ends_in_one_row():
+def test_many_kinds_of_errors_end_in_one_row():
     words = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(40)]
     rows = error_rows(read_journal("\n".join(journal_line(f"kind {word}") for word in words), NOW))
     assert (len(rows), rows[-1]["source"], rows[-1]["message"], rows[-1]["count"]) == (
@@ -155,7 +155,7 @@ def test_a_flood_of_kinds_ends_in_one_row():
     )
 
 
-async def test_the_journal_is_asked_for_a_day_and_never_without_a_bound(machine):
+async def test_the_system_journal_is_read_for_one_day_and_up_to_a_limit(machine):
     files = machine(**{"var/log/journal/1/system.journal": ""})
     program = Program(journal_line("boom"))
     assert (await errors(files, program, NOW))[0]["message"] == "boom"
@@ -163,18 +163,18 @@ async def test_the_journal_is_asked_for_a_day_and_never_without_a_bound(machine)
     assert "--lines=2000" in program.calls[0]
 
 
-async def test_no_errors_is_said(machine):
+async def test_no_errors_is_reported_in_words(machine):
     assert await errors(machine(**{"var/log/journal/1/system.journal": ""}), Program(), NOW) == (
         "none in the last 24 hours"
     )
 
 
-async def test_a_journal_we_may_not_read_is_not_taken_for_a_quiet_one(machine):
+async def test_an_unreadable_system_journal_is_reported(machine):
     files = machine(**{"var/log/journal/1/system.journal": "", "run/systemd/system/x": ""})
     with pytest.raises(NotKnown, match="group systemd-journal"):
         await errors(files, Program(), NOW, readable=lambda path: False)
 
 
-async def test_a_machine_without_a_journal_says_so(machine):
+async def test_a_machine_without_a_system_journal_is_reported(machine):
     with pytest.raises(NotKnown, match="no systemd journal here"):
         await errors(machine(), Program(), NOW)

@@ -1,4 +1,4 @@
-"""The tool as a whole: every part on any machine, quick, and without our environment."""
+"""The tool sysinfo as a whole: every part on any machine."""
 
 import os
 from datetime import timedelta
@@ -10,13 +10,13 @@ from daemon.providers.facts import lay_out
 from daemon.tools.builtin.sysinfo import Sysinfo, register, sysinfo
 from daemon.tools.builtin.sysinfo.machine import Files
 from daemon.tools.builtin.sysinfo.programs import NotKnown, ask
-from daemon.tools.builtin.sysinfo.words import share, shorten, size, span
+from daemon.tools.builtin.sysinfo.words import format_duration, format_share, format_size, shorten
 from daemon.tools.registry import FunctionRegistry
 from tests.tools.builtin.sysinfo.program import NOW, Program
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "expected_text"),
     [
         (0, "0 bytes"),
         (999, "999 bytes"),
@@ -27,18 +27,18 @@ from tests.tools.builtin.sysinfo.program import NOW, Program
         (1_862_000_000_000, "1.86 TB"),
     ],
 )
-def test_a_size_has_three_digits(count, said):
-    assert size(count) == said
+def test_a_size_has_three_digits(count, expected_text):
+    assert format_size(count) == expected_text
 
 
 def test_a_full_disk_never_reads_as_almost_full():
-    assert share(995, 1000) == "100 %"
-    assert share(0, 1000) == "0 %"
-    assert share(0, 0) == "0 %"
+    assert format_share(995, 1000) == "100 %"
+    assert format_share(0, 1000) == "0 %"
+    assert format_share(0, 0) == "0 %"
 
 
 @pytest.mark.parametrize(
-    ("duration", "said"),
+    ("duration", "expected_text"),
     [
         (timedelta(seconds=40), "40 s"),
         (timedelta(minutes=12, seconds=59), "12 min"),
@@ -48,16 +48,16 @@ def test_a_full_disk_never_reads_as_almost_full():
         (timedelta(seconds=-5), "0 s"),
     ],
 )
-def test_a_span_is_no_more_exact_than_a_person_would_be(duration, said):
-    assert span(duration) == said
+def test_a_duration_is_rounded_for_people(duration, expected_text):
+    assert format_duration(duration) == expected_text
 
 
-def test_a_message_cannot_carry_terminal_commands():
+def test_a_message_has_no_terminal_sequences():
     assert shorten("a\x1b[31mred\nb\tc", 80) == "a [31mred b c"
     assert shorten("x" * 50, 10) == "x" * 9 + "…"
 
 
-async def test_a_program_that_hangs_is_stopped_with_its_children_and_named(tmp_path):
+async def test_a_hanging_program_is_killed_with_its_children_and_named(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -68,45 +68,45 @@ async def test_a_program_that_hangs_is_stopped_with_its_children_and_named(tmp_p
     os.close(end)
 
 
-async def test_a_program_that_is_not_there_is_named():
+async def test_a_missing_program_is_named():
     with pytest.raises(NotKnown, match="no-such-program is not installed"):
         await ask(["no-such-program"], 1)
 
 
-async def test_a_program_gets_nothing_of_our_environment(monkeypatch):
+async def test_a_program_does_not_get_the_environment_of_the_daemon(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
-    said = await ask(["env"], 5)
-    assert "canary" not in said.text
-    assert "LC_ALL=C.UTF-8" in said.text
+    answer = await ask(["env"], 5)
+    assert "canary" not in answer.text
+    assert "LC_ALL=C.UTF-8" in answer.text
 
 
-async def test_an_empty_machine_still_gives_every_part(tmp_path):
-    found = await Sysinfo(root=tmp_path, ask=Program(), now=lambda: NOW).facts()
-    assert list(found) == ["host", "load", "memory", "disks", "units", "errors", "updates"]
-    assert found["units"] == "systemd is not running here"
+async def test_a_machine_without_files_still_has_every_part(tmp_path):
+    facts = await Sysinfo(root=tmp_path, ask=Program(), now=lambda: NOW).facts()
+    assert list(facts) == ["host", "load", "memory", "disks", "units", "errors", "updates"]
+    assert facts["units"] == "systemd is not running here"
 
 
-async def test_only_the_wanted_parts_are_collected(tmp_path):
+async def test_only_requested_parts_are_collected(tmp_path):
     program = Program()
-    found = await Sysinfo(root=tmp_path, ask=program, now=lambda: NOW).facts(["memory", "load"])
-    assert list(found) == ["load", "memory"]
+    facts = await Sysinfo(root=tmp_path, ask=program, now=lambda: NOW).facts(["memory", "load"])
+    assert list(facts) == ["load", "memory"]
     assert not program.calls
 
 
-async def test_this_machine_has_a_report_worth_reading():
-    found = await sysinfo()
-    text = lay_out(found)
-    assert found["host"]["kernel"].startswith(os.uname().sysname)
-    assert found["load"]["cores"] == os.cpu_count()
-    assert all(isinstance(found[part], list | dict) or len(found[part]) > 10 for part in found)
+async def test_sysinfo_describes_this_machine():
+    facts = await sysinfo()
+    text = lay_out(facts)
+    assert facts["host"]["kernel"].startswith(os.uname().sysname)
+    assert facts["load"]["cores"] == os.cpu_count()
+    assert all(isinstance(facts[part], list | dict) or len(facts[part]) > 10 for part in facts)
     assert "### Disks" in text
     points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     if "/" in points:  # a folder that was made the root (chroot) is no mount point
-        assert "/" in {row["mount"] for row in found["disks"]}
+        assert "/" in {row["mount"] for row in facts["disks"]}
         assert "| / | " in text
 
 
-def test_the_tool_is_offered_as_read_only_with_its_parts_named():
+def test_sysinfo_is_read_only_and_lists_its_parts():
     registry = FunctionRegistry()
     register(registry)
     [schema] = registry.list_functions(["sysinfo"])

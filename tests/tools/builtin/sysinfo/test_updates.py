@@ -1,6 +1,4 @@
-"""Pending updates are counted whatever the package manager, and nothing is claimed that is not
-known.
-"""
+"""Pending updates of every package manager, and nothing unknown is claimed."""
 
 import os
 from datetime import timedelta
@@ -44,7 +42,7 @@ v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "found"),
+    ("read", "text", "expected"),
     [
         (read_apt, APT, [("bash", False), ("libssl3", True), ("python3-minimal", True)]),
         (read_apt, "Listing...\n", []),
@@ -65,8 +63,10 @@ v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
         ),
     ],
 )
-def test_each_package_manager_is_understood(read, text, found):
-    assert read(text) == [Update(package=package, security=security) for package, security in found]
+def test_the_output_of_each_package_manager_is_parsed(read, text, expected):
+    assert read(text) == [
+        Update(package=package, security=security) for package, security in expected
+    ]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def debian(machine, tmp_path):
     return files
 
 
-async def test_pending_updates_are_counted_and_security_comes_first(debian):
+async def test_pending_updates_are_counted_with_security_updates_first(debian):
     assert await updates(debian, Program(APT), NOW) == {
         "pending": 3,
         "security": 2,
@@ -93,28 +93,28 @@ async def test_pending_updates_are_counted_and_security_comes_first(debian):
     }
 
 
-async def test_many_updates_are_not_all_named(debian):
+async def test_many_pending_updates_are_named_in_part(debian):
     text = "".join(f"p{n}/stable 2 amd64 [upgradable from: 1]\n" for n in range(14))
     assert (await updates(debian, Program(text), NOW))["packages"].endswith("p9 and 4 more")
 
 
-async def test_an_up_to_date_machine_has_none_pending(debian):
+async def test_an_up_to_date_machine_has_no_pending_updates(debian):
     assert (await updates(debian, Program("Listing...\n"), NOW))["pending"] == 0
 
 
-async def test_stale_lists_are_said_to_be_stale(debian):
+async def test_stale_package_lists_are_marked(debian):
     later = NOW + timedelta(days=30)
     assert (await updates(debian, Program(APT), later))[
         "lists"
     ] == "from 2026-11-20, so more may wait: `apt update`"
 
 
-async def test_without_lists_nothing_is_claimed(machine):
+async def test_missing_package_lists_are_reported_as_unknown(machine):
     with pytest.raises(NotKnown, match="`apt update` fetches them"):
         await updates(machine(**{"var/lib/dpkg/status": ""}), Program(APT), NOW)
 
 
-async def test_a_manager_that_fails_is_quoted(machine):
+async def test_an_error_of_the_package_manager_is_quoted(machine):
     with pytest.raises(NotKnown, match=r"dnf gave no list: Cache-only enabled but no cache"):
         await updates(
             machine(**{"etc/dnf/dnf.conf": ""}),
@@ -123,10 +123,10 @@ async def test_a_manager_that_fails_is_quoted(machine):
         )
 
 
-async def test_dnf_ending_with_100_is_a_list(machine):
-    found = await updates(machine(**{"etc/dnf/dnf.conf": ""}), Program(DNF, code=100), NOW)
-    assert found["pending"] == 3
-    assert "security" not in found  # not told by this command, so not claimed to be none
+async def test_exit_code_100_of_dnf_is_a_list(machine):
+    facts = await updates(machine(**{"etc/dnf/dnf.conf": ""}), Program(DNF, code=100), NOW)
+    assert facts["pending"] == 3
+    assert "security" not in facts  # not told by this command, so not claimed to be none
 
 
 async def test_an_unknown_system_has_unknown_updates(machine):
@@ -134,11 +134,11 @@ async def test_an_unknown_system_has_unknown_updates(machine):
         await updates(machine(), Program(), NOW)
 
 
-def test_every_manager_has_a_mark_of_its_own():
-    assert len({manager.mark for manager in MANAGERS}) == len(MANAGERS)
+def test_every_package_manager_is_recognized_by_its_own_file():
+    assert len({manager.marker for manager in MANAGERS}) == len(MANAGERS)
 
 
-def test_debians_note_asks_for_a_reboot_and_names_for_what(machine):
+def test_reboot_required_of_debian_names_its_packages(machine):
     note = {
         "run/reboot-required": "",
         "run/reboot-required.pkgs": "linux-image-6.1\nlibc6\nlibc6\n",
@@ -147,7 +147,7 @@ def test_debians_note_asks_for_a_reboot_and_names_for_what(machine):
 
 
 @pytest.mark.parametrize(
-    ("installed", "running", "said"),
+    ("installed", "running", "expected_text"),
     [
         (
             ["6.1.0-26-amd64", "6.1.0-28-amd64"],
@@ -160,12 +160,12 @@ def test_debians_note_asks_for_a_reboot_and_names_for_what(machine):
         ([], "6.1.0-26-amd64", "nothing asks for one"),
     ],
 )
-def test_a_newer_kernel_beside_the_running_one_asks_for_a_reboot(machine, installed, running, said):
+def test_a_newer_installed_kernel_requires_a_reboot(machine, installed, running, expected_text):
     files = machine(**{f"lib/modules/{kernel}/modules.dep": "" for kernel in installed})
-    assert reboot(files, running).startswith(said)
+    assert reboot(files, running).startswith(expected_text)
 
 
-def test_a_container_says_nothing_of_its_hosts_kernel(machine):
+def test_a_container_ignores_the_kernel_of_its_host(machine):
     files = machine(**{"lib/modules/6.1.0-28-amd64/modules.dep": "", ".dockerenv": ""})
     assert in_container(files)
     assert reboot(files, "6.1.0-26-amd64") == "nothing asks for one"

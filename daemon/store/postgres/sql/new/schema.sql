@@ -231,6 +231,7 @@ CREATE TABLE approval (
     expires BIGINT NOT NULL,
     decided BIGINT,
     actor TEXT COLLATE "C" DEFAULT '' NOT NULL,
+    remind_at BIGINT,
     PRIMARY KEY (id),
     FOREIGN KEY(run_id) REFERENCES run (id) ON DELETE CASCADE
 );

@@ -1,0 +1,225 @@
+"""`agentd target test NAME`: send a short message through the channel of a target.
+
+The message is sent by this process, so a daemon need not run. Keys and addresses come from the same
+places as the daemon's, except what only its service has (systemd credentials, its environment).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from daemon.definitions.config.tables import CHANNELS, TargetConfig
+from daemon.definitions.words import display
+from daemon.delivery.targets import Targets, missing_extra
+from daemon.errors import DeliveryFailed, NotFound
+from daemon.models import Delivery, DeliveryStatus, Json, Report, Status, new_id
+from daemon.telemetry.log import configure
+from daemon.telemetry.redaction import Secrets
+
+if TYPE_CHECKING:
+    from daemon.definitions.config.config import Config
+
+_SEND_LIMIT = 60.0  # seconds; the channels' own timeouts are shorter
+_NO_ROTATION = 1 << 62  # bytes: only the daemon may set its log file aside
+_NAME = "target-test"  # stands for a routine's name
+
+# What to do about an error whose text matches, by kinds of target (an empty string: any).
+_ADVICE: tuple[tuple[str, str, str], ...] = (
+    (
+        "mail",
+        r"\b(534|535)\b",
+        (
+            "the server refuses the user or the password: look at both in {address}; Gmail and "
+            "others take an app password, not the account's own"
+        ),
+    ),
+    (
+        "mail",
+        r"\b(550|553|554)\b",
+        "the server refuses an address: look at from= and to= in {address}",
+    ),
+    (
+        "mail",
+        r"WRONG_VERSION_NUMBER|STARTTLS",
+        "look at the port and mode= (ssl, starttls or insecure) in {address}",
+    ),
+    ("", r"CERTIFICATE_VERIFY_FAILED", "the server's certificate is not trusted here"),
+    (
+        "",
+        r"Errno 111|Errno 61\b|[Rr]efused|All connection attempts failed",
+        "nothing listens there: look at host and port in {address}",
+    ),
+    (
+        "",
+        r"Name or service not known|No address associated|getaddrinfo|name resolution|nodename nor",
+        "there is no such host, or no network: look at the host in {address}",
+    ),
+    ("", r"timed? ?out|no (whole )?answer within", "no answer came: a firewall, or another port?"),
+    ("", r"\b(401|403|404|410)\b", "the service does not take it there: look at {address}"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetTest:
+    """What came of a test message; its texts hold no secrets."""
+
+    target: str
+    kind: str
+    receipt: str = ""
+    """What the target said when it took the message."""
+    error: str = ""
+    """Why the target did not take the message; empty if it did."""
+    advice: str = ""
+    """What to do about the error."""
+
+    @property
+    def text(self) -> str:
+        if self.error:
+            return f"{self.target} ({self.kind}) took no test message: {self.error}\n{self.advice}"
+        return f"{self.target} ({self.kind}) took a test message: {self.receipt}"
+
+
+def print_target_test(
+    config: Config, name: str, *, state: Path, env: Mapping[str, str], as_json: bool
+) -> int:
+    """Send a test message to a target and print what came of it; return 1 if it was not taken."""
+    result = send_test_message(config, name, state=state, env=env)
+    if as_json:
+        fields = {
+            "target": result.target,
+            "kind": result.kind,
+            "delivered": not result.error,
+            "receipt": result.receipt or None,
+            "error": result.error or None,
+            "advice": result.advice or None,
+        }
+        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    else:
+        note = "sent by this command itself, as the daemon would send it"
+        sys.stdout.write(f"{result.text}\n" + ("" if result.error else f"({note})\n"))
+    return 1 if result.error else 0
+
+
+def send_test_message(
+    config: Config, name: str, *, state: Path, env: Mapping[str, str]
+) -> TargetTest:
+    """Send a test message to a target, and return what came of it.
+
+    Runs an event loop of its own. Raises NotFound for an unknown target, ConfigError if its address
+    is missing.
+    """
+    if name not in config.target_names:
+        names = sorted(config.target_names)
+        near = get_close_matches(name, names, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise NotFound(f"there is no target {name!r}{hint}; known are {', '.join(names)}")
+    table = config.targets.get(name)
+    kind = table.kind if table else name
+    # only this target: an address that another one lacks would raise ConfigError
+    own_config = config.model_copy(update={"targets": {name: table} if table else {}})
+    secrets = Secrets()
+    workspace = config.workspace_path(state)
+    targets = Targets(own_config, workspace=workspace, env=env, secrets=secrets)
+    log_file = state / "logs" / "agentd.jsonl" if kind == "log" else None
+    configure(
+        level=config.log.level,
+        console=False,
+        file=log_file,
+        secrets=secrets,
+        max_bytes=_NO_ROTATION,
+    )
+    error = _find_obstacle(kind, config)
+    receipt = ""
+    if not error:
+        if kind == "file":
+            workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            receipt = asyncio.run(_send(targets, _test_delivery(name, kind, table)))
+        except DeliveryFailed as failure:
+            error = str(failure)
+        except TimeoutError:
+            error = f"no answer within {_SEND_LIMIT:g} s"
+    if error:
+        error = secrets.redact(error)
+        advice = _advise(kind, error, _address_place(config, name, table))
+        return TargetTest(target=name, kind=kind, error=error, advice=advice)
+    return TargetTest(target=name, kind=kind, receipt=secrets.redact(receipt))
+
+
+def _find_obstacle(kind: str, config: Config) -> str:
+    """Return why a message cannot arrive at a target of this kind; empty if it can."""
+    if kind == "desktop":
+        return missing_extra(kind)
+    if kind == "log" and config.log.level in ("warning", "error"):
+        return f'[log] level = "{config.log.level}" keeps reports of successful runs out of the log'
+    return ""
+
+
+async def _send(targets: Targets, delivery: Delivery) -> str:
+    async with asyncio.timeout(_SEND_LIMIT):
+        receipt = await targets.channel(delivery.target).send(delivery)
+    return receipt.detail
+
+
+def _test_delivery(name: str, kind: str, table: TargetConfig | None) -> Delivery:
+    """Return a test message to a target, as the outbox would hand it over."""
+    now, run = datetime.now(UTC), new_id()
+    host = os.uname().nodename
+    options: Json = {
+        "notice": "target.test",
+        "title": f"A test of the target {name}",
+        "text": f'agentd on {host} reaches you here: reports with `to = "{name}"` arrive.',
+    }
+    if kind == "file":
+        # Never the name of a report, which the test would replace.
+        path = table.path if table and table.path else f"reports/{_NAME}.md"
+        options["path"] = str(PurePosixPath(path).with_name(f"{_NAME}.md"))
+    report = Report(
+        run=run, routine=_NAME, slot=now, status=Status.SUCCEEDED, text=str(options["text"])
+    )
+    return Delivery(
+        id=1,
+        run=run,
+        routine=_NAME,
+        target=name,
+        options=options,
+        status=DeliveryStatus.PENDING,
+        attempts=0,
+        next_at=now,
+        receipt=None,
+        error=None,
+        report=report,
+        created=now,
+    )
+
+
+def _address_place(config: Config, name: str, table: TargetConfig | None) -> str:
+    """Return where the address of a target is written."""
+    if table and table.url_file:
+        return display(config.folder / Path(table.url_file).expanduser())
+    if table and table.url_env:
+        return f"${table.url_env}"
+    return f"[targets.{name}] of {display(config.file)}"
+
+
+def _advise(kind: str, error: str, address: str) -> str:
+    """Return what to do about an error, in a sentence; `address` is where the address stands."""
+    kinds = ("mail", "") if kind == "apprise" else (kind, "")
+    for advice_kind, pattern, text in _ADVICE:
+        if advice_kind in kinds and re.search(pattern, error):
+            return text.format(address=address)
+    if kind == "desktop":
+        return "notifications need a desktop session, which a service or an ssh login has not"
+    if kind in CHANNELS:
+        return f"look at the folder and its disk, and at {address}"
+    return f"look at {address}"

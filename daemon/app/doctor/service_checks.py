@@ -1,0 +1,224 @@
+"""The rows of `doctor` about the service: its systemd unit, lingering, limits, database, targets
+and secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.app.doctor import database_server
+from daemon.app.doctor.check import Check
+from daemon.definitions.paths import user_home
+from daemon.delivery.targets import mail_fault, missing_extra
+from daemon.errors import ConfigError
+from daemon.store.offline import DatabaseServer
+from daemon.telemetry.redaction import count_secrets, has_ordinary_password
+
+if TYPE_CHECKING:
+    from daemon.definitions.config.config import Config
+
+FEW_FILES = 1024
+# Bytes of a database that is checked; a larger one would take too long for somebody who waits, and
+# the daemon checks it in the background.
+_MAX_CHECKED_DATABASE = 500_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceSurvey:
+    """What was found out about the service."""
+
+    systemd: bool = False
+    """Whether systemd is process 1 here."""
+    unit: Path | None = None
+    """The unit that starts agentd, if one is installed."""
+    command: str = ""
+    """The program that the unit starts."""
+    command_exists: bool = True
+    user_unit: bool = False
+    """Whether `unit` is one of a user, not of the system."""
+    lingers: bool = True
+    """Whether the services of `user` run while that user is not logged in."""
+    user: str = ""
+    open_files: int = 65536
+    """How many files a process may hold open."""
+    targets: tuple[tuple[str, str, str], ...] = ()
+    """Name, kind and fault of each target; the fault is empty if there is none."""
+    secrets: Mapping[str, int] = field(default_factory=dict)
+    """How many passwords and tokens are in the addresses of the config, by kind."""
+    ordinary_passwords: tuple[str, ...] = ()
+    """The targets whose password is an ordinary word."""
+    database_check: str = "ok"
+    """The answer of SQLite's `quick_check`; empty if it was not asked."""
+    server: DatabaseServer | str | None = None
+    """The server of the journal, or why it could not be asked; None if the journal is in a file."""
+
+
+def survey_service(
+    config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")
+) -> ServiceSurvey:
+    """Return what can be found out about the service; nothing is changed."""
+    home = user_home()
+    unit_files = [
+        (home / ".config/systemd/user/agentd.service", True),
+        (root / "etc/systemd/system/agentd.service", False),
+        (root / "usr/lib/systemd/system/agentd.service", False),
+    ]
+    unit, is_user_unit = next(
+        ((path, is_user) for path, is_user in unit_files if path.is_file()), (None, False)
+    )
+    command = ""
+    if unit:
+        text = unit.read_text("utf-8", "replace")
+        if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
+            command = exec_start[1].strip('"').replace("%h", str(home))
+    urls = _target_urls(config, env) if config else {}
+    user = env.get("USER") or home.name
+    return ServiceSurvey(
+        systemd=(root / "run/systemd/system").is_dir(),
+        unit=unit,
+        command=command,
+        command_exists=not command or os.access(command, os.X_OK),
+        user_unit=is_user_unit,
+        lingers=(root / "var/lib/systemd/linger" / user).exists(),
+        user=user,
+        open_files=_max_open_files(),
+        targets=tuple(_targets(config, env)) if config else (),
+        secrets=count_secrets([*urls.values(), *(config.addresses() if config else ())]),
+        ordinary_passwords=tuple(name for name, url in urls.items() if has_ordinary_password(url)),
+        database_check=_check_database(state / "agentd.db"),
+        server=database_server.find_server(config, env),
+    )
+
+
+def _max_open_files() -> int:
+    """Return the hard limit: agentd raises the soft one to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, kind, fault) of each target; the fault is empty if there is none."""
+    for name, target in sorted(config.targets.items()):
+        fault = ""
+        try:
+            url = config.target_url(name, env)
+            config.target_secret(name, env)
+            fault = missing_extra(target.kind, url.get_secret_value() if url else "")
+            if target.kind in ("mail", "apprise") and url and not fault:
+                fault = _address_fault(url.get_secret_value())
+        except ConfigError as error:
+            fault = "; ".join(str(fault) for fault in error.faults)
+        yield name, target.kind, fault
+
+
+def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses of those targets whose address is set on this machine, by name."""
+    urls = {}
+    for name in sorted(config.targets):
+        with suppress(ConfigError):  # `_targets` names what is missing
+            if url := config.target_url(name, env):
+                urls[name] = url.get_secret_value()
+    return urls
+
+
+def _address_fault(url: str) -> str:
+    """Return what is wrong with the address of a mailbox or of Apprise; empty if nothing is."""
+    from daemon.delivery.channels.mail_url import is_mail
+    from daemon.errors import DeliveryFailed
+
+    if is_mail(url):
+        return mail_fault(url)
+    from daemon.delivery.channels.apprise import service
+
+    try:
+        service(url)
+    except DeliveryFailed as error:
+        return str(error)
+    return ""
+
+
+def _check_database(database: Path) -> str:
+    """Return what SQLite says of the database; empty if it is missing, locked or too large."""
+    try:
+        if not database.is_file() or database.stat().st_size > _MAX_CHECKED_DATABASE:
+            return ""
+        address = f"{database.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=5)) as connection:
+            (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return str(answer)
+    except sqlite3.OperationalError:
+        return ""  # locked, or not readable: other checks say so
+    except (sqlite3.Error, OSError) as error:
+        return str(error)
+
+
+def check_service(service: ServiceSurvey) -> Iterator[Check]:
+    """Judge what was found out about the service."""
+    yield from database_server.check_server(service.server)
+    if service.database_check not in ("", "ok"):
+        yield Check(
+            name="database",
+            state="fail",
+            found=f"damaged: {service.database_check}",
+            fix="stop agentd, then: agentctl restore FILE; without a backup, move the database "
+            "away to start anew",
+        )
+    yield from _check_unit(service)
+    if service.open_files < FEW_FILES:
+        fix = "ulimit -n 4096 where agentd starts, or LimitNOFILE=4096 in its unit"
+        text = f"{service.open_files} open files at most"
+        yield Check(name="limits", state="warn", found=text, fix=fix)
+    else:
+        yield Check(name="limits", state="ok", found=f"{service.open_files} open files")
+    for name, kind, fault in service.targets:
+        if fault:
+            fix = "see [targets] in config.toml; `agentctl deliveries` shows what waits"
+            yield Check(name=f"target {name}", state="fail", found=f"{kind}: {fault}", fix=fix)
+        else:
+            yield Check(name=f"target {name}", state="ok", found=kind)
+    if service.secrets:
+        counts = ", ".join(
+            f"{count} {kind}{'s' if count > 1 else ''}"
+            for kind, count in sorted(service.secrets.items())
+        )
+        text = f"kept out of reports, from addresses: {counts}"
+        yield Check(name="secrets", state="ok", found=text)
+    for name in service.ordinary_passwords:
+        yield Check(
+            name=f"secret {name}",
+            state="warn",
+            found=f"the password of target {name} is an ordinary word, or too short to be kept out "
+            "of reports",
+            fix="choose one of 12 characters or more with digits or signs",
+        )
+
+
+def _check_unit(service: ServiceSurvey) -> Iterator[Check]:
+    if not service.systemd:
+        return
+    install = "agentctl service install"
+    if service.unit is None:
+        text = "no unit is installed: agentd runs as long as somebody keeps it running"
+        fix = f"{install}: it shows the unit first"
+        yield Check(name="service", state="warn", found=text, fix=fix)
+    elif not service.command_exists:
+        text = f"{service.unit} starts {service.command}, which is not there"
+        yield Check(name="service", state="fail", found=text, fix=install)
+    else:
+        yield Check(name="service", state="ok", found=str(service.unit))
+    if service.user_unit and not service.lingers:
+        text = f"systemd ends the services of {service.user} at logout"
+        fix = f"loginctl enable-linger {service.user}"
+        yield Check(name="linger", state="fail", found=text, fix=fix)
+    elif service.user_unit:
+        text = f"services of {service.user} run while nobody is logged in"
+        yield Check(name="linger", state="ok", found=text)

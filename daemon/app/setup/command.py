@@ -1,0 +1,462 @@
+"""The steps of `agentd setup`: a model, a target of reports, a first routine.
+
+Each step asks all it needs, tries what it was told, and only then writes. So whoever leaves a
+question by Ctrl-C leaves the config as it was when the step began.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from daemon.app.commands.init import describe, init
+from daemon.app.commands.target import send_test_message
+from daemon.app.setup.config_file import (
+    check_secret,
+    check_table,
+    with_table,
+    write_config,
+    write_secret,
+)
+from daemon.app.setup.models import (
+    REPORT_USAGE,
+    PricedModel,
+    call_price,
+    first_line,
+    format_dollars,
+    list_models,
+    price_function,
+    propose,
+    try_model,
+)
+from daemon.app.setup.questions import Interrupted, MissingAnswer, Questions, say
+from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
+from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
+from daemon.cli.client import Client, Problem, Unreachable
+from daemon.cli.render import sanitize
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.config.tables import CHANNELS, TargetConfig
+from daemon.definitions.paths import OVERLAY
+from daemon.errors import ConfigError, DaemonError, DeliveryFailed, ProviderError, Refused
+
+_NOT_SUCCEEDED, _USAGE_ERROR = 1, 2
+_INTERRUPTED = 130
+# Of a long list of models so many are shown.
+_MAX_SHOWN = 40
+
+
+class UnusableAnswer(DaemonError):
+    """A flag has a value that cannot be used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigEditor:
+    """The config.toml and the secrets beside it, and the daemon that uses them."""
+
+    file: Path
+    """config.toml; it need not be there yet."""
+    state: Path
+    socket: Path
+    env: Mapping[str, str]
+
+    def load(self) -> Config:
+        """Return the config; that of a new installation if there is no file."""
+        return load_config(self.file) if self.file.exists() else Config().at(self.file)
+
+    def prepare(self) -> None:
+        """Write the shipped files where there is no config yet."""
+        if not self.file.exists():
+            for path in init(self.file.parent):
+                say(f"wrote {path}: {describe(path)}")
+
+    def check_table(self, kind: str, name: str, *, replace: bool) -> None:
+        """Raise Refused if the config has a table of this name already and not `replace`."""
+        has_file = self.file.exists()
+        check_table(self.file, kind, name, replace=replace, has_file=has_file)
+
+    def write_table(
+        self,
+        kind: str,
+        table_name: str,
+        table: Mapping[str, Any],
+        secrets: Mapping[str, str],
+        *,
+        default: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Write a table of config.toml and the `secrets` that it names, by file.
+
+        Raises Refused, and changes nothing, where that cannot be done.
+        """
+        for name, secret in secrets.items():
+            check_secret(self.file.parent / name, secret, replace=replace)
+        self.prepare()
+        old_secrets: dict[Path, str | None] = {}
+        try:
+            text = with_table(
+                self.file.read_text("utf-8"),
+                kind,
+                table_name,
+                table,
+                default=default,
+                replace=replace,
+            )
+            for name, secret in secrets.items():
+                path = self.file.parent / name
+                old_secrets[path] = path.read_text("utf-8") if path.exists() else None
+                write_secret(path, secret)
+            write_config(self.file, text)
+        except (OSError, ValueError, ConfigError) as error:
+            for path, old_secret in old_secrets.items():
+                if old_secret is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    write_secret(path, old_secret.strip())
+            raise Refused(f"{self.file} was not changed: {error}") from None
+
+    def tell_daemon(self) -> str:
+        """Return what becomes of the new config: a daemon takes it up, or is to be started."""
+        try:
+            client = Client(os.fspath(self.socket))
+            config = client.request("GET", "/v1/status")["config"]
+        except (Unreachable, Problem, OSError):
+            config = None
+        if config and Path(config).resolve() == self.file.resolve():
+            return "the daemon that runs here takes it up by itself within seconds"
+        if config:
+            return f"the daemon that runs here uses {config}, not this file"
+        return f"start the daemon: agentd --config {self.file}"
+
+
+def main(options: argparse.Namespace, *, file: Path, state: Path, socket: Path) -> int:
+    """Ask, try and write; return the exit code."""
+    questions = Questions(assume_yes=options.yes)
+    editor = ConfigEditor(file=file, state=state, socket=socket, env=os.environ)
+    steps_done: list[str] = []
+    try:
+        _run_steps(options, questions, editor, steps_done)
+    except Interrupted:
+        say(f"\nstopped: {_describe_progress(steps_done)}")
+        return _INTERRUPTED
+    except (MissingAnswer, UnusableAnswer) as error:
+        sys.stderr.write(f"agentd setup: {error}; {_describe_progress(steps_done)}\n")
+        return _USAGE_ERROR
+    except (ProviderError, DeliveryFailed) as error:
+        sys.stderr.write(
+            f"agentd setup: {sanitize(str(error))}; {_describe_progress(steps_done)}\n"
+        )
+        return _NOT_SUCCEEDED
+    return 0
+
+
+def _describe_progress(steps_done: Sequence[str]) -> str:
+    """Return in words that the step under way has changed nothing."""
+    if not steps_done:
+        return "nothing was changed"
+    return f"{' and '.join(steps_done)} stays as it was written before, nothing more was changed"
+
+
+def _run_steps(
+    options: argparse.Namespace, questions: Questions, editor: ConfigEditor, steps_done: list[str]
+) -> None:
+    """Go through the steps that the flags ask for, all of them if none is named and a person can be
+    asked; what each step has written is added to `steps_done`.
+    """
+    model_flags = (options.provider, options.model, options.base_url, options.key_file)
+    wants_target, wants_routine = options.target is not None, options.routine is not None
+    wants_model = any(model_flags) or options.key_stdin or not (wants_target or wants_routine)
+    if wants_model:
+        set_up_model(options, questions, editor)
+        steps_done.append("the model")
+        if not wants_target:
+            wants_target = questions.confirm("Shall reports reach you by mail, chat or phone, too?")
+    target = ""
+    if wants_target:
+        target = set_up_target(options, questions, editor)
+        steps_done.append("the target")
+    if wants_model and not wants_routine:
+        wants_routine = questions.confirm("Write a first routine of your own now?")
+    if wants_routine:
+        write_routine(options, questions, editor, target=target)
+
+
+def set_up_model(options: argparse.Namespace, questions: Questions, editor: ConfigEditor) -> None:
+    """Have a model write the reports: find, choose and try it, and write it into the config."""
+    config = editor.load()
+    vendor = _choose_vendor(options, questions, editor.env)
+    base_url = options.base_url or vendor.base_url
+    replace = options.replace
+    if vendor.name in config.providers and not replace:
+        question = f"{editor.file} has a [providers.{vendor.name}] already. Replace it?"
+        if questions.is_interactive:
+            replace = questions.confirm(question)
+        editor.check_table("providers", vendor.name, replace=replace)
+    key = _read_key(options, questions, vendor, editor.env)
+
+    say(f"Asking {vendor.title} for its models …")
+    models = list_models(vendor.kind, vendor.name, base_url, key)
+    names = sorted({model.name for model in models})
+    proposals = propose(models, price_function(vendor.kind, vendor.name, base_url))
+    if not names and vendor.name == "ollama" and not options.model:
+        raise Refused("Ollama has no models yet; get one, and try again: ollama pull qwen3:8b")
+    model = _choose_model(options, questions, vendor, names, proposals)
+
+    say(f"Asking {model} one question …")
+    response = try_model(vendor.kind, vendor.name, base_url, key, model)
+    answer = first_line(response.content) or f"(no text; it ended by {response.finish_reason})"
+    cost = call_price(vendor.kind, vendor.name, base_url, model, response.usage)
+    cost_text = "" if cost is None else f", {format_dollars(cost)}"
+    say(f"It says: {sanitize(answer)}  ({response.usage.total} tokens{cost_text})")
+
+    table: dict[str, Any] = {"kind": vendor.kind, "model": model}
+    if base_url:
+        table["base_url"] = base_url
+    secrets = {}
+    if key:
+        table["api_key_file"] = f"{vendor.name}.key"
+        secrets[table["api_key_file"]] = key
+    editor.write_table("providers", vendor.name, table, secrets, default=True, replace=replace)
+    say(f'{editor.file} has [providers.{vendor.name}] and provider = "{vendor.name}".')
+    for name in secrets:
+        say(f"The key is in {editor.file.parent / name} (mode 0600), and nowhere else.")
+    in_force = load_config(editor.file, editor.state / OVERLAY).provider
+    if in_force != vendor.name:
+        overlay = editor.state / OVERLAY
+        say(f'An agent has set provider = "{in_force}" in {overlay}, which goes before the config.')
+    say(f"Next: {editor.tell_daemon()}")
+
+
+def set_up_target(options: argparse.Namespace, questions: Questions, editor: ConfigEditor) -> str:
+    """Have reports reach a person: ask for the address, send a test message, write the target.
+
+    Returns the target's name.
+    """
+    config = editor.load()
+    choices = [(name, kind.title) for name, kind in TARGET_KINDS.items()]
+    choice = options.target or questions.choose(
+        "Where to? A number or a name; Enter for 1:", choices, flag="--target"
+    )
+    target_kind = TARGET_KINDS[choice]
+    name = options.target_name or target_kind.name
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name in CHANNELS:
+        raise UnusableAnswer(f"--target-name {name!r} is no name: use a-z, 0-9, - and _")
+    replace = options.replace
+    if name in config.targets and not replace:
+        if questions.is_interactive:
+            replace = questions.confirm(f"{editor.file} has a [targets.{name}]. Replace it?")
+        editor.check_table("targets", name, replace=replace)
+    answers = {"to": options.to or questions.ask(target_kind.to, flag="--to")}
+    if target_kind.needs_server:
+        default = target_kind.server
+        question = (
+            f"The mail server, HOST or HOST:PORT{f'; Enter for {default}' if default else ''}:"
+        )
+        server = options.smtp or default if questions.assume_yes else options.smtp
+        answers["server"] = server or questions.ask(question, flag="--smtp", default=default)
+    if target_kind.needs_user:
+        question = "The account, usually a mail address:"
+        answers["user"] = options.user or questions.ask(question, flag="--user")
+    if target_kind.hidden_question:
+        if options.secret_file or options.secret_stdin:
+            secret = read_secret_option(options.secret_file, "--secret-file", "--secret-stdin")
+        else:
+            flag = "--secret-file FILE or --secret-stdin"
+            secret = questions.ask_secret(target_kind.hidden_question, flag=flag)
+        answers["secret"] = secret
+    if problem := check_answer(choice, **answers):
+        raise UnusableAnswer(problem)
+    url = make_address(choice, hostname=os.uname().nodename, **answers)
+
+    if not options.no_test:
+        say("Sending a test message …")
+        table = TargetConfig.model_validate({"kind": target_kind.kind, "url": url})
+        targets = {**config.targets, name: table}
+        result = send_test_message(
+            config.model_copy(update={"targets": targets}), name, state=editor.state, env=editor.env
+        )
+        if not result.error:
+            say(result.text)
+        elif questions.is_interactive:
+            say(sanitize(result.text))
+            if not questions.confirm("Write the target all the same?"):
+                raise Interrupted
+        else:
+            raise DeliveryFailed(f"{' '.join(result.text.split())} (--no-test writes it untested)")
+    file = f"{name}.url"
+    editor.write_table(
+        "targets",
+        name,
+        {"kind": target_kind.kind, "url_file": file},
+        {file: url},
+        replace=replace,
+    )
+    say(f"{editor.file} has [targets.{name}]; its address is in {file} beside it (mode 0600).")
+    say(f'A routine sends its reports there by [[deliver]] with to = "{name}".')
+    say(f"Next: {editor.tell_daemon()}")
+    return str(name)
+
+
+def write_routine(
+    options: argparse.Namespace, questions: Questions, editor: ConfigEditor, *, target: str
+) -> None:
+    """Write a first routine as `agentctl new` does, with reports to a file and to `target`."""
+    name = options.routine or questions.ask(
+        "Its name (a-z, 0-9 and -); Enter for morning:", flag="--routine", default="morning"
+    )
+    schedule = options.when or questions.ask(
+        'When does it run? Enter for "weekdays at 9am":', flag="--when", default="weekdays at 9am"
+    )
+    prompt = options.prompt or questions.ask("What shall it do, in a sentence?", flag="--prompt")
+    editor.prepare()
+    command = [sys.executable, "-m", "daemon.app.main", "new", name, schedule]
+    command += ["--prompt", prompt, "--config", os.fspath(editor.file)]
+    if target:
+        command += ["--to", f"file,{target}"]
+    sys.stdout.flush()
+    if subprocess.run(command, check=False).returncode:
+        raise UnusableAnswer("`agentctl new` wrote no routine")
+
+
+def _choose_vendor(
+    options: argparse.Namespace, questions: Questions, env: Mapping[str, str]
+) -> Vendor:
+    """Return the vendor that a flag names, or that the person chooses of those that were found."""
+    name = options.provider
+    if name is None and not questions.is_interactive and not questions.assume_yes:
+        raise MissingAnswer(
+            f"--provider is missing, and there is no terminal to ask at: one of "
+            f"{', '.join(VENDORS)}, or a name of your own with --base-url; or --yes for the first "
+            "that is found"
+        )
+    if name is None:
+        candidates = [(vendor.name, f"${vendor.key_variable} is set") for vendor in find_keys(env)]
+        servers = asyncio.run(find_servers())
+        for server, count in servers:
+            models = "1 model" if count == 1 else f"{count} models"
+            note = (
+                models if count or server.name != "ollama" else "no model yet: ollama pull qwen3:8b"
+            )
+            candidates.append((server.name, f"answers at {server.base_url}, {note}"))
+        if questions.assume_yes:
+            empty_servers = {server.name for server, count in servers if not count}
+            usable = [candidate for candidate, _ in candidates if candidate not in empty_servers]
+            if not usable:
+                raise MissingAnswer("--provider is missing, and neither a key nor a server is here")
+            name = usable[0]
+        else:
+            say("Which model shall write the reports?")
+            candidate_names = {candidate for candidate, _ in candidates}
+            choices = candidates + [
+                (vendor.name, f"{vendor.title}, with a key of yours")
+                for vendor in VENDORS.values()
+                if vendor.name not in candidate_names and not vendor.is_local
+            ]
+            name = questions.choose("A number or a name; Enter for 1:", choices, flag="--provider")
+    if options.base_url and not re.match(r"https?://[^\s/@]+", options.base_url):
+        raise UnusableAnswer("--base-url is no address such as http://127.0.0.1:8080/v1")
+    if name in VENDORS:
+        return VENDORS[name]
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name == "offline":
+        raise UnusableAnswer(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
+    if not options.base_url:
+        near = get_close_matches(name, VENDORS, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UnusableAnswer(
+            f"--provider {name}: {hint}known are {', '.join(VENDORS)}; any other takes --base-url"
+        )
+    return Vendor(name=name, title=name, kind="open_source", base_url=options.base_url)
+
+
+def _read_key(
+    options: argparse.Namespace, questions: Questions, vendor: Vendor, env: Mapping[str, str]
+) -> str | None:
+    """Return the key of a vendor: of a flag, of the environment, or typed unseen; None for none."""
+    flags = "--key-file FILE or --key-stdin"
+    if options.key_file or options.key_stdin:
+        key = read_secret_option(options.key_file, "--key-file", "--key-stdin")
+    elif not vendor.key_variable:
+        return None
+    elif key := env.get(vendor.key_variable, "").strip():
+        say(f"The key is that of ${vendor.key_variable}.")
+    else:
+        key = questions.ask_secret(
+            f"The key of {vendor.title} (it stays unseen):",
+            flag=f"{flags} (or ${vendor.key_variable} in the environment)",
+        )
+    if not re.fullmatch(r"[!-~]+", key):
+        raise UnusableAnswer("the key holds a character that no key has (a space, a line break?)")
+    return key
+
+
+def read_secret_option(file: Path | None, file_flag: str, stdin_flag: str) -> str:
+    """Return the one line of a file, or of the standard input if there is no file."""
+    try:
+        text = file.expanduser().read_text("utf-8") if file else sys.stdin.read(1_000_000)
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UnusableAnswer(f"{file_flag} {file}: {problem}") from None
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    flag = f"{file_flag} {file}" if file else stdin_flag
+    if not text.strip() or "\n" in text.strip():
+        raise UnusableAnswer(f"{flag} gives {'nothing' if not text.strip() else 'several lines'}")
+    return text.strip()
+
+
+def _choose_model(
+    options: argparse.Namespace,
+    questions: Questions,
+    vendor: Vendor,
+    names: list[str],
+    proposals: list[PricedModel],
+) -> str:
+    """Return a model that the vendor lists: of a flag, of the proposals, or another one."""
+    if options.model:
+        if problem := _explain_unlisted(options.model, vendor, names):
+            raise UnusableAnswer(f"--model: {problem}")
+        return str(options.model)
+    if questions.is_interactive:
+        for number, proposal in enumerate(proposals, 1):
+            say(f"  {number}  {proposal.name}  {proposal.description}".rstrip())
+        if any(proposal.price is not None for proposal in proposals):
+            say(
+                f"(A report as the shipped daily-report: about {REPORT_USAGE.input:,} tokens read, "
+                f"{REPORT_USAGE.output:,} written.)"
+            )
+    count = f", or another of the {len(names):,} that {vendor.title} lists (? shows them)"
+    default = proposals[0].name if proposals else ""
+    question = f"Which one? A number{count if names else ''}" if proposals else "Which model?"
+    while True:
+        answer = questions.ask(
+            f"{question}; Enter for 1:" if default else question, flag="--model", default=default
+        )
+        if answer == "?":
+            say("\n".join(names[:_MAX_SHOWN]))
+            if len(names) > _MAX_SHOWN:
+                say(f"… and {len(names) - _MAX_SHOWN:,} more")
+            continue
+        if answer.isdecimal() and 0 < int(answer[:9]) <= len(proposals):
+            return proposals[int(answer) - 1].name
+        problem = _explain_unlisted(answer, vendor, names)
+        if not problem:
+            return answer
+        say(problem)
+
+
+def _explain_unlisted(model: str, vendor: Vendor, names: list[str]) -> str:
+    """Return what is wrong with the name of a model; empty if its vendor has it or lists none."""
+    if not names or model in names or f"{model}:latest" in names:
+        return ""
+    near = get_close_matches(model, names[:5000], 3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{vendor.title} lists no model {model!r} for this key{hint}"

@@ -1,0 +1,159 @@
+"""The text of a routine's file: read, checked and replaced, by `agentctl edit` and by the API.
+
+A text counts only if the daemon would take it: it is checked before anything is written, and the
+file is replaced only if it is still the one that was read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from daemon.definitions.reading import CrossFieldCheck, parse_toml
+from daemon.definitions.routines.chains import find_broken_chains
+from daemon.definitions.routines.folder import LoadedRoutines, name_faults, routine_of
+from daemon.definitions.routines.routine import Routine, RoutineDefinition
+from daemon.definitions.routines.rules import PEOPLE_RULES
+from daemon.definitions.words import display
+from daemon.errors import ConfigError, FileChanged, NotFound, Refused
+from daemon.system.replace_file import replace_file
+
+MAX_SOURCE_BYTES = 1_000_000
+_TABLE = re.compile(r"\s*(\[\[?)\s*([\w.\"'-]+)\s*\]")
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
+
+
+def path_of_new(folder: Path, name: str) -> Path:
+    """Return where the file of a new routine is to be. Raises Refused for what is no name."""
+    path = folder / f"{name}.toml"
+    if path.name != f"{name}.toml" or "\0" in name:
+        raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
+    return path
+
+
+def read_source(path: Path) -> bytes:
+    """Return the content of a routine's file. Raises NotFound, and Refused if it is too large, not
+    a regular file, or cannot be read.
+    """
+    try:
+        # a pipe in its place is not waited for
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Refused(f"{path} is not a regular file")
+            content = file.read(MAX_SOURCE_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFound(f"{path} is gone") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > MAX_SOURCE_BYTES:
+        raise Refused(f"{path} is over {MAX_SOURCE_BYTES:,} bytes; look at it with an editor")
+    return content
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    return sha256(content).hexdigest()
+
+
+def check_source(
+    content: bytes,
+    path: Path,
+    *,
+    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    routines: LoadedRoutines,
+) -> Routine:
+    """Return the routine that a person's file at `path` would be with this content.
+
+    Raises ConfigError with all its faults: of its name, its text, its keys, by `rules`, and beside
+    the other `routines`.
+    """
+    name = path.name.removesuffix(".toml")
+    try:
+        data = parse_toml(content, path)
+    except ConfigError as error:
+        raise ConfigError(*name_faults(name, path), *error.faults) from None
+    routine = routine_of(data, path, rules=(*PEOPLE_RULES, *rules))
+    others = {**routines.routines, name: routine}
+    if fault := find_broken_chains(others, unreadable=routines.faults).get(name):
+        raise fault
+    return routine
+
+
+def replace_source(path: Path, content: bytes, *, digest: str, folder: Path | None = None) -> None:
+    """Replace the content of a routine's file at once; its mode stays, and a link stays one.
+
+    Raises FileChanged where the digest of the present content is another one; Refused if the file
+    is not the caller's own, lies outside of `folder`, or cannot be written.
+    """
+    refuse_file_of_another(path)
+    file = resolve_source(path, folder)
+    try:
+        if digest_of(file.read_bytes()) != digest:
+            raise FileChanged(f"{display(path)} was changed meanwhile")
+        status = file.stat()
+        replace_file(file, content, mode=status.st_mode & 0o777, group=status.st_gid)
+    except OSError as error:
+        raise Refused(f"{display(path)} cannot be written: {error.strerror}") from None
+
+
+def resolve_source(path: Path, folder: Path | None = None) -> Path:
+    """Return the file that a routine's path leads to. Raises Refused for a link that leads out of
+    `folder`.
+    """
+    file = path.resolve()
+    if folder is not None and not file.is_relative_to(folder.resolve()):
+        raise Refused(
+            f"{display(path)} is a link to {display(file)}, outside of the folder of routines; "
+            "edit it there"
+        )
+    return file
+
+
+def made_by_agent(name: str) -> str:
+    """Return why the file of a routine that an agent made is not edited."""
+    return f"an agent made {name}; `agentctl adopt {name}` makes it yours, to be edited"
+
+
+def refuse_file_of_another(path: Path) -> None:
+    """Raise Refused for a file of another user, whose replacement would be the caller's own."""
+    try:
+        owner = path.stat().st_uid
+    except OSError as error:
+        raise Refused(f"{display(path)} cannot be read: {error.strerror}") from None
+    if owner != os.geteuid():
+        problem = f"{display(path)} belongs to another user (uid {owner}); edit it as that user"
+        raise Refused(problem)
+
+
+def find_line(text: str, key: str) -> int | None:
+    """Return the number of the line in which a dotted key of TOML stands, else that of the nearest
+    table around it; None where neither is written as a line of its own.
+    """
+    key_parts, best, best_length = _parts(key), None, 0
+    table: list[str] = []
+    counts: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _TABLE.match(line):
+            table = _parts(match[2])
+            if match[1] == "[[":
+                index = counts.get(match[2], 0)
+                counts[match[2]] = index + 1
+                table.append(str(index))
+            line_key = table
+        elif match := _KEY.match(line):
+            line_key = table + _parts(match[1])
+        else:
+            continue
+        if len(line_key) > best_length and key_parts[: len(line_key)] == line_key:
+            best, best_length = number, len(line_key)
+    return best
+
+
+def _parts(key: str) -> list[str]:
+    """Return the parts of a dotted key; `gather[1].tool` has a part `1`."""
+    return [part.strip("\"'") for part in key.replace("[", ".").replace("]", "").split(".") if part]

@@ -1,0 +1,184 @@
+"""Make the mails of a delivery: `[host] routine: headline`, and the report as text and as HTML.
+
+The text part is the Markdown of the report. The HTML part loads nothing, and leaves out the heading
+that the subject has: phones show the beginning of a mail behind its subject. What identifies the
+run is at the end of both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from email.headerregistry import BaseHeader, HeaderRegistry, MessageIDHeader
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import localtime
+from typing import cast
+
+from daemon.delivery.channels.mail_url import MailSettings
+from daemon.delivery.markup import (
+    OPENING_CHARACTERS,
+    fence,
+    find_headline,
+    render_html,
+    render_text,
+    take_opening,
+)
+from daemon.delivery.message import Message, compose
+from daemon.models import Delivery
+
+_MAX_SUBJECT = 250  # characters
+_MAX_BODY = 30_000  # characters of Markdown: a longer report is attached
+_ATTACHED = "\n\n*(The whole report is attached.)*"
+# Ends the text of a mail: programs show what follows as a signature (RFC 3676, 4.3).
+_SIGNATURE = "-- "
+# No colour but a grey that is readable on white and on black: the reader's program chooses them.
+_GREY = "#808080"
+_CELL = f"padding: 3px 12px 3px 0; border-bottom: 1px solid {_GREY}; text-align: left"
+_CODE_BLOCK = "display: block; overflow-x: auto; padding: 8px; background: rgba(128,128,128,.15)"
+_STYLES = {
+    "h1": "font-size: 1.4em; margin: 1em 0 .4em",
+    "h2": "font-size: 1.2em; margin: 1.2em 0 .4em",
+    "h3": "font-size: 1em; margin: 1.2em 0 .4em",
+    "blockquote": f"margin: .8em 0; padding-left: 1em; border-left: 3px solid {_GREY}",
+    "code": _CODE_BLOCK,
+    "hr": f"border: 0; border-top: 1px solid {_GREY}",
+    "table": "border-collapse: collapse; margin: .8em 0",
+    "td": _CELL,
+    "th": _CELL,
+}
+"""CSS by tag. `code` is a block of code only: within a line it stays as it is."""
+_PAGE = """\
+<!DOCTYPE html>
+<html>
+<head><meta name="color-scheme" content="light dark"></head>
+<body style="font-family: system-ui, sans-serif; line-height: 1.5; max-width: 44em">
+{content}</body>
+</html>
+"""
+_FOOTER = """\
+<div style="margin-top: 2em; border-top: 1px solid {grey}; font-size: .8em; color: {grey}">
+{content}</div>
+"""
+_THREAD_HEADERS = ("References", "In-Reply-To")
+
+
+def make_mails(
+    settings: MailSettings, delivery: Delivery, host: str
+) -> Iterator[tuple[str, EmailMessage]]:
+    """Yield (recipient, mail) for each recipient; addresses in cc and bcc get the mail of the
+    first. `host` is the name of this machine.
+    """
+    message = compose(delivery)
+    subject = _subject(message, host)
+    is_cut = len(subject) > _MAX_SUBJECT
+    if is_cut:
+        subject = f"{subject[: _MAX_SUBJECT - 1]}…"
+    is_whole = len(message.text) <= _MAX_BODY
+    text_part = _text_part(message)
+    html_part = "" if settings.is_plain else _html_part(message, with_heading=is_cut)
+    domain = settings.sender.domain or _id_part(host)
+    own_headers = {name.lower() for name, _ in settings.headers}
+    policy = SMTP.clone(cte_type="7bit")
+    is_threaded = own_headers.isdisjoint(name.lower() for name in _THREAD_HEADERS)
+    if is_threaded:
+        policy = policy.clone(header_factory=_header_registry())
+
+    for number, recipient in enumerate(settings.recipients):
+        mail = EmailMessage(policy=policy)
+        mail["Subject"], mail["From"], mail["To"] = subject, settings.sender, recipient
+        mail["Date"] = localtime()
+        mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office reply, please
+        mail["Message-ID"] = f"<{delivery.run or 'notice'}.{delivery.id}.{number}@{domain}>"
+        if is_threaded:
+            for header in _THREAD_HEADERS:
+                mail[header] = _thread_id(delivery, host, domain)
+        for header, addresses in (("Cc", settings.cc), ("Reply-To", settings.reply_to)):
+            if addresses:
+                mail[header] = addresses
+        for header, value in settings.headers:
+            mail[header] = " ".join(value.split())
+        mail.set_content(text_part)
+        if html_part:
+            mail.add_alternative(html_part, subtype="html")
+        if not is_whole:
+            name = f"{delivery.routine or 'report'}.md"
+            report_text = _encodable(message.markdown)
+            mail.add_attachment(report_text, subtype="markdown", filename=name)
+        yield recipient.addr_spec, mail
+        if number == 0:
+            copies = {copy.addr_spec for copy in (*settings.cc, *settings.bcc)}
+            for copy in sorted(copies - {recipient.addr_spec for recipient in settings.recipients}):
+                yield copy, mail
+
+
+def _subject(message: Message, host: str) -> str:
+    """Return the subject on one line: the host, the routine, and what its run has to say."""
+    # a question names its host itself
+    subject = message.subject.replace(f" on {host} ", " ", 1)
+    headline = message.headline
+    if not headline and message.date:  # the report of a run
+        headline = find_headline(message.text[:_MAX_BODY]) or message.date
+    if headline:
+        subject += f": {headline}"
+    return " ".join(_encodable(f"[{host}] {subject}").split())
+
+
+def _text_part(message: Message) -> str:
+    """Return the Markdown as it was written, or its beginning, and the line about the run."""
+    text = _beginning(message.text)
+    if message.about:
+        text += f"\n\n{_SIGNATURE}\n{render_text(message.about)}"
+    return _encodable(text)
+
+
+def _html_part(message: Message, *, with_heading: bool) -> str:
+    """Return the report, or its beginning, and the line about the run as HTML."""
+    markdown = _beginning(message.text if with_heading else message.body)
+    if message.verbatim:
+        markdown = fence(markdown)
+    html = render_html(_encodable(markdown), _STYLES)
+    if message.about:
+        html += _FOOTER.format(grey=_GREY, content=render_html(message.about))
+    return _PAGE.format(content=html)
+
+
+def _beginning(text: str) -> str:
+    """Return a text, or the first part of one that is so long that it is attached."""
+    if len(text) <= _MAX_BODY:
+        return text
+    return take_opening(text, OPENING_CHARACTERS) + _ATTACHED
+
+
+def _thread_id(delivery: Delivery, host: str, domain: str) -> str:
+    """Return the id of a message that was never sent, to which all mails of a routine on this host
+    refer, so that mail programs show them as one thread; likewise those of digests, and of
+    incidents that are no routine's.
+    """
+    if delivery.routine:
+        thread = f"routine.{_id_part(delivery.routine)}"
+    else:
+        thread = f"notice.{_id_part(delivery.content.partition('.')[0])}"
+    return f"<{thread}.{_id_part(host)}@{domain}>"
+
+
+def _id_part(text: str) -> str:
+    """Return a name as a part of a message id (RFC 5322, 3.6.4)."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text) or "-"
+
+
+def _header_registry() -> HeaderRegistry:
+    """Return a registry by which ids in the headers of a thread are folded as in Message-ID; by
+    default the email package encodes long ones, and no program finds the thread.
+    """
+    registry = HeaderRegistry()
+    # typeshed does not know that the registry takes classes which it combines with BaseHeader
+    id_header = cast("type[BaseHeader]", MessageIDHeader)
+    for name in _THREAD_HEADERS:
+        registry.map_to_type(name, id_header)
+    return registry
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which no encoding has."""
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,342 @@
+"""Take single disguises off a text: look-alike letters, invisible characters, spaced or encoded
+words.
+
+Each disguise is cheap to rule out: most texts are ASCII and hold neither escapes nor long runs
+without a blank. Which disguises are tried, and in which order, is in readings.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence, Set
+from urllib.parse import unquote
+
+# --- characters
+
+# Letters drawn like Latin ones that NFKC leaves as they are: Cyrillic, Greek, small capitals, a few
+# others.
+_LOOKALIKES_OF = {
+    "a": "аαɑᴀꓮ", "b": "вьʙβꓐ", "c": "сᴄϲꓚ", "d": "ԁᴅđꓓ", "e": "еёєεᴇɛꓰ", "f": "ғꜰƒꓝ", "g": "ɡɢցꓖ", "h": "һнʜհꓧ",  # noqa: E501
+    "i": "іїιɪıɩӏꓲ", "j": "јᴊꓙ", "k": "кκᴋꓗ", "l": "ʟłɭꓡ", "m": "мᴍꓟ", "n": "пиηɴոꓠ", "o": "оοσᴏøօꓳ", "p": "рρᴘꓑ",  # noqa: E501
+    "q": "ԛզꞯ", "r": "гяʀꓤ", "s": "ѕꜱʂꓢ", "t": "тτᴛŧꓔ", "u": "цυᴜսꓴ", "v": "ѵνᴠꓦ", "w": "ԝшωᴡꓪ", "x": "хχꓫ",  # noqa: E501
+    "y": "уүγʏꓬ", "z": "зᴢꓜ",
+}  # fmt: skip
+_LOOKALIKES = {
+    ord(lookalike): latin
+    for latin, lookalikes in _LOOKALIKES_OF.items()
+    for lookalike in lookalikes
+}
+# Enclosed letters that have no decomposition: negative circled, negative squared, regional
+# indicators.
+_ENCLOSED = {
+    first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
+}
+_TAGS = re.compile("[\U000e0020-\U000e007e]+")
+_TAG_PREFIX = "\U000e0020".encode()[:2]
+# Format characters, variation selectors and marks over letters, none of which changes what is said.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
+_MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]")
+_UNCOMMON = re.compile(
+    "[^\x00-\u024f\u2010-\u2027\u3000-\u303f\u4e00-\u9fff\uff00-\uff0f\uff1a-\uff1f]"
+)
+_FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\u2460-\u24ff]")
+_LETTER = re.compile(r"[^\x00-\x7f\W]")
+_MIXED_WORD = re.compile(rf"[a-z]{_LETTER.pattern}|{_LETTER.pattern}[a-z]")
+_ASCII = bytes(range(128))
+
+
+def drop_ascii(text: str) -> str:
+    """Return the characters of a text that are not ASCII; far fewer to search than it all, in most
+    texts.
+    """
+    return (
+        text.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
+    )
+
+
+def read_tag_characters(text: str) -> str:
+    """Return what stands in Unicode tag characters: text that a model reads and nobody sees."""
+    runs = _TAGS.findall(text) if _TAG_PREFIX in text.encode(errors="surrogatepass") else []
+    return " ".join("".join(chr(ord(char) - 0xE0000) for char in run) for run in runs)
+
+
+def fold(text: str) -> str:
+    """Return the text in small letters, without what is invisible; full-width and styled letters as
+    plain ones.
+    """
+    if text.isascii():
+        return text.lower()
+    odd = drop_ascii(text)
+    if _INVISIBLE.search(odd):
+        text = _INVISIBLE.sub("", text)
+        odd = drop_ascii(text)
+    if _UNCOMMON.search(odd) or _FULL_WIDTH.search(odd):
+        text = unicodedata.normalize("NFKC", text).translate(_ENCLOSED)
+        odd = drop_ascii(text)
+    # none has parts, and marks that follow each other are in order
+    if unicodedata.normalize("NFD", odd) == odd:
+        return text.lower()
+    bare = unicodedata.normalize("NFD", text)
+    return (text if bare == text else unicodedata.normalize("NFC", _MARKS.sub("", bare))).lower()
+
+
+def replace_lookalikes(text: str) -> str:
+    """Return folded text with look-alikes as Latin letters, if it holds any beside Latin
+    letters.
+    """
+    if text.isascii():
+        return text
+    odd = drop_ascii(text)
+    if _UNCOMMON.search(odd) or (_LETTER.search(odd) and _MIXED_WORD.search(text)):
+        return text.translate(_LOOKALIKES)
+    return text
+
+
+# --- words
+
+# Bytes of UTF-8 beyond ASCII stay. A table of bytes takes a quarter of the time of one of
+# characters.
+_WORD_BYTES = bytes(code if code > 127 or chr(code).isalnum() else ord(" ") for code in range(256))
+_PROSE_BYTES = bytes(code if chr(code) in ".!?:;" else _WORD_BYTES[code] for code in range(256))
+_FOREIGN_GAPS = re.compile(r"[^\x00-\x7f\w]+")
+# different characters, beyond which one pattern takes less time than looking for each
+_MAX_SEPARATE_GAPS = 16
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text."""
+    return _split(text, _WORD_BYTES)
+
+
+def extract_prose(text: str) -> str:
+    """Return a text with its words apart by single blanks, and of its punctuation only what ends a
+    clause.
+    """
+    return " ".join(_split(drop_apostrophes(text), _PROSE_BYTES))
+
+
+def drop_apostrophes(text: str) -> str:
+    """Return a text without its apostrophes: what is read as prose has none."""
+    text = text.replace("'", "")
+    return text if text.isascii() else text.replace("\u2019", "")
+
+
+def _split(text: str, table: bytes) -> list[str]:
+    raw = text.encode(errors="surrogatepass")
+    if len(raw) > len(text):
+        mostly_foreign = len(raw) > 1.5 * len(text)
+        gaps = (
+            frozenset[str]()
+            if mostly_foreign
+            else frozenset("".join(_FOREIGN_GAPS.findall(drop_ascii(text))))
+        )
+        if mostly_foreign or len(gaps) > _MAX_SEPARATE_GAPS:
+            text = _FOREIGN_GAPS.sub(" ", text)
+        else:
+            for gap in gaps:
+                text = text.replace(gap, " ")
+        raw = text.encode(errors="surrogatepass")
+    return raw.translate(table).decode(errors="surrogatepass").split()
+
+
+# --- escapes
+
+_ESCAPES = re.compile(r"\\(?:u\{?([0-9a-f]{4,5})\}?|x([0-9a-f]{2})|([nrt]))", re.IGNORECASE)
+_PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#x?[0-9a-f]{1,6}|[a-z]{2,8});", re.IGNORECASE)
+_SOFT_BREAK = re.compile(r"=\r?\n|=(?=[0-9A-F]{2})")
+
+
+def unescape(text: str) -> str:
+    """Return the text with the escapes of JSON, HTML and URLs read."""
+    if "\\" in text:
+        text = _ESCAPES.sub(_character, text)
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
+    if "%" in text and _PERCENT.search(text):
+        text = unquote(text.replace("+", " "), errors="replace")
+    return text
+
+
+def _character(match: re.Match[str]) -> str:
+    if match[3]:
+        return "\n" if match[3] in "nr" else " "
+    return chr(int(match[1] or match[2], 16))
+
+
+# --- whole texts in another writing
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,4000}={0,2}")
+_BASE32 = re.compile(r"\b[A-Z2-7]{32,4000}={0,6}")
+_HEX = re.compile(r"(?:(?:\\x|0x)?[0-9A-Fa-f]{2}[ :,]?){16,2000}")
+_MAX_RUNS = 24  # encoded runs looked at in one text
+_MIN_RUN = 20
+_LOWER_PAIRS = frozenset(f"{byte:02x}" for byte in range(256))
+_PAIRS = _LOWER_PAIRS | {pair.upper() for pair in _LOWER_PAIRS}
+_MIN_PAIRS = 6  # pairs that are pieces of their own
+_NON_BLANK_BYTES = bytes(
+    code if code < 128 and chr(code).isspace() else ord("x") for code in range(256)
+)
+
+
+def decode_runs(text: str, words: Set[str]) -> Iterator[str]:
+    """Yield what stands in base64, base32 or hexadecimal, where that is text; `words` are its
+    words, folded.
+    """
+    if not _may_be_encoded(text, words):
+        return
+    chunks = text.split()
+    long_chunks = [chunk for chunk in chunks if len(chunk) >= _MIN_RUN]
+    runs = [match[0] for chunk in long_chunks for match in _BASE64.finditer(chunk)]
+    runs = [
+        run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))
+    ]
+    for run in runs[:_MAX_RUNS]:
+        if decoded := _from_base64(run) or _from_base32(run):
+            yield decoded
+    sources = long_chunks
+    if len(_PAIRS.intersection(chunks)) >= _MIN_PAIRS or text.count("0x") >= 16:
+        sources = [*long_chunks, text]
+    hex_runs = [match[0] for source in sources for match in _HEX.finditer(source)]
+    for run in hex_runs[:_MAX_RUNS]:
+        digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", run)
+        if decoded := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
+            yield decoded
+
+
+def _may_be_encoded(text: str, words: Set[str]) -> bool:
+    """Tell whether a text holds a long piece or many pairs of digits: few do, and this is told
+    sooner than by a split.
+
+    A pair may stand there in capitals and in small letters, so half as many words may be enough.
+    """
+    if not text.isascii() or b"x" * _MIN_RUN in text.encode().translate(_NON_BLANK_BYTES):
+        return True
+    return len(_LOWER_PAIRS & words) * 2 >= _MIN_PAIRS or text.count("0x") >= 16
+
+
+def _from_base64(run: str) -> str:
+    bare = run.rstrip("=").replace("-", "+").replace("_", "/")
+    for start in range(min(4, len(bare))):  # a word glued to its front shifts it
+        body = bare[start:]
+        body = body[: len(body) - 1] if len(body) % 4 == 1 else body
+        try:
+            if text := _as_text(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)):
+                return text
+        except (binascii.Error, ValueError):
+            continue
+    return ""
+
+
+def _from_base32(run: str) -> str:
+    body = run.rstrip("=")
+    if not _BASE32.fullmatch(body):
+        return ""
+    try:
+        return _as_text(base64.b32decode(body + "=" * (-len(body) % 8)))
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _as_text(raw: bytes) -> str:
+    """Return bytes as text if that is what they are."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(raw) - 3 or not error.start:
+            return ""
+        text = raw[: error.start].decode()
+    readable = sum(character.isprintable() or character in "\n\t\r" for character in text)
+    return text if readable >= 0.95 * len(text) > 0 else ""
+
+
+# --- words in another writing
+
+_LEET = (
+    bytes.maketrans(b"01345789@$!|+", b"oleastbgasilt"),
+    bytes.maketrans(b"01345789@$!|+", b"oieastbgasiit"),
+)
+_LEET_WORD = re.compile(r"(?=[a-z0-9@$!|+]*[0-9@$!|+])(?=[a-z0-9@$!|+]*[a-z])[a-z0-9@$!|+]{3,30}")
+_LETTER_ROW = re.compile(r"(?:(?<![^\W_])[^\W\d_][\W_]{1,5}){7,400}[^\W\d_](?![^\W_])")
+_GAP = re.compile(r"[\W_]+")
+_SEVEN_LETTERS = re.compile(r"(?: [^\W\d_]){7}")
+_SHAPE_BYTES = bytes(ord("x") if chr(code).isalpha() else code for code in range(128)) + bytes(
+    range(128, 256)
+)
+
+
+def has_row_of_letters(words: Sequence[str]) -> bool:
+    """Tell whether six letters stand alone one after the other, and a seventh begins the next
+    word.
+    """
+    text = f" {' '.join(words)}"
+    if text.isascii():
+        return b" x x x x x x x" in text.encode().translate(_SHAPE_BYTES)
+    return _SEVEN_LETTERS.search(text) is not None
+
+
+def read_leet_word(word: str) -> tuple[str, ...]:
+    """Return what a word may be with its digits and signs read as letters; nothing if it holds
+    none, or only those.
+    """
+    return (
+        tuple(word.encode().translate(table).decode() for table in _LEET)
+        if _LEET_WORD.fullmatch(word)
+        else ()
+    )
+
+
+def read_leet_words(words: Iterable[str]) -> list[str]:
+    """Return what these words, none of which holds a blank, may be: more than `read_leet_word`
+    returns for each, in much less time.
+    """
+    raw = " ".join(words).encode(errors="surrogatepass")
+    return [
+        word
+        for table in _LEET
+        for word in raw.translate(table).decode(errors="surrogatepass").split()
+    ]
+
+
+def join_letter_rows(text: str) -> Iterator[str]:
+    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; what is seldom
+    between is a blank.
+    """
+    for match in _LETTER_ROW.finditer(text):
+        gaps = _GAP.findall(match[0])
+        usual = max(set(gaps), key=gaps.count)
+        letters = _GAP.split(match[0])
+        yield letters[0] + "".join(
+            letter if gap == usual else f" {letter}"
+            for gap, letter in zip(gaps, letters[1:], strict=True)
+        )
+
+
+_TAGGED = re.compile(r"\w<[!/a-z]")
+_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
+
+
+def strip_tags(text: str) -> str:
+    """Return text without the tags of HTML that stand in its words or around them; itself if there
+    are none.
+    """
+    return _TAG.sub("", text) if "<" in text and _TAGGED.search(text) else text
+
+
+def rotate(text: str, by: int) -> str:
+    """Return text whose letters are moved on in the alphabet; 13 undoes rot13."""
+    small = "abcdefghijklmnopqrstuvwxyz"
+    return text.translate(str.maketrans(small, small[by:] + small[:by]))
+
+
+def mirror(text: str) -> str:
+    """Return text whose letters are counted from the other end of the alphabet."""
+    small = "abcdefghijklmnopqrstuvwxyz"
+    return text.translate(str.maketrans(small, small[::-1]))

@@ -1,0 +1,158 @@
+"""Change the text of policy.toml, and leave all that a person wrote there as it stands.
+
+The new text is read again before it is returned: it must say what the old one says but for the
+change. Where it does not, because the file is written in a way that is not foreseen here, Refused
+names the lines that a person has to write.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import tomli_w
+
+from daemon.errors import Refused
+
+_MAX_LINE = 100  # characters; a longer list has a line for each item
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER = re.compile(r"\s*\[")
+_TRIAL_KEY = re.compile(r"\s*(mode|observe_until)\s*=")
+
+
+def add_rules(text: str, tables: Sequence[dict[str, Any]], comments: Sequence[str] = ()) -> str:
+    """Return the text with these rules behind all others, each below its comment."""
+    if not tables:
+        return text
+    blocks = []
+    for index, table in enumerate(tables):
+        comment = comments[index] if index < len(comments) else ""
+        lines = [f"# {line}" for line in comment.splitlines()]
+        lines += ["[[rule]]", *(f"{key} = {_format(key, value)}" for key, value in table.items())]
+        blocks.append("\n".join(lines))
+    addition = "\n\n".join(blocks) + "\n"
+    expected = _read(text)
+    expected["rule"] = [*expected.get("rule", []), *tables]
+    return _checked(f"{_with_end_of_line(text)}\n{addition}", expected, addition)
+
+
+def set_trial(text: str, routine: str, until: datetime) -> str:
+    """Return the text with `mode = "observe"` in the section of a routine, until a moment."""
+    expected = _read(text)
+    section = expected.setdefault("routine", {}).setdefault(routine, {})
+    is_new = not section
+    section |= {"mode": "observe", "observe_until": until}
+    lines = ['mode = "observe"\n', f"observe_until = {until.isoformat().replace('+00:00', 'Z')}\n"]
+    header = f"[routine.{_format_key(routine)}]\n"
+    file_lines = text.splitlines(keepends=True)
+    start = _find_header(file_lines, routine)
+    if start is None:
+        if not is_new:
+            raise _refusal("".join([header, *lines]))
+        new = f"{_with_end_of_line(text)}\n{header}{''.join(lines)}"
+    else:
+        head = [*file_lines[:start], _with_end_of_line(file_lines[start])]
+        section_lines = _without_trial_keys(_section(file_lines, start))
+        rest = file_lines[start + 1 + len(_section(file_lines, start)) :]
+        new = "".join([*head, *lines, *section_lines, *rest])
+    return _checked(new, expected, "".join([header, *lines]))
+
+
+def remove_trial(text: str, routine: str) -> str:
+    """Return the text without the trial of a routine, and without its section if that was all."""
+    expected = _read(text)
+    section = expected.get("routine", {}).get(routine, {})
+    if "mode" not in section and "observe_until" not in section:
+        return text
+    for key in ("mode", "observe_until"):
+        section.pop(key, None)
+    file_lines = text.splitlines(keepends=True)
+    start = _find_header(file_lines, routine)
+    lines = f"[routine.{_format_key(routine)}] without mode and observe_until"
+    if start is None:
+        raise _refusal(lines)
+    section_lines = _section(file_lines, start)
+    rest = file_lines[start + 1 + len(section_lines) :]
+    remaining = _without_trial_keys(section_lines)
+    head = file_lines[: start + 1]
+    if not section and not "".join(remaining).strip():
+        del expected["routine"][routine]
+        if not expected["routine"]:
+            del expected["routine"]
+        head, remaining = file_lines[:start], []
+        if head and not head[-1].strip() and not rest:
+            head = head[:-1]
+    return _checked("".join([*head, *remaining, *rest]), expected, lines)
+
+
+def _read(text: str) -> dict[str, Any]:
+    return copy.deepcopy(tomllib.loads(text.removeprefix("\ufeff")))
+
+
+def _checked(new: str, expected: dict[str, Any], lines: str) -> str:
+    """Return the new text if it says what is expected. Raises Refused if it does not."""
+    try:
+        is_expected = _read(new) == expected
+    except tomllib.TOMLDecodeError:
+        is_expected = False
+    if not is_expected:
+        raise _refusal(lines)
+    return new
+
+
+def _refusal(lines: str) -> Refused:
+    return Refused(
+        "policy.toml is written in a way that only a person can change; nothing was written. It "
+        f"should say:\n{lines}"
+    )
+
+
+def _with_end_of_line(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def _find_header(lines: Sequence[str], routine: str) -> int | None:
+    """Return the index of the line `[routine.NAME]`; None if there is none."""
+    names = {routine, f'"{routine}"', f"'{routine}'"}
+    pattern = re.compile(r"\s*\[\s*routine\s*\.\s*([^\]\s]+)\s*\]\s*(#.*)?\s*")
+    for index, line in enumerate(lines):
+        if (match := pattern.fullmatch(line)) and match[1] in names:
+            return index
+    return None
+
+
+def _section(lines: Sequence[str], start: int) -> list[str]:
+    """Return the lines below a header, up to the next one."""
+    end = next(
+        (index for index in range(start + 1, len(lines)) if _HEADER.match(lines[index])),
+        len(lines),
+    )
+    return list(lines[start + 1 : end])
+
+
+def _without_trial_keys(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not _TRIAL_KEY.match(line)]
+
+
+def _format_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _format_value(name)
+
+
+def _format(key: str, value: Any) -> str:
+    text = _format_value(value)
+    if isinstance(value, list) and len(key) + len(text) + 3 > _MAX_LINE:
+        items = "".join(f"    {_format_value(item)},\n" for item in value)
+        return f"[\n{items}]"
+    return text
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_value, value))}]"
+    text = tomli_w.dumps({"x": value}, multiline_strings=False).removeprefix("x = ").rstrip("\n")
+    # what a terminal would not show, or would show elsewhere, is shown as the escape of TOML
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in text)

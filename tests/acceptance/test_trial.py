@@ -1,0 +1,56 @@
+"""A trial of a routine as a user has it: observed, denied, shown, confirmed, and then allowed."""
+
+import re
+
+import pytest
+
+from tests.acceptance.story import Vendor
+from tests.acceptance.test_story import AGENT, EFFECT, config, effects
+
+POLICY = """
+version = 1
+[[rule]]
+tool = "shell"
+argv = ["echo"]
+effect = "allow"
+[[rule]]
+tool = "file_write"
+effect = "ask"
+"""
+
+
+@pytest.mark.process
+async def test_a_routine_is_observed_and_then_may_do_what_it_was_denied(home):
+    home.routine("work", AGENT.replace('tools = ["shell"]', 'tools = ["shell", "file_write"]'))
+    home.write("policy.toml", POLICY)
+    calls = [
+        *EFFECT["tool_calls"],
+        {"name": "file_write", "arguments": {"path": "a.md", "content": "x"}},
+    ]
+    async with Vendor([{"tool_calls": calls}, "Denied.", EFFECT, "Done."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        shown = await home.agentctl("observe", "work", "--for", "7d")
+        assert (shown.code, '+mode = "observe"' in shown.out) == (5, True), shown
+        assert (await home.agentctl("observe", "work", "--for", "7d", "--yes")).code == 0
+        reloaded = await home.agentctl("reload")
+        assert reloaded.code == 0, reloaded.err
+        listed = await home.agentctl("list")
+        assert "work: observe until " in listed.out
+        assert (await home.agentctl("run", "work")).code == 0, "nobody was asked"
+        assert effects(home) == []
+        inspected = await home.agentctl("inspect", "work")
+        assert "policy    observe: nobody was asked" in inspected.out
+        assert "nobody is asked while this routine is observed" in inspected.out
+        suggested = await home.agentctl("policy", "suggest", "work")
+        assert '+argv = ["tee", "-a", "effects.txt"]' in suggested.out, suggested
+        assert "rule 2 (file_write)" in suggested.out, "what a rule asks about stays so"
+        assert "2 calls in 1 run since 30d denied in observe mode" in suggested.out
+        digest = re.search(r"--confirm (\w{16})", suggested.out)[1]
+        written = await home.agentctl("policy", "suggest", "work", "--confirm", digest)
+        assert written.code == 0, written.err
+        assert (await home.agentctl("observe", "work", "--stop", "--yes")).code == 0
+        assert (await home.agentctl("reload")).code == 0
+        assert "observe" not in (await home.agentctl("list")).out
+        assert (await home.agentctl("run", "work")).code == 0
+        assert effects(home) == ["once"]

@@ -1,0 +1,298 @@
+"""`agentd new` composes a file that the daemon takes, from a task or a recipe, and describes it."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.app.commands.init import shipped
+from daemon.app.commands.new import LOOKS, NewRoutineOptions, compose, describe, write
+from daemon.app.commands.recipes import find_recipes
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.routines.folder import load_routine
+from daemon.errors import Refused
+from tests.properties import scaled_settings
+
+NOW = datetime(2026, 11, 24, 16, 20, tzinfo=UTC)  # a Tuesday
+RECIPES = find_recipes()
+CONFIG = """
+timezone = "UTC"
+[targets.mail]
+kind = "mail"
+url_file = "mail.url"
+"""
+
+
+class Installation:
+    """A config with a mailbox, and a policy: the shipped one, or another."""
+
+    def __init__(self, folder: Path, policy: str | None = None) -> None:
+        self.folder = folder
+        (folder / "routines").mkdir(exist_ok=True)
+        self.write("config.toml", CONFIG)
+        self.write("policy.toml", policy or (shipped() / "policy.toml").read_text("utf-8"))
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, "utf-8")
+        (self.folder / name).chmod(0o600)
+
+    def compose(self, name="x", schedule="", **options):
+        """Return the new routine; what reads its text has read it from a file."""
+        return compose(
+            load_config(self.folder / "config.toml"),
+            NewRoutineOptions(name=name, schedule=schedule, **options),
+            state=self.folder / "state",
+            socket=self.folder / "state" / "agentd.sock",
+            now=NOW,
+        )
+
+    def says(self, *arguments, **options):
+        return describe(self.compose(*arguments, **options), json=False).splitlines()
+
+
+@pytest.fixture
+def installation(tmp_path):
+    return Installation(tmp_path)
+
+
+# --- a task
+
+
+def test_the_file_has_the_layout_of_the_readme(installation):
+    new = installation.compose("report", "every day at 7", prompt="How is this machine?")
+    assert new.text == (
+        "# every day at 7\n"
+        "[trigger]\n"
+        'cron = "0 7 * * *"\n'
+        "\n"
+        "[run]\n"
+        'prompt = "How is this machine?"\n'
+        "\n"
+        f"{LOOKS['machine'].table}"
+        "\n"
+        "[[deliver]]\n"
+        'to = "file"\n'
+        'path = "reports/{routine}/{slot:%Y-%m-%d}.md"\n'
+    )
+
+
+def test_new_says_when_where_what_and_how_to_try(installation):
+    days = ("Wed 25", "Thu 26", "Fri 27")
+    assert installation.says("report", "every day at 7", prompt="How is this machine?") == [
+        f"wrote {installation.folder}/routines/report.toml",
+        f"it runs at 07:00, UTC; next: {', '.join(f'{day} Nov 07:00 UTC' for day in days)}",
+        "it gathers machine (sysinfo)",
+        "its reports go to file reports/{routine}/{slot:%Y-%m-%d}.md",
+        "a person is asked about nothing",
+        "try it: agentctl run report",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "prompt", "gathered"),
+    [
+        ("at 7", "Write me a daily report of this machine.", ["machine"]),
+        ("at 7", "Which disks are full? Which updates wait?", ["machine"]),
+        ("at 7", "这台服务器怎么样？", ["machine"]),
+        ("at 7", "Sum up my commits.", ["repositories"]),
+        ("at 7", "The server, and what was committed.", ["machine", "repositories"]),
+        ("at 7", "Plan my day.", []),
+        ("at 7", "Observe the serverless hostility.", []),
+        ("at 7", None, []),
+        ("when a file lands in inbox", "What is it about?", ["content"]),
+    ],
+)
+def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, gathered):
+    new = installation.compose("x", schedule, prompt=prompt)
+    assert [gather.name for gather in new.routine.gather] == gathered
+
+
+def test_look_names_what_is_gathered_and_no_look_nothing(installation):
+    prompt = "How is this machine?"
+    new = installation.compose("x", "at 7", prompt=prompt, looks=["git", "machine", "git"])
+    assert [gather.name for gather in new.routine.gather] == ["repositories", "machine"]
+    assert installation.compose("x", "at 7", prompt=prompt, looks=[]).routine.gather == ()
+
+
+def test_a_routine_without_facts_says_so(installation):
+    facts = installation.says("x", "at 7", prompt="Plan my day.")[2]
+    assert facts.startswith("It gathers no facts: ")
+    assert "--look machine,git" in facts
+    facts = installation.says("y", "when a file lands in inbox", prompt="What?", looks=[])[2]
+    assert facts == "It gathers no facts besides what its event brings"
+    assert "It gathers no facts; its agent may use" in installation.says("z", recipe="research")[2]
+
+
+def test_reports_go_to_the_targets_that_are_named(installation):
+    new = installation.compose("x", "every 2 hours", prompt="Hi.", targets=["mail", "file", "log"])
+    assert [(target.to, target.path) for target in new.routine.deliver] == [
+        ("mail", None),
+        ("file", "reports/{routine}/{slot:%Y-%m-%d-%H%M%S}.md"),
+        ("log", None),
+    ]
+
+
+def test_new_says_what_a_person_will_be_asked_about(tmp_path):
+    policy = """
+version = 1
+[[rule]]
+tool = "file_*"
+effect = "allow"
+[[rule]]
+tool = "subagent"
+effect = "ask"
+"""
+    new = Installation(tmp_path, policy).compose("notes", recipe="research")
+    assert new.asks.startswith("notes: a person is asked before some calls of subagent")
+    lines = describe(new, json=False).splitlines()
+    assert new.asks in lines
+    assert "a person is asked about nothing" not in lines
+
+
+def test_new_says_what_the_policy_denies_and_where_the_lines_stand(installation):
+    notes = [line for line in installation.says(recipe="releases") if line.startswith("note: ")]
+    assert len(notes) == 3
+    assert "gather[0]: the policy does not allow it: no rule allows GET" in notes[0]
+    assert notes[2].endswith("policy.toml stand at the head of the file")
+
+
+def test_with_a_faulty_policy_new_says_that_questions_are_not_known(tmp_path):
+    new = Installation(tmp_path, "version = 2\n").compose("x", "at 7", prompt="Hi.")
+    assert len(new.notes) == 1
+    assert "what a person is asked about is not known: " in new.notes[0]
+    assert "a person is asked about nothing" not in describe(new, json=False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "targets", "has_note"),
+    [
+        ("Write me a daily report of this machine and mail it to me.", (), True),
+        ("Send the weather by e-mail.", ["log"], True),
+        ("Write me a daily report and mail it to me.", ["file", "mail"], False),
+        ("Sum up the mails that landed.", (), False),
+    ],
+)
+def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
+    installation, prompt, targets, has_note
+):
+    notes = installation.compose("x", "at 7", prompt=prompt, targets=targets).notes
+    assert [("which no agent sends: --to NAME" in note) for note in notes] == [True] * has_note
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"schedule": "at 7", "looks": ["mashine"]},
+            "knows no 'mashine'; did you mean \"machine\"",
+        ),
+        ({"schedule": "at 7", "looks": ["files"]}, "without watch no file lands"),
+        (
+            {"schedule": "at 7", "targets": ["post"]},
+            "config.toml has no [targets.post]; add it, or",
+        ),
+        ({"schedule": "at 7", "recipe": "mail-reprot"}, 'did you mean "mail-report"?'),
+        ({"recipe": "mail-report", "looks": ["git"]}, "--look and --no-look are for a routine wi"),
+        ({"recipe": "day-advice"}, 'no such routine (found "day-book")'),
+        ({"recipe": "invoices", "schedule": "at 7"}, "without watch no file lands"),
+        ({"recipe": "greeting", "schedule": "when a file lands in x"}, "drawn from the slots of a"),
+        ({"schedule": "at 7", "prompt": "\udcff"}, "the prompt is not UTF-8 text"),
+        ({"schedule": "when it rains"}, "'when it rains' is not understood; write it like "),
+        ({"schedule": ""}, "'' is not understood; write it like "),
+    ],
+)
+def test_what_the_daemon_would_not_take_is_refused_in_one_sentence(installation, options, message):
+    with pytest.raises(Refused) as refused:
+        installation.compose(**options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_recipe_that_lacks_its_target_names_the_file_with_the_lines(installation):
+    installation.write("config.toml", "")
+    with pytest.raises(Refused) as refused:
+        installation.compose(recipe="mail-report")
+    assert "no such target in config.toml" in str(refused.value)
+    assert str(RECIPES["mail-report"]) in str(refused.value)
+
+
+PROMPTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+FOLDERS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+def test_any_prompt_stands_in_the_file_as_it_was_given(installation):
+    @scaled_settings(100)
+    @given(PROMPTS, st.sampled_from([None, "daily-report", "mail-report"]))
+    def check(prompt, recipe):
+        new = installation.compose("x", "at 7", prompt=prompt, recipe=recipe)
+        assert new.routine.run.prompt == prompt.strip()
+
+    check()
+
+
+def test_any_folder_is_watched_as_it_was_given_or_refused(installation):
+    @scaled_settings(100)
+    @given(FOLDERS)
+    def check(folder):
+        try:
+            new = installation.compose("x", f"when a file lands in {folder}", prompt="Hi.")
+        except Refused:
+            return
+        assert len(new.routine.trigger.watch) == 1
+        assert tomllib.loads(new.text)["trigger"] == {"watch": list(new.routine.trigger.watch)}
+
+    check()
+
+
+# --- a recipe
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_written_as_it_is(installation, recipe):
+    if recipe == "day-advice":
+        write(installation.compose("day-book", recipe="day-book"))
+    new = installation.compose("x", recipe=recipe)
+    assert new.text == RECIPES[recipe].read_text("utf-8")
+    write(new)
+    assert load_routine(new.path) == new.routine
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_schedule_prompt_and_targets_of_a_recipe_are_replaced_and_all_else_stays(
+    installation, recipe
+):
+    schedule = "every 2 hours"
+    if "{path}" in RECIPES[recipe].read_text("utf-8"):
+        schedule = "when a file lands in letters"
+    prompt = 'Say "hi".\n[run]\nprompt = 3\n\\ and """.'
+    new = installation.compose(
+        "x", schedule, recipe=recipe, prompt=prompt, targets=["log", "file", "mail"]
+    )
+    changed, original = tomllib.loads(new.text), tomllib.loads(RECIPES[recipe].read_text("utf-8"))
+    assert changed["run"].pop("prompt") == prompt
+    assert changed["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
+    assert [target["to"] for target in changed["deliver"]] == ["log", "file", "mail"]
+    for data in (changed, original):
+        data.pop("trigger")
+        data.pop("deliver")
+    original["run"].pop("prompt")
+    assert changed == original
+    head = RECIPES[recipe].read_text("utf-8").partition("\ndescription = ")[0]
+    assert new.text.startswith(head)
+
+
+def test_a_target_that_the_recipe_has_stays_as_it_is(installation):
+    new = installation.compose("x", recipe="sentinel", targets=["mail"])
+    assert new.routine.deliver[0].on == ("succeeded", "failed")
+    new = installation.compose("x", recipe="week-in-git", targets=["file"])
+    assert new.routine.deliver[0].path == "reports/{routine}/{slot:%G-W%V}.md"
+
+
+def test_a_recipe_with_a_first_run_says_that_it_runs_at_once(installation):
+    when = installation.says("x", "at 7", recipe="daily-report")[1]
+    assert when.startswith("it runs as soon as the daemon sees it, and at 07:00, UTC; next: ")

@@ -1,0 +1,83 @@
+"""Unit, lingering, limits, database and targets: each fault with its fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daemon.app.doctor.service_checks import ServiceSurvey, check_service, survey_service
+from daemon.definitions.config.loading import load_config
+
+
+@pytest.mark.parametrize(
+    ("expected", "name", "state", "fix"),
+    [
+        (
+            ServiceSurvey(database_check="row 7 missing from index x"),
+            "database",
+            "fail",
+            "agentctl restore",
+        ),
+        (ServiceSurvey(systemd=True), "service", "warn", "agentctl service install"),
+        (
+            ServiceSurvey(systemd=True, unit=Path("/u"), command="/gone", command_exists=False),
+            "service",
+            "fail",
+            "install",
+        ),
+        (
+            ServiceSurvey(systemd=True, unit=Path("/u"), user_unit=True, lingers=False, user="ada"),
+            "linger",
+            "fail",
+            "enable-linger ada",
+        ),
+        (ServiceSurvey(open_files=256), "limits", "warn", "ulimit -n"),
+        (
+            ServiceSurvey(targets=(("mail", "apprise", "names no address"),)),
+            "target mail",
+            "fail",
+            "[targets]",
+        ),
+    ],
+)
+def test_each_installation_fault_has_a_fix(
+    expected: ServiceSurvey, name: str, state: str, fix: str
+) -> None:
+    [check] = [check for check in check_service(expected) if check.name == name]
+    assert check.state == state and fix in check.fix
+
+
+def test_without_systemd_doctor_does_not_mention_it() -> None:
+    assert {check.name for check in check_service(ServiceSurvey())} == {"limits"}
+
+
+def test_doctor_changes_nothing(tmp_path: Path) -> None:
+    root, state = tmp_path / "root", tmp_path / "state"
+    unit = root / "etc/systemd/system/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(
+        '[Service]\nExecStart="/opt/my agentd/bin/agentd" --config /etc/agentd/config.toml\n'
+    )
+    (root / "run/systemd/system").mkdir(parents=True)
+    state.mkdir()
+    (state / "agentd.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    config = tmp_path / "config.toml"
+    config.write_text(
+        (  # noqa: UP034
+            '[targets.a]\nkind = "apprise"\nurl_env = "A"\n[targets.b]\nkind = "apprise"\nurl_env = '  # noqa: E501
+            ""
+            '"B"\n'
+        )
+    )
+    env = {"USER": "ada", "A": "json://localhost"}
+    service = survey_service(load_config(config), state, env, root=root)
+    assert (service.command, service.command_exists, service.systemd, service.lingers) == (
+        "/opt/my agentd/bin/agentd", False, True, False,
+    )  # fmt: skip
+    assert [(name, bool(fault)) for name, _, fault in service.targets] == [
+        ("a", False),
+        ("b", True),
+    ]
+    assert service.database_check not in ("", "ok")
+    assert sorted(path.name for path in state.iterdir()) == ["agentd.db"]

@@ -1,0 +1,98 @@
+"""Doctor names each routine that holds strangers' words, private data and a way to act on them
+unasked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app.doctor.checks import Survey, judge
+from daemon.app.doctor.trifecta import find_trifectas
+from daemon.definitions.routines.routine import Routine
+from daemon.policy.policy import Policy
+
+RULES = """
+version = 1
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "http_request"
+effect = "allow"
+hosts = ["api.example.org"]
+methods = ["GET", "POST"]
+[[rule]]
+tool = "memory_store"
+effect = "allow"
+"""
+OPTED = '[routine.r]\ntainted_tools = ["http_request"]\n'
+
+
+def routine(**fields: Any) -> Routine:
+    return Routine.model_validate({"name": "r", **fields})
+
+
+def agent(*tools: str, **fields: Any) -> Routine:
+    return routine(run={"mode": "agent", "prompt": "x", "tools": list(tools)}, **fields)
+
+
+def rights_of(tmp_path: Path, policy: str, definition: Routine) -> list[str]:
+    (tmp_path / "policy.toml").write_text(policy)
+    held = find_trifectas(
+        {"r": definition}, Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
+    )
+    return [f"{triangle.reads} {triangle.private} {triangle.acts}" for triangle in held]
+
+
+@pytest.mark.parametrize(
+    ("policy", "definition"),
+    [
+        # acting is asked about; nothing private; another tool was named; one answer without tools;
+        # narrowed away
+        (RULES, agent("file_read", "http_request")),
+        (RULES + OPTED, agent("memory_store", "http_request", "self_info")),
+        (RULES + OPTED, agent("file_read", "memory_store")),
+        (
+            RULES + OPTED,
+            routine(run={"prompt": "x"}, gather=[{"name": "a", "tool": "file_read"}]),
+        ),
+        (
+            RULES + '[routine.r]\ntools = ["file_read"]\ntainted_tools = ["http_request"]\n',
+            agent("*"),
+        ),
+    ],
+)
+def test_a_routine_with_two_of_the_three_dangerous_rights_is_fine(
+    tmp_path: Path, policy: str, definition: Routine
+) -> None:
+    assert rights_of(tmp_path, policy, definition) == []
+
+
+@pytest.mark.parametrize("tools", [("file_read", "http_request"), ("*",), ("file_*", "http_*")])
+def test_a_routine_with_all_three_dangerous_rights_is_named(
+    tmp_path: Path, tools: tuple[str, ...]
+) -> None:
+    (held,) = rights_of(tmp_path, RULES + OPTED, agent(*tools))
+    assert "file_read" in held
+    assert held.endswith("('http_request',)")
+
+
+def test_doctor_names_the_right_to_remove(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(RULES + OPTED)
+    policy = Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
+    held = find_trifectas({"r": agent("file_read", "http_request")}, policy)
+    rows = {row.name: row for row in judge(Survey(trifectas=held))}
+    assert rows["routine r"].state == "warn"
+    assert "holds all three: reads strangers: file_read, http_request" in rows["routine r"].found
+    assert "[routine.r] tainted_tools" in rows["routine r"].fix
+
+
+def test_no_shipped_routine_has_all_three_dangerous_rights(tmp_path: Path) -> None:
+    from daemon.definitions.routines.folder import load_folder
+
+    home = Path(__file__).parents[3]
+    policy = Policy.load(home / "policy.toml", workspace=tmp_path / "ws")
+    assert find_trifectas(load_folder(home / "routines").routines, policy) == ()

@@ -1,0 +1,296 @@
+"""`agentd setup` against the fake vendor, by flags and at a terminal: what it writes, and that it
+writes nothing where it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from daemon.app.setup.vendors import Vendor, find_servers
+from daemon.definitions.config.loading import load_config
+from tests.acceptance.story import Home
+from tests.app.setup.terminal import Terminal, terminal
+from tests.delivery.receivers import Receiver
+from tests.fakes.vendor import FakeVendor
+
+SHIPPED = Path(__file__).parents[3] / "config.toml"
+KEY = "sk-canary-0123456789abcdef"
+MODELS = [{"id": "claude-haiku-4-5"}, {"id": "claude-opus-5-5"}]
+TEXT_PAGE = b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n<html>hi</html>"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Home:
+    """A home with an edited config.toml, and no daemon."""
+    home = Home(tmp_path)
+    shutil.copy(SHIPPED, home.folder / "config.toml")
+    home.write("key", f"{KEY}\n")
+    return home
+
+
+def contents(home: Home) -> dict[str, str]:
+    return {path.name: path.read_text() for path in home.folder.iterdir() if path.is_file()}
+
+
+async def setup(home: Home, *arguments: str):  # type: ignore[no-untyped-def]
+    """Run `agentd setup` without a terminal."""
+    return await home.run_process("agentd", "setup", *arguments, *home.places)
+
+
+async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
+    before = (site.folder / "config.toml").read_text()
+    async with FakeVendor(["I am ready.\nReally."]) as vendor:
+        vendor.models = MODELS
+        result = await setup(
+            site,
+            *("--provider", "claude", "--base-url", vendor.url),
+            *("--model", "claude-haiku-4-5", "--key-file", "key"),
+        )
+    assert result.code == 0, result.err
+    assert "It says: I am ready.  (" in result.out
+    assert f"start the daemon: agentd --config {site.folder}/config.toml" in result.out
+    after = (site.folder / "config.toml").read_text()
+    assert [line for line in before.splitlines() if line not in after.splitlines()] == [
+        'provider = "offline"'
+    ]
+    assert tomllib.loads(after)["providers"] == {
+        "claude": {
+            "kind": "claude",
+            "model": "claude-haiku-4-5",
+            "base_url": vendor.url,
+            "api_key_file": "claude.key",
+        }
+    }
+    key_file = site.folder / "claude.key"
+    assert (key_file.read_text(), key_file.stat().st_mode & 0o777) == (f"{KEY}\n", 0o600)
+    config = load_config(site.folder / "config.toml")
+    assert config.provider == "claude"
+    assert KEY not in result.out + result.err + after
+
+
+async def test_a_key_of_the_environment_goes_into_a_file(site: Home) -> None:
+    site.env["OPENAI_API_KEY"] = KEY
+    async with FakeVendor(["ready"]) as vendor:
+        vendor.models = [{"id": "gpt-6-astra", "created": 1}]
+        result = await setup(site, "--provider", "gpt", "--base-url", f"{vendor.url}/v1", "--yes")
+    assert result.code == 0, result.err
+    assert (site.folder / "openai.key").exists() is False
+    assert (site.folder / "gpt.key").read_text() == f"{KEY}\n"
+    assert KEY not in result.out + result.err
+
+
+async def test_a_provider_of_the_same_name_is_replaced_only_if_that_is_said(site: Home) -> None:
+    async with FakeVendor(["one", "two"]) as vendor:
+        vendor.models = [{"id": "a"}, {"id": "b"}]
+        flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1", "--yes")
+        assert (await setup(site, *flags, "--model", "a")).code == 0
+        written = contents(site)
+        refused = await setup(site, *flags, "--model", "b")
+        assert refused.code == 5 and "--replace overwrites it" in refused.err
+        assert contents(site) == written
+        assert (await setup(site, *flags, "--model", "b", "--replace")).code == 0
+    config = load_config(site.folder / "config.toml")
+    assert config.providers["mine"].model == "b"
+    text = (site.folder / "config.toml").read_text()
+    assert text.count("[providers.mine]") == text.count("Written by") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "saying"),
+    [
+        ((), "--provider is missing"),
+        (("--yes",), "--provider is missing, and neither a key nor a server is here"),
+        (("--provider", "claud"), "did you mean claude?"),
+        (("--provider", "Mine"), "is no name"),
+        (("--provider", "claude"), "--key-file FILE or --key-stdin (or $ANTHROPIC_API_KEY in"),
+        (("--provider", "claude", "--key-file", "nowhere"), "--key-file nowhere: No such file"),
+        (("--provider", "claude", "--key-file", "lines"), "gives several lines"),
+        (("--provider", "claude", "--key-stdin"), "--key-stdin gives nothing"),
+        (("--provider", "claude", "--key-file", "spaces"), "a character that no key has"),
+        (("--provider", "x", "--base-url", "ftp://x"), "--base-url is no address"),
+    ],
+)
+async def test_without_a_terminal_a_missing_answer_names_its_flag(
+    site: Home, flags: tuple[str, ...], saying: str
+) -> None:
+    site.write("lines", f"{KEY}\n{KEY}\n")
+    site.write("spaces", "a key\n")
+    before = contents(site)
+    result = await setup(site, *flags)
+    assert result.code == 2
+    [line] = result.err.splitlines()
+    assert saying in line and line.endswith("; nothing was changed")
+    assert KEY not in line
+    assert contents(site) == before
+
+
+@pytest.mark.parametrize(
+    ("turn", "saying"),
+    [
+        ({"error": 401, "message": f"no such key {KEY}"}, "the key was refused"),
+        ({"error": 402, "message": "top up"}, "no balance"),
+        ({"raw": "<html><title>Log in</title></html>"}, "a web page titled “Log in”"),
+        ({"error": 400, "message": "\x1b[2Jgone"}, "[2Jgone"),
+        ({"reset": True}, "broke off"),
+    ],
+)
+async def test_a_test_call_that_fails_changes_nothing(
+    site: Home, turn: dict[str, object], saying: str
+) -> None:
+    before = contents(site)
+    async with FakeVendor([turn]) as vendor:
+        vendor.models = MODELS
+        flags = ("--provider", "claude", "--base-url", vendor.url, "--key-file", "key", "--yes")
+        result = await setup(site, *flags)
+    assert result.code == 1
+    assert saying in result.err and result.err.endswith("; nothing was changed\n")
+    assert KEY not in result.err and "\x1b" not in result.err
+    assert contents(site) == before
+
+
+async def test_a_refused_key_is_told_before_a_model_is_chosen(site: Home) -> None:
+    site.write("key", "wrong")
+    async with FakeVendor([]) as vendor:
+        flags = ("--provider", "claude", "--base-url", vendor.url, "--key-file", "key")
+        result = await setup(site, *flags)
+    assert result.code == 1 and "the key was refused" in result.err
+
+
+async def test_a_model_that_the_vendor_does_not_list_is_refused(site: Home) -> None:
+    async with FakeVendor([]) as vendor:
+        vendor.models = [*MODELS, {"id": "evil\x1b[2J"}]
+        flags = ("--provider", "claude", "--base-url", vendor.url, "--key-file", "key")
+        result = await setup(site, *flags, "--model", "claude-haiku-4")
+        hidden = await setup(site, *flags, "--model", "evil\x1b[2J")
+    assert result.code == 2
+    assert "lists no model 'claude-haiku-4' for this key; did you mean claude-haiku-4-5" in (
+        result.err
+    )
+    assert hidden.code == 2 and "\x1b" not in hidden.err
+
+
+@pytest.mark.parametrize("count", [20_000, 100_000])
+async def test_a_long_list_of_models_is_no_flood(site: Home, count: int) -> None:
+    before = contents(site)
+    async with FakeVendor(["ready"]) as vendor:
+        vendor.models = [{"id": f"model-{number}", "created": 5} for number in range(count)]
+        url = f"{vendor.url}/v1"
+        flags = ("--provider", "many", "--base-url", url, "--key-file", "key", "--yes")
+        result = await setup(site, *flags)
+    assert len(result.out + result.err) < 1500
+    if count == 20_000:
+        assert result.code == 0, result.err
+        config = load_config(site.folder / "config.toml")
+        assert config.providers["many"].model == "model-19999"
+    else:
+        assert "the list of its models holds more than" in result.err
+        assert (result.code, contents(site)) == (1, before)
+
+
+async def test_a_server_that_lists_no_models_is_asked_all_the_same(site: Home) -> None:
+    async with FakeVendor(["ready", "ready"]) as vendor:
+        flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1")
+        missing = await setup(site, *flags)
+        result = await setup(site, *flags, "--model", "any")
+    assert missing.code == 2 and "--model is missing" in missing.err
+    assert result.code == 0, result.err
+
+
+async def test_local_servers_are_asked_at_once_and_briefly() -> None:
+    """A list, a list without models, a web page, one that never answers, a closed port."""
+    async with (
+        FakeVendor([]) as full,
+        FakeVendor([]) as empty,
+        Receiver(TEXT_PAGE).open() as page,
+        Receiver(None).open() as hanging,
+    ):
+        full.models = [{"id": "a"}, {"id": "b\x07"}]
+        urls = (full.url, empty.url, page.url, hanging.url, "http://127.0.0.1:1")
+        servers = [
+            Vendor(name=f"s{number}", title="", kind="open_source", base_url=f"{url}/v1")
+            for number, url in enumerate(urls)
+        ]
+        async with asyncio.timeout(60):
+            servers_found = await find_servers(servers, timeout=2)
+    assert [(server.name, count) for server, count in servers_found] == [("s0", 1), ("s1", 0)]
+
+
+async def test_a_new_installation_gets_the_shipped_files(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    shutil.rmtree(home.folder)
+    (home.folder).mkdir()
+    async with FakeVendor(["ready"]) as vendor:
+        vendor.models = MODELS
+        flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1", "--model", MODELS[0]["id"])
+        result = await home.run_process(
+            "agentd", "setup", *flags, "--key-stdin", "--state", str(home.state)
+        )
+        assert result.code == 2 and not (tmp_path / ".config").exists()
+        home.write("key", KEY)
+        result = await home.run_process(
+            "agentd", "setup", *flags, "--key-file", "key", "--state", str(home.state)
+        )
+    assert result.code == 0, result.err
+    config = load_config(tmp_path / ".config/agentd/config.toml")
+    assert (config.provider, config.providers["mine"].api_key_file) == ("mine", "mine.key")
+    assert f"wrote {tmp_path}/.config/agentd/config.toml: the settings, as shipped" in result.out
+
+
+# --- at a terminal
+
+
+async def begin(screen: Terminal) -> None:
+    await screen.shows("Which model shall write the reports?")
+    await screen.shows("Enter for 1:")
+
+
+async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
+    async with FakeVendor(["I am ready."]) as vendor:
+        vendor.models = MODELS
+        flags = ("setup", "--base-url", vendor.url, *site.places)
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await begin(screen)
+            screen.type("99\n")
+            await screen.shows("A number from 1 to")
+            screen.type("claude\n")
+            await screen.shows("The key of Anthropic (it stays unseen):")
+            screen.type(f"{KEY}\n")
+            await screen.shows("of the 2 that Anthropic lists")
+            screen.type("?\n")
+            await screen.shows("claude-haiku-4-5")
+            screen.type("claude-haiku\n")
+            await screen.shows("did you mean claude-haiku-4-5")
+            screen.type("claude-haiku-4-5\n")
+            await screen.shows("It says: I am ready.")
+            await screen.shows('provider = "claude".')
+            assert KEY not in screen.text
+    assert load_config(site.folder / "config.toml").provider == "claude"
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
+@pytest.mark.parametrize("question", ["provider", "key", "model"])
+async def test_leaving_a_question_changes_nothing_and_says_so(
+    site: Home, question: str, key: str
+) -> None:
+    before = contents(site)
+    async with FakeVendor([]) as vendor:
+        vendor.models = MODELS
+        flags = ("setup", "--base-url", vendor.url, *site.places)
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await begin(screen)
+            if question != "provider":
+                screen.type("claude\n")
+                await screen.shows("(it stays unseen):")
+            if question == "model":
+                screen.type(f"{KEY}\n")
+                await screen.shows("Enter for 1:")
+            screen.type(key)
+            await screen.shows("stopped: nothing was changed")
+            assert await screen.end() == 130
+            assert "Traceback" not in screen.text
+    assert contents(site) == before

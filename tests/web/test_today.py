@@ -1,0 +1,53 @@
+"""What the page says first: that all is well, or what a person should look at."""
+
+from __future__ import annotations
+
+from daemon.web.today import failing_routines, find_troubles
+
+
+def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
+    return {"routine": routine, "status": status, "silent": False, "ended": ended}
+
+
+def make_status(*subjects: str, acked: str | None = None, fault: str | None = None, **counts: int):
+    return {
+        "incidents": [{"subject": subject, "acked": acked} for subject in subjects],
+        "routines": {"invalid": 0, "kept": 0, **counts},
+        "fault": fault,
+    }
+
+
+def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
+    runs = [
+        make_run("mended", "running", ended=None),
+        make_run("mended", "succeeded"),
+        make_run("broken", "timed_out"),
+        make_run("mended", "failed"),
+        make_run("broken", "succeeded"),
+    ]
+    assert failing_routines(runs) == ["broken"]
+
+
+def test_nothing_is_said_where_all_is_well_or_known() -> None:
+    assert find_troubles(make_status(), [], 0, []) == []
+    status = make_status("routine mute", "target ops", acked="2026-03-02T08:00:00Z")
+    assert find_troubles(status, ["mute"], 0, []) == []
+
+
+def test_each_trouble_is_counted_and_leads_to_its_view_the_worst_first() -> None:
+    status = make_status("routine mute", "target ops", fault="config.toml: …", invalid=1, kept=1)
+    troubles = find_troubles(status, ["mute"], 2, [{}])
+    assert [(trouble.text, trouble.href) for trouble in troubles] == [
+        ("1 routine failed", "/runs?routine=mute"),
+        ("2 incidents are open", "/deliveries"),
+        ("2 reports did not arrive", "/deliveries?status=failed"),
+        ("2 routines have faults", "/routines"),
+        ("the last reload changed nothing", "#fault"),
+        ("1 call waits for your word", "/approvals"),
+    ]
+    assert [trouble.is_question for trouble in troubles] == [False] * 5 + [True]
+
+
+def test_a_call_that_waits_is_told_once_though_it_has_an_incident() -> None:
+    troubles = find_troubles(make_status("approval for notes"), [], 0, [{}, {}])
+    assert [trouble.text for trouble in troubles] == ["2 calls wait for your word"]

@@ -1,0 +1,63 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.cli.client import Client
+from daemon.web.rendering import one_line_arguments, render, report_html
+from daemon.web.transcript import first_tainted_call, transcript_context
+from tests.api.harness import NOW, open_harness
+
+
+async def test_the_page_of_a_run_says_how_long_the_run_worked(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as harness:
+        run = await harness.complete_run(started=NOW, ended=NOW + timedelta(seconds=3))
+
+        def read() -> str:
+            client = Client(str(harness.path))
+            view = client.request("GET", f"/v1/runs/{run.id}")
+            context = {**transcript_context(client, view), "style": ""}
+            return str(render("standalone.html", context))
+
+        assert "3.0 s of work" in await asyncio.to_thread(read)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"command": "df -h"}, "df -h"),
+        ({}, ""),
+        ({"path": ".", "depth": 2, "what": ["a b"]}, 'path="." depth=2 what=["a b"]'),
+        ({"text": "two\nlines"}, ""),
+        ({"text": "a" * 121}, ""),
+        ({"number": 3}, "number=3"),
+    ],
+)
+def test_a_call_with_few_arguments_is_one_line(arguments: dict[str, Any], line: str) -> None:
+    assert one_line_arguments(arguments) == line
+
+
+def test_a_run_is_said_to_be_tainted_where_it_became_so() -> None:
+    steps = [
+        {"kind": "call", "call": "a", "body": {}},
+        {"kind": "result", "call": "a", "body": {"taint": ""}},
+        {"kind": "result", "call": "b", "body": {"taint": "tainted"}},
+        {"kind": "result", "call": "c", "body": {"taint": "tainted"}},
+    ]
+    assert first_tainted_call(steps) == "b"
+    assert first_tainted_call(steps[:2]) is None
+
+
+def test_addresses_of_a_report_work_unless_its_run_has_read_what_strangers_wrote() -> None:
+    report = "# Wiki\n\nSee [it](https://example.org) &#8238;<script>"
+    html = report_html(report, "", top_level=3)
+    assert "<h3>Wiki</h3>" in html and 'href="https://example.org"' in html
+    assert "\u202e" not in html and "<script" not in html
+    tainted_html = report_html(report, "tainted", top_level=3)
+    assert "<a" not in tainted_html and "(hxxps://example[.]org)" in tainted_html
