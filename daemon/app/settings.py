@@ -71,6 +71,8 @@ def read_settings(
     for server in config.mcp.values():
         passed = {name: env[name] for name in server.pass_env if name in env}
         secrets.add_environment({**server.env, **passed})
+    for provider in config.providers.values():
+        secrets.add_environment(provider.program_environment(env))
     return Settings(
         config=config,
         zone=ZoneInfo(config.timezone or host_zone()),

@@ -71,9 +71,26 @@ def _address_is_named(config: Config) -> Iterator[Conflict]:
             yield Conflict(format_key_path("providers", name, "base_url"), problem, hint=hint)
 
 
+def _command_is_named(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.kind == "command" and not provider.command:
+            yield Conflict(
+                format_key_path("providers", name, "command"),
+                "is missing; kind command needs a program and its words",
+                hint='like command = ["llm", "-m", "gpt-5.5"]',
+            )
+
+
 def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
-        for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
+        for key, kind in (
+            ("api", "openai"),
+            ("region", "minimax"),
+            ("replies", "scripted"),
+            ("command", "command"),
+            ("env", "command"),
+            ("pass_env", "command"),
+        ):
             value = getattr(provider, key)
             if value and provider.kind != kind:
                 yield Conflict(
@@ -211,8 +228,12 @@ RULES = (
     CrossFieldCheck(("providers.*",), _provider_names_are_valid),
     CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_is_named),
     CrossFieldCheck(("providers.*.kind", "providers.*.base_url"), _address_is_named),
+    CrossFieldCheck(("providers.*.kind", "providers.*.command"), _command_is_named),
     CrossFieldCheck(
-        ("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"),
+        tuple(
+            f"providers.*.{key}"
+            for key in ("kind", "api", "region", "replies", "command", "env", "pass_env")
+        ),
         _keys_fit_their_kind,
     ),
     CrossFieldCheck(("targets.*",), _targets_are_valid),
