@@ -9,6 +9,7 @@ from daemon.definitions.config.tables import KINDS_WITH_MODEL, PROVIDER_KINDS, P
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
+from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
 from daemon.providers.capabilities import capabilities
@@ -29,6 +30,7 @@ def routine_rules(
         *reference_checks(config.provider_names, tools, targets=config.target_names),
         *price_checks(config),
         *provider_checks(config),
+        *sender_checks(config),
         *argument_checks(registries),
     )
 
@@ -97,6 +99,18 @@ def _effort_conflicts(
             effort,
             f'if it has more, name them: providers.{name}.capabilities.effort = ["{effort}"]',
         )
+
+
+def sender_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the check that the sender of a routine's webhooks is in config.toml."""
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        name = routine.trigger.sender
+        if name is not None and name not in config.hooks.senders:
+            hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
+            yield Conflict("trigger.sender", "no such sender in config.toml", name, hint)
+
+    return (CrossFieldCheck(("trigger.sender",), check),)
 
 
 def argument_checks(

@@ -31,7 +31,7 @@ from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
 from daemon.providers.programs import find_program, missing_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
-from daemon.scheduler.routine_rules import argument_checks, provider_checks
+from daemon.scheduler.routine_rules import argument_checks, provider_checks, sender_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 from daemon.tools.builtin import files, git, http_request, shell, sysinfo
@@ -109,6 +109,7 @@ def examine(
         providers = config.provider_names
         checkup.faults += _provider_faults(config)
         config.hooks_secret()
+        config.sender_secrets()
         targets = config.target_names
     except ConfigError as error:
         checkup.faults += error.faults
@@ -138,6 +139,7 @@ def examine(
             *reference_checks(providers, tools, targets=targets),
             *price_checks(config),
             *provider_checks(config),
+            *sender_checks(config),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)

@@ -186,6 +186,15 @@ def _network_webhooks_are_signed(config: Config) -> Iterator[Conflict]:
         )
 
 
+def _sender_keys_fit(config: Config) -> Iterator[Conflict]:
+    for name, sender in config.hooks.senders.items():
+        key = format_key_path("hooks", "senders", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(key, "a sender's name is made of a-z, 0-9, - and _", name)
+        if "tolerance" in sender.model_fields_set and sender.kind != "stripe":
+            yield Conflict(f"{key}.tolerance", "only kind stripe takes it")
+
+
 def _incident_targets_exist(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.incidents.to):
         if name not in config.target_names:
@@ -239,6 +248,7 @@ RULES = (
     CrossFieldCheck(("targets.*",), _targets_are_valid),
     CrossFieldCheck(("digest.to", "targets.*"), _digest_targets_exist),
     CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
+    CrossFieldCheck(("hooks.senders.*",), _sender_keys_fit),
     CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
     CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
     CrossFieldCheck(("incidents.to", "targets.*"), _incident_targets_exist),

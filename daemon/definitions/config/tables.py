@@ -555,6 +555,19 @@ class ListenConfig(Table):
     """
 
 
+class SenderConfig(Table):
+    """Who signs webhooks in a way of their own: `sender = "NAME"` in a routine."""
+
+    kind: Literal["standard", "github", "gitlab", "stripe"]
+    """How they sign: as Standard Webhooks says, or by X-Hub-Signature-256, X-Gitlab-Token or
+    Stripe-Signature.
+    """
+    secret_file: Name
+    """A file (yours, 0600) with the secret that is shared with them."""
+    tolerance: PositiveDuration = timedelta(minutes=5)
+    """Kind stripe: how far the time of a signature may be from now."""
+
+
 class HooksConfig(Table):
     """How webhooks prove who sent them, and who may bring them."""
 
@@ -565,6 +578,7 @@ class HooksConfig(Table):
     """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard
     Webhooks; then every request must be signed.
     """
+    senders: dict[str, SenderConfig] = Field(default_factory=dict)
 
 
 class LogConfig(Table):

@@ -132,6 +132,8 @@ class Trigger(Table):
     """Of `watch`: how long files must have been left alone."""
     webhook: bool = False
     """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
+    sender: Name | None = None
+    """Of `webhook`: the [hooks.senders.NAME] of config.toml that must have signed each request."""
     after: Items[Name] = ()
     """When a run of one of these routines has ended."""
     on: Literal["succeeded", "failed", "ended"] = "succeeded"
