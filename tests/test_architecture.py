@@ -29,7 +29,7 @@ LAYERS = (
     "agent",
     "runs",
     "scheduler",
-    "api",
+    "api chat",
     "web app",
     "testing",
 )
@@ -49,7 +49,7 @@ HOSTS = {
     "docstring_parser": "tools",
     "genai_prices": "providers",
     "httpcore": "tools",
-    "httpx": "delivery memory providers tools",
+    "httpx": "chat delivery memory providers tools",
     "httpx2": "providers system tools",
     "idna": "policy",
     "jinja2": "web",

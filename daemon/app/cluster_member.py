@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.app.background import maintenance_tasks, run_with_retries
+from daemon.app.background import chat_tasks, maintenance_tasks, run_with_retries
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
@@ -21,6 +21,7 @@ from daemon.scheduler.routine_times import matches_host
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import DeliveryServices, Store, Tools
+    from daemon.chat.inbound import ChatInbound
     from daemon.delivery.outbox import Outbox
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
@@ -54,6 +55,7 @@ class ClusterMember:
     approvals: Approvals
     engine: RoutineEngine
     supervisor: RunSupervisor
+    chat_inbound: Sequence[ChatInbound]
     tasks: asyncio.TaskGroup
 
     def capabilities(self) -> Json:
@@ -71,6 +73,7 @@ class ClusterMember:
         tasks = maintenance_tasks(
             self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
         )
+        tasks += chat_tasks(self.chat_inbound)
         return [
             ("outbox", self.delivery.outbox.run()),
             *((task.name, run_with_retries(task)) for task in tasks),
