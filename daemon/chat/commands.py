@@ -33,7 +33,7 @@ _MAX_LINES = 15  # of one list in /status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class ChatCommand:
     """A command as a person wrote it."""
 
     name: str
@@ -54,12 +54,12 @@ def parse_command(text: str) -> tuple[str, str] | None:
     return (match[1].lower(), (match[2] or "").strip()) if match else None
 
 
-class Commands:
+class ChatCommands:
     """Execute the commands of allowed people."""
 
     def __init__(self, engine: RoutineEngine, journal: Journal, clock: Clock) -> None:
         self._engine, self._journal, self._clock = engine, journal, clock
-        self._handlers: Mapping[str, Callable[[Command], Awaitable[str]]] = {
+        self._handlers: Mapping[str, Callable[[ChatCommand], Awaitable[str]]] = {
             "start": self._help,
             "help": self._help,
             "status": self._status,
@@ -68,17 +68,17 @@ class Commands:
             "resume": self._resume,
         }
 
-    async def execute(self, command: Command) -> str:
+    async def execute(self, command: ChatCommand) -> str:
         """Do what a command says, and return the answer in Markdown. Raises NotFound, Refused."""
         handler = self._handlers.get(command.name)
         if handler is None:
             raise Refused(f"there is no command /{command.name}; /help lists those there are")
         return await handler(command)
 
-    async def _help(self, command: Command) -> str:
+    async def _help(self, command: ChatCommand) -> str:
         return HELP
 
-    async def _run(self, command: Command) -> str:
+    async def _run(self, command: ChatCommand) -> str:
         name, _, text = command.text.partition(" ")
         if not name:
             raise Refused("which routine? /run NAME")
@@ -89,7 +89,7 @@ class Commands:
         where = f" Its report goes to {targets}." if targets else ""
         return f"Run `{run.id}` of `{name}` is {run.status.value}.{where}"
 
-    async def _pause(self, command: Command) -> str:
+    async def _pause(self, command: ChatCommand) -> str:
         name, _, duration = command.text.partition(" ")
         if not name:
             raise Refused("which routine? /pause NAME")
@@ -103,7 +103,7 @@ class Commands:
         end = f" for {duration.strip()}" if length else f" until /resume {name}"
         return f"`{name}` is paused{end}."
 
-    async def _resume(self, command: Command) -> str:
+    async def _resume(self, command: ChatCommand) -> str:
         if command.text:
             await self._engine.resume(command.text)
             return f"`{command.text}` goes on."
@@ -112,7 +112,7 @@ class Commands:
             await self._engine.resume(name)
         return f"{_listed(names)} go on." if names else "Nothing is paused."
 
-    async def _status(self, command: Command) -> str:
+    async def _status(self, command: ChatCommand) -> str:
         active = await self._journal.runs.find_active()
         pending = await self._journal.approvals.find(status=ApprovalStatus.PENDING)
         incidents = await self._journal.incidents.find_open()

@@ -17,8 +17,8 @@ import structlog
 
 from daemon.agent.conversations.conversations import ASK, ChatOrigin
 from daemon.chat.channel import APPROVE, parse_button
-from daemon.chat.commands import Command, Commands, parse_command
-from daemon.chat.port import ButtonPress, ChatFailed, Incoming, IncomingMessage
+from daemon.chat.commands import ChatCommand, ChatCommands, parse_command
+from daemon.chat.port import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
 from daemon.errors import DaemonError, DatabaseAway, NotFound, Refused, StoreFull
 from daemon.models import Run
 from daemon.store.chat_messages import REMARK, ChatMessage
@@ -78,7 +78,7 @@ class ChatInbound:
         self.name = name
         self._chat, self._channel, self._live = chat, channel, live
         self._services = services
-        self._commands = Commands(services.engine, services.journal, services.clock)
+        self._commands = ChatCommands(services.engine, services.journal, services.clock)
         self._position = ""
         self._handled: deque[str] = deque(maxlen=_REMEMBERED)
         """The ids of the last events that were handled."""
@@ -135,7 +135,7 @@ class ChatInbound:
     def _state(self) -> str:
         return json.dumps({"position": self._position, "handled": list(self._handled)})
 
-    async def _handle(self, event: Incoming) -> None:
+    async def _handle(self, event: ChatEvent) -> None:
         """Handle an event, and write that it was handled."""
         earlier = self._position, list(self._handled)
         self._position = event.position
@@ -146,7 +146,7 @@ class ChatInbound:
                 self._log_stranger(event)
             elif isinstance(event, ButtonPress):
                 await self._answer_question(event)
-            elif isinstance(event, IncomingMessage):
+            elif isinstance(event, ReceivedMessage):
                 await self._take(event, key_values)
             await self._services.journal.key_values.put(self._key, key_values[self._key])
         except (StoreFull, DatabaseAway):
@@ -154,12 +154,12 @@ class ChatInbound:
             self._handled = deque(earlier[1], maxlen=_REMEMBERED)
             raise
 
-    def _is_allowed(self, event: Incoming) -> bool:
+    def _is_allowed(self, event: ChatEvent) -> bool:
         """Tell whether the person is on the list, and so is the group if it is one."""
         table = self._services.settings.config.chat.get(self.name)
         return table is not None and {event.person.id, event.conversation} <= table.allowed_ids
 
-    def _log_stranger(self, event: Incoming) -> None:
+    def _log_stranger(self, event: ChatEvent) -> None:
         stranger = (event.person.id, event.conversation)
         if stranger not in self._strangers and len(self._strangers) < _MAX_STRANGERS:
             self._strangers.add(stranger)
@@ -171,7 +171,7 @@ class ChatInbound:
                 why=f"not on the list [chat.{self.name}] allow",
             )
 
-    async def _take(self, message: IncomingMessage, key_values: dict[str, str]) -> None:
+    async def _take(self, message: ReceivedMessage, key_values: dict[str, str]) -> None:
         """Handle a message of an allowed person; what goes wrong is the answer."""
         try:
             answer, run = await self._answer(message, key_values)
@@ -186,7 +186,7 @@ class ChatInbound:
             await self._say(message, answer, run)
 
     async def _answer(
-        self, message: IncomingMessage, key_values: dict[str, str]
+        self, message: ReceivedMessage, key_values: dict[str, str]
     ) -> tuple[str, Run | None]:
         """Do what a message says; return what to answer at once, and the run that it is about."""
         origin = ChatOrigin(
@@ -198,7 +198,7 @@ class ChatInbound:
         if command := parse_command(text):
             name, text = command
             if name != "new":
-                asked = Command(name=name, text=text, quoted=quoted, origin=origin)
+                asked = ChatCommand(name=name, text=text, quoted=quoted, origin=origin)
                 log.info("chat.command", chat=self.name, person=message.person.id, command=name)
                 return await self._commands.execute(asked), None
             fresh = True
@@ -212,7 +212,7 @@ class ChatInbound:
 
     async def _ask(
         self,
-        message: IncomingMessage,
+        message: ReceivedMessage,
         origin: ChatOrigin,
         text: str,
         quoted: str,
@@ -246,7 +246,7 @@ class ChatInbound:
         self._live.follow(routed.run.id, origin)
         return "", None
 
-    async def _run_replied_to(self, message: IncomingMessage) -> Run | None:
+    async def _run_replied_to(self, message: ReceivedMessage) -> Run | None:
         """Return the run whose message a person replies to; None for no message of ours."""
         if message.reply_to is None:
             return None
@@ -272,7 +272,7 @@ class ChatInbound:
         own_session = f"{session}-{run_input['about']}" if "about" in run_input else session
         return run_input.get("session", own_session), run_input.get("about")
 
-    async def _read_files(self, message: IncomingMessage) -> tuple[str, list[str]]:
+    async def _read_files(self, message: ReceivedMessage) -> tuple[str, list[str]]:
         """Return what a person quotes, with the files, and notes on what cannot be read."""
         quotes, notes = [message.quoted] if message.quoted else [], list(message.notes)
         for file in message.files:
@@ -330,7 +330,7 @@ class ChatInbound:
                 ),
             )
 
-    async def _say(self, message: IncomingMessage, text: str, run: Run | None) -> None:
+    async def _say(self, message: ReceivedMessage, text: str, run: Run | None) -> None:
         """Answer a message at once. An answer that does not arrive is logged: its message was
         handled, and is not handled again for that.
         """

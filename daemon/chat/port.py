@@ -48,7 +48,7 @@ MAX_BUTTON_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Incoming:
+class ChatEvent:
     """A message of a person, or a button that a person has pressed."""
 
     id: str
@@ -72,7 +72,7 @@ class ChatFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IncomingMessage(Incoming):
+class ReceivedMessage(ChatEvent):
     """A message of a person."""
 
     text: str
@@ -87,7 +87,7 @@ class IncomingMessage(Incoming):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ButtonPress(Incoming):
+class ButtonPress(ChatEvent):
     """A button that a person has pressed."""
 
     data: str
@@ -99,7 +99,7 @@ class ButtonPress(Incoming):
 class Received:
     """What came of one look for events."""
 
-    events: Sequence[Incoming] = field(default=())
+    events: Sequence[ChatEvent] = field(default=())
     """In order."""
     position: str = ""
     """Where to go on, behind events of other kinds too."""

@@ -18,12 +18,12 @@ import structlog
 from daemon.chat.port import (
     Button,
     ButtonPress,
+    ChatEvent,
     ChatFailed,
     ChatFile,
-    Incoming,
-    IncomingMessage,
     Person,
     Received,
+    ReceivedMessage,
 )
 from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
 from daemon.delivery.markup import split_up_to_max_parts
@@ -265,7 +265,7 @@ class _Pace:
             await asyncio.sleep(early)
 
 
-def parse_update(update: Mapping[str, Any], *, bot: str) -> Incoming | None:
+def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
     """Return what a person has sent or pressed; None for an update that is neither, or that
     does not look like one of Telegram. `bot` is the id of our own account.
     """
@@ -280,7 +280,7 @@ def parse_update(update: Mapping[str, Any], *, bot: str) -> Incoming | None:
     return None
 
 
-def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> IncomingMessage | None:
+def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> ReceivedMessage | None:
     person = _person(message)
     conversation, id_ = _number(_table(message, "chat").get("id")), message.get("message_id")
     if person is None or conversation is None or _number(id_) is None:
@@ -306,7 +306,7 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Incomin
         notes.append(f"What is no text is not read here: {', '.join(unread)}.")
     if not (text or any(quotes) or files or notes):
         return None  # somebody joined a group, or the like
-    return IncomingMessage(
+    return ReceivedMessage(
         id=str(update),
         position=str(update + 1),
         person=person,
