@@ -111,6 +111,8 @@ NOT_YET = frozenset(
         "daemon.agent.tool_calls",
         "daemon.agent.transcript",
         "daemon.api.public",
+        "daemon.chat.chats",
+        "daemon.chat.inbound",
         "daemon.delivery.digest",
         "daemon.delivery.sanitize",
         "daemon.injection.check",

@@ -91,7 +91,7 @@ class ChatInbound:
 
     async def run(self) -> None:
         """Read and handle events until cancelled."""
-        await self._load()
+        await self.load()
         wait, last_problem = _FIRST_WAIT, ""
         while True:
             try:
@@ -125,7 +125,8 @@ class ChatInbound:
             self._position = received.position
             await self._services.journal.key_values.put(self._key, self._state())
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """Read from the store how far the chat was read."""
         text = await self._services.journal.key_values.get(self._key)
         if text:
             state = json.loads(text)

@@ -130,3 +130,29 @@ async def test_a_report_is_answered_twice_and_a_call_is_approved_by_a_button(cha
         assert "since when?" in (await chatting.agentctl("inspect", answer["id"])).out
         assert not telegram.refusals
         assert not vendor.refusals
+
+
+async def test_routines_are_paused_resumed_and_run_by_commands(chatting, telegram):
+    async with Vendor([]) as vendor:
+        await start(chatting, vendor, telegram)
+        for text in ("/pause disks 2h", "/pause work", "/status", "/resume disks", "/resume"):
+            telegram.write(text)
+        await telegram.until(lambda: len(telegram.messages) == 5)
+        assert telegram.texts[:2] == [
+            "disks is paused for 2h.",
+            "work is paused until /resume work.",
+        ]
+        assert "2 routines." in telegram.texts[2]
+        assert "Paused:\n\n• disks\n• work" in telegram.texts[2]
+        assert telegram.texts[3:] == ["disks goes on.", "work go on."]
+
+
+async def test_an_answer_is_shown_while_it_is_written(chatting, telegram):
+    answer = "word " * 300
+    async with Vendor([{"text": answer, "pause": 0.01, "piece": 100}]) as vendor:
+        await start(chatting, vendor, telegram)
+        telegram.write("tell me a story")
+        await telegram.until(lambda: answer.strip() in telegram.texts)
+        (message,) = telegram.messages
+        assert len(message.texts) > 1
+        assert message.texts[0].endswith("word …")

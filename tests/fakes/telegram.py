@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any, Self
 
@@ -81,11 +82,14 @@ class FakeTelegram:
         self.url = ""
         self._burst = burst
         self._updates: list[Json] = []
-        self._next_update, self._next_message = 1000, 1
+        self.next_update, self._next_message = 1000, 1
+        self.polls = 0
+        """How many looks for updates have begun."""
         self._poll: asyncio.Future[None] | None = None
         self._news = asyncio.Event()
         self._changed = asyncio.Condition()
-        self._spent: dict[int, list[float]] = {}
+        self._free_at: dict[int, float] = {}
+        """When a whole burst may be sent again, by chat."""
         self._failures: dict[str, list[Refusal | str]] = {}
         self._connections: set[asyncio.StreamWriter] = set()
 
@@ -162,8 +166,8 @@ class FakeTelegram:
     def update(self, update: Any, number: int | None = None) -> int:
         """Put an update, whatever it is, into the queue; return its number."""
         if number is None:
-            number = self._next_update
-            self._next_update += 1
+            number = self.next_update
+            self.next_update += 1
         self._updates.append(
             {"update_id": number, **update} if isinstance(update, dict) else update
         )
@@ -288,6 +292,9 @@ class FakeTelegram:
                     "bot instance is running",
                 )
             )
+        self.polls += 1
+        async with self._changed:
+            self._changed.notify_all()
         offset = parameters.get("offset", 0)
         self._updates = [
             update
@@ -394,14 +401,13 @@ class FakeTelegram:
 
     def _spend(self, chat: int) -> None:
         """Count a message; refuse it beyond the rate of its chat."""
-        now, window = time.monotonic(), 60.0 if chat < 0 else float(self._burst)
+        now, seconds = time.monotonic(), 3.0 if chat < 0 else 1.0
         burst = GROUP_BURST if chat < 0 else self._burst
-        times = self._spent.setdefault(chat, [])
-        times[:] = [moment for moment in times if moment > now - window]
-        if len(times) >= burst:
-            wait = int(times[0] + window - now) + 1
+        free_at = max(self._free_at.get(chat, now), now) + seconds
+        if free_at - now > burst * seconds:
+            wait = int(seconds) + 1
             raise Refusal(429, f"Too Many Requests: retry after {wait}", retry_after=wait)
-        times.append(now)
+        self._free_at[chat] = free_at
 
 
 _METHODS: dict[str, Callable[[FakeTelegram, Json], Any]] = {
@@ -451,6 +457,15 @@ def _read(parameters: Json) -> str:
     return str(text).strip()
 
 
+def accepts(markup: str) -> bool:
+    """Return whether Telegram takes a text as its HTML."""
+    try:
+        _read({"text": markup or "x", "parse_mode": "HTML"})
+    except Refusal as refusal:
+        return "can't parse" not in refusal.description
+    return True
+
+
 def _unreadable(problem: str) -> Refusal:
     return Refusal(400, f"Bad Request: can't parse entities: {problem}")
 
@@ -459,9 +474,16 @@ class _Entities(HTMLParser):
     """Reads the HTML of Telegram, and refuses every other one."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
+        super().__init__(convert_charrefs=False)
         self.texts: list[str] = []
         self.open: list[str] = []
+
+    def handle_entityref(self, name: str) -> None:
+        known = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
+        self.texts.append(known.get(name, f"&{name};"))
+
+    def handle_charref(self, name: str) -> None:
+        self.texts.append(unescape(f"&#{name};"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in _TAGS:
