@@ -815,7 +815,7 @@ def service(options: CommandLine) -> int:
         else _load_config(options).file
     )
     unit = plan(system=system, config=config.absolute())
-    _print(unit.description)
+    _print(unit.description if options.show else unit.summary)
     if options.show:
         return 0
     if not (options.yes or confirm("Write this and start it?")):

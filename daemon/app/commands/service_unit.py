@@ -5,6 +5,7 @@ written.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -34,8 +35,13 @@ class Plan:
 
     @property
     def description(self) -> str:
-        """Everything that would happen, for a person to read first."""
-        lines = [f"--- {self.unit}", *self.text.splitlines(), "---"]
+        """Everything that would happen, with the whole unit."""
+        return "\n".join([f"--- {self.unit}", *self.text.splitlines(), "---", self.summary])
+
+    @property
+    def summary(self) -> str:
+        """What would happen, for a person to read before a question."""
+        lines = [f"write {self.unit} ({len(self.text.splitlines())} lines; --print shows them)"]
         lines += [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
         lines += [f"run   {' '.join(command)}" for command in self.commands]
         return "\n".join([*lines, *self.notes])
@@ -64,7 +70,7 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
         notes = _system_notes(config)
     else:
         unit = home / ".config/systemd/user/agentd.service"
-        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or home.name)
+        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or _own_name(home))
     ctl = ("systemctl",) if system else ("systemctl", "--user")
     commands = ((*ctl, "daemon-reload"), (*ctl, "enable", "--now", "agentd.service"))
     return Plan(
@@ -80,6 +86,14 @@ def _system_notes(config: Path) -> tuple[str, ...]:
         "config, policy and"
     )
     return (note, "routines in /etc/agentd")
+
+
+def _own_name(home: Path) -> str:
+    """Return the name of this user; without an account, that of the home folder."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return home.name
 
 
 def _linger_notes(user: str) -> tuple[str, ...]:

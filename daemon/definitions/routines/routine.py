@@ -58,12 +58,14 @@ def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def _parse_catch_up(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("once", "none"):
-        try:
-            return parse_duration(value)
-        except InvalidValue:
-            raise InvalidValue('expected "once", "none" or a duration such as "6h"') from None
-    return value
+    if value in ("once", "none"):
+        return value
+    try:
+        return parse_duration(value)
+    except InvalidValue:
+        hint = {"True": 'write "once"', "False": 'write "none"'}.get(str(value), "")
+        problem = 'expected "once", "none" or a duration such as "6h"'
+        raise InvalidValue(problem, hint=hint) from None
 
 
 def _format_catch_up(value: str | timedelta) -> str:
