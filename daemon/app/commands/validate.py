@@ -166,6 +166,7 @@ def examine(
     checkup.notes += _ordinary_passwords(config, env)
     checkup.notes += _unread_files(config.routines_path)
     checkup.notes += _silent_routines(loaded.routines.values())
+    checkup.notes += _factless_routines(loaded.routines.values())
     if policy:
         policy = with_folders_in_use(policy, config, loaded.routines.values(), state=state)
         checkup.notes += policy_notes(policy, loaded.routines.values())
@@ -413,6 +414,29 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
         f"the journal only (agentctl inspect {routine.name})"
         for routine in routines
         if not routine.deliver
+    ]
+
+
+# Tools that look at something; with others an agent writes, remembers or hands on.
+_LOOKING_TOOLS = frozenset(
+    {"file_list", "file_read", "git", "http_request", "shell", "sysinfo", "web_search"}
+)
+
+
+def _factless_routines(routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each agent that has to look by tools, as its run brings no facts, and would
+    succeed without having looked.
+    """
+    return [
+        f"{display(routine.path or f'{routine.name}.toml')}: run.required_tools: nothing is "
+        f"gathered, so an answer without a call of a tool is made up, and succeeds; name the tools "
+        "that it has to call"
+        for routine in routines
+        if routine.run.mode == "agent"
+        and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
+        and not (routine.run.required_tools or routine.gather or routine.run.media)
+        and not (routine.trigger.watch or routine.trigger.webhook or routine.trigger.after)
+        and routine.dedupe is None
     ]
 
 

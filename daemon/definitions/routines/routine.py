@@ -243,7 +243,7 @@ class RunSpec(Table):
     does asks again.
     """
     required_tools: Items[Name] = ()
-    """Tools without which the run is no success: denied or failed = failed."""
+    """Tools without which the run is no success: not called, denied or failed = failed."""
     max_iterations: Count = 10
     """Model calls in one run."""
     max_tool_calls: Count = 40

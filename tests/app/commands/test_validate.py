@@ -194,6 +194,35 @@ def test_validate_names_an_address_to_which_nothing_can_be_sent(
     assert bool(notes) == bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("run", "more", "has_note"),
+    [
+        ('mode = "agent"\ntools = ["sysinfo"]', "", True),
+        ('mode = "agent"\ntools = ["sysinfo", "git"]\nrequired_tools = ["git"]', "", False),
+        ('mode = "agent"\ntools = ["file_write", "memory_recall"]', "", False),
+        (
+            'mode = "agent"\ntools = ["file_read"]',
+            '[[gather]]\nname = "machine"\ntool = "sysinfo"',
+            False,
+        ),
+        ('mode = "agent"\ntools = ["file_read"]', '[trigger]\nwatch = ["inbox/*"]', False),
+        ("", '[[gather]]\nname = "machine"\ntool = "sysinfo"', False),
+    ],
+)
+def test_validate_says_where_an_answer_without_a_look_would_succeed(
+    folder: Path, run: str, more: str, has_note: bool
+) -> None:
+    (folder / "routines/disks.toml").write_text(
+        f'[run]\nprompt = "How full are the disks?"\n{run}\n{more}\n[[deliver]]\nto = "log"\n'
+    )
+    examination = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
+    assert examination.faults == []
+    notes = [
+        note for note in examination.notes if "run.required_tools: nothing is gathered" in note
+    ]
+    assert len(notes) == has_note
+
+
 def test_validate_reports_unknown_tools(folder: Path) -> None:
     examination = examine(
         folder / "config.toml",
