@@ -36,15 +36,19 @@ class Plan:
     @property
     def description(self) -> str:
         """Everything that would happen, with the whole unit."""
-        return "\n".join([f"--- {self.unit}", *self.text.splitlines(), "---", self.summary])
+        return "\n".join([f"--- {self.unit}", *self.text.splitlines(), "---", *self._further_lines])
 
     @property
     def summary(self) -> str:
         """What would happen, for a person to read before a question."""
-        lines = [f"write {self.unit} ({len(self.text.splitlines())} lines; --print shows them)"]
-        lines += [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
+        first_line = f"write {self.unit} ({len(self.text.splitlines())} lines; --print shows them)"
+        return "\n".join([first_line, *self._further_lines])
+
+    @property
+    def _further_lines(self) -> list[str]:
+        lines = [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
         lines += [f"run   {' '.join(command)}" for command in self.commands]
-        return "\n".join([*lines, *self.notes])
+        return [*lines, *self.notes]
 
 
 def plan(*, system: bool, config: Path, home: Path | None = None, user: str | None = None) -> Plan:
@@ -105,7 +109,7 @@ def _linger_notes(user: str) -> tuple[str, ...]:
             "note: systemd ends your services when you log out, and starts them when you log in. To "  # noqa: E501
             "let agentd run while"
         ),
-        f"nobody is logged in, once: loginctl enable-linger {user}",
+        "nobody is logged in, once: loginctl enable-linger",
     )
 
 
