@@ -35,6 +35,8 @@ class LoopLimits:
     tokens: int | None = None
     """All tokens of the run, sent and received; looked at before each call."""
     temperature: float | None = None
+    effort: str | None = None
+    """The level of reasoning effort; None: the provider's default."""
     max_tokens: int | None = None
     """The most tokens of one answer; None: the provider's default."""
     tool_retries: int = 3

@@ -374,6 +374,7 @@ class RunContext:
                     max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
+                    effort=spec.effort,
                     max_tokens=spec.max_tokens,
                     tool_retries=spec.tool_retries,
                     tool_retry_delay=spec.tool_retry_delay.total_seconds(),

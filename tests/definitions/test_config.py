@@ -110,7 +110,7 @@ def test_every_table_is_read(load: Any) -> None:
         (
             '[providers.a]\nkind = "opensource"\nmodel = "m"',
             (
-                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "offline" '  # noqa: E501
+                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "command", "offline" '  # noqa: E501
                 ""
                 'or "scripted" '
                 '(found "opensource"); did you mean "open_source"?'

@@ -29,8 +29,9 @@ from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
+from daemon.providers.programs import find_program, missing_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
-from daemon.scheduler.routine_rules import argument_checks
+from daemon.scheduler.routine_rules import argument_checks, provider_checks, sender_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 from daemon.tools.builtin import files, git, http_request, shell, sysinfo
@@ -111,6 +112,7 @@ def examine(
         providers = config.provider_names
         checkup.faults += _provider_faults(config)
         config.hooks_secret()
+        config.sender_secrets()
         targets = config.target_names
     except ConfigError as error:
         checkup.faults += error.faults
@@ -139,6 +141,8 @@ def examine(
         rules = (
             *reference_checks(providers, tools, targets=targets),
             *price_checks(config),
+            *provider_checks(config),
+            *sender_checks(config),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
@@ -161,6 +165,7 @@ def examine(
     checkup.notes += checkup.missing
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
+    checkup.notes += _missing_programs(config, env)
     checkup.notes += _missing_extras(config, loaded.routines.values(), env)
     checkup.notes += _unusable_addresses(config, env)
     checkup.notes += _ordinary_passwords(config, env)
@@ -235,6 +240,18 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
     return notes
+
+
+def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each provider of kind command whose program is not here."""
+    file = display(config.file)
+    return [
+        f"{file}: providers.{name}.command: {missing_program(provider.command[0])}"
+        for name, provider in sorted(config.providers.items())
+        if provider.kind == "command"
+        and provider.command
+        and not find_program(provider.command[0], provider.program_environment(env))
+    ]
 
 
 def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:

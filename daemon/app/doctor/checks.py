@@ -46,6 +46,8 @@ class ProviderFacts:
     """
     fault: str = ""
     """Why there is no key."""
+    missing_program: str = ""
+    """Of kind command: that its program is not here, and what to do."""
     vendor: VendorAnswer | None = None
     """What its vendor answered, if it was asked."""
 
@@ -200,6 +202,10 @@ def check_providers(survey: Survey) -> Iterator[Check]:
         if provider.fault:
             state = "fail" if provider.used else "warn"
             yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
+        elif provider.missing_program:
+            state = "fail" if provider.used else "warn"
+            found = f"{text}, its program is missing"
+            yield Check(name=name, state=state, found=found, fix=provider.missing_program)
         elif provider.key == "environment":
             fix = (
                 "put the key into a file of mode 0600 and name it as api_key_file: any process of "

@@ -19,6 +19,7 @@ HOOKS_KEY = "hooks.secret_file"
 
 # Bytes; the specification of Standard Webhooks demands at least so many.
 _SHORTEST_SECRET = 24
+_FEWEST_CHARACTERS = 16
 
 
 def check_signing_secret(
@@ -35,6 +36,16 @@ def check_signing_secret(
     if size < _SHORTEST_SECRET:
         problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
         hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
+        raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
+
+
+def check_shared_secret(secret: SecretStr, *, file: str, key: str, found: str, where: str) -> None:
+    """Raise ConfigError if a secret of GitHub, GitLab or Stripe is so short that it can be
+    guessed.
+    """
+    if len(secret.get_secret_value()) < _FEWEST_CHARACTERS:
+        problem = f"holds a secret of less than {_FEWEST_CHARACTERS} characters"
+        hint = f"make one, and give it to the sender: openssl rand -hex 32 > {where}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
