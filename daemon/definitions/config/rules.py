@@ -61,6 +61,10 @@ def _model_is_named(config: Config) -> Iterator[Conflict]:
         if provider.kind in KINDS_WITH_MODEL and provider.model is None:
             problem = f"is missing; kind {provider.kind} needs the name of a model"
             yield Conflict(format_key_path("providers", name, "model"), problem)
+        elif provider.model == "…":
+            problem = "still has the … of the example"
+            hint = "name a model as the vendor writes it; `agentctl setup` proposes some"
+            yield Conflict(format_key_path("providers", name, "model"), problem, hint=hint)
 
 
 def _address_is_named(config: Config) -> Iterator[Conflict]:
