@@ -19,6 +19,7 @@ from typing import Any, Literal
 from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import BoundedOutput
+from daemon.sandbox.repositories import Repositories
 
 _CHUNK_BYTES = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.
@@ -62,6 +63,8 @@ class CommandResult:
     stopped: Literal["", "time", "flood"] = ""
     left: tuple[int, ...] = ()
     """Ids of processes that could not be killed, as they hang in the kernel."""
+    disarmed: tuple[str, ...] = ()
+    """Paths of repositories of git that the programs made, and that were renamed."""
 
 
 async def run(
@@ -72,10 +75,12 @@ async def run(
     seconds: float,
     output_bytes: int,
     flood: int = FLOOD_BYTES,
+    repositories: Repositories | None = None,
 ) -> CommandResult:
     """Run pipelines, each with its joint (`;`, `&&` or `||`).
 
-    Whether it returns or is cancelled, nothing is left.
+    Whether it returns or is cancelled, nothing is left. `repositories` are those of a workspace
+    that the programs may change, before they start: new ones are disarmed in the end.
 
     Raises OSError if not even the supervisor can be started.
     """
@@ -102,7 +107,7 @@ async def run(
     except TimeoutError:
         cause = "time"
     finally:
-        await _run_uncancelled(line.stop())
+        await _run_uncancelled(line.stop(repositories))
     return line.result(cause)
 
 
@@ -149,6 +154,7 @@ class _LineProcess:
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
         self._report = b""
+        self._disarmed: list[str] = []
         data = marshal.dumps(plan)
         control, self._control = os.pipe()
         self._reading, writing = os.pipe()
@@ -215,7 +221,7 @@ class _LineProcess:
             self._gone.set()
             self.end_or_flood.set()
 
-    async def stop(self) -> None:
+    async def stop(self, repositories: Repositories | None) -> None:
         """Stop whatever of the line still runs; it may have ended by itself."""
         self._loop.remove_writer(self._control)
         os.close(self._control)
@@ -233,6 +239,8 @@ class _LineProcess:
         for fd in (self._reading, self._reporting):
             self._loop.remove_reader(fd)
             os.close(fd)
+        if repositories is not None:
+            self._disarmed = await asyncio.to_thread(repositories.disarm_new)
 
     def _drain(self) -> None:
         """Take what still lies in the pipe; nobody writes to it any more."""
@@ -252,4 +260,5 @@ class _LineProcess:
             output=self.output,
             stopped=cause,
             left=tuple(report.get("left", ())),
+            disarmed=tuple(self._disarmed),
         )

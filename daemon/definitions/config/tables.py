@@ -364,6 +364,35 @@ class TargetConfig(Table):
     """Kind webhook: how long it may take to answer."""
 
 
+class ChatConfig(Table):
+    """A chat in which people read reports, answer them and approve calls; also a target by its
+    name. A new one, and a change of all but `allow`, takes a restart.
+    """
+
+    kind: Literal["telegram"]
+    """Which service."""
+    token_file: Name
+    """A file (yours, 0600) with the token of the bot."""
+    allow: Items[int | Name]
+    """The ids of the people who may write to it, and of groups in which they may; nobody else gets
+    an answer.
+    """
+    to: int | Name | None = None
+    """Which of these gets reports; by default the first."""
+    base_url: Annotated[str, AfterValidator(_check_address)] = "https://api.telegram.org"
+    """The server of the Bot API."""
+
+    @property
+    def report_conversation(self) -> str:
+        """The conversation that reports go to."""
+        return str(self.to if self.to is not None else self.allow[0])
+
+    @property
+    def allowed_ids(self) -> frozenset[str]:
+        """The ids of `allow`, as adapters write them."""
+        return frozenset(map(str, self.allow))
+
+
 class DigestConfig(Table):
     """What happened, in a line, by day or by week."""
 
