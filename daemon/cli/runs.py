@@ -10,7 +10,6 @@ from daemon.cli.call import DETACHED, DONE, USAGE, Call, quote
 from daemon.cli.client import ConnectionLost, Problem
 from daemon.cli.render import (
     DIM,
-    format_duration,
     format_instant,
     humanize,
     local_now,
@@ -18,6 +17,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+from daemon.durations import duration_in_words
 
 if TYPE_CHECKING:
     from typing import Any
@@ -73,7 +73,7 @@ def _describe_duration(run: Mapping[str, Any]) -> str:
     if not (run["started"] and run["ended"]):
         return ""
     duration = parse_instant(run["ended"]) - parse_instant(run["started"])
-    return format_duration(duration.total_seconds())
+    return duration_in_words(duration.total_seconds())
 
 
 def status_with_delivery(run: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, USAGE, Call, quote
 from daemon.cli.render import (
     YELLOW,
-    format_duration,
     format_instant,
     format_relative_time,
     humanize,
@@ -19,6 +18,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+from daemon.durations import duration_in_words
 
 DEFAULT_START_COUNT = 10
 DEFAULT_CALENDAR_DAYS = 30
@@ -146,9 +146,9 @@ def _describe_slot(slot: Mapping[str, Any]) -> str:
     if slot["rule"]:
         text += f" ({slot['rule']})"
     if slot["lateness"] >= 1 and slot["outcome"] == "ran":
-        text += f" on time, within {format_duration(slot['lateness'])}"
+        text += f" on time, within {duration_in_words(slot['lateness'])}"
     elif slot["lateness"] >= 1:
-        text += f", {format_duration(slot['lateness'])} late"
+        text += f", {duration_in_words(slot['lateness'])} late"
     if slot["run"]:
         text += f", run {short_id(slot['run'])}"
     return text

@@ -10,7 +10,6 @@ from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call
 from daemon.cli.render import (
     RED,
     format_bytes,
-    format_duration,
     format_instant,
     humanize,
     local_now,
@@ -20,6 +19,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.routines import describe_pause
 from daemon.cli.runs import SANDBOX_LEVELS
+from daemon.durations import duration_in_words
 
 if TYPE_CHECKING:
     from typing import Any
@@ -153,7 +153,7 @@ def _active_run_row(
     elif parse_instant(run["started"]) > now:
         since = "since before the clock was set back"
     else:
-        since = f"for {format_duration((now - parse_instant(run['started'])).total_seconds())}"
+        since = f"for {duration_in_words((now - parse_instant(run['started'])).total_seconds())}"
     return (
         run["status"],
         f"{run['routine']}  {short_id(run['id'])}",

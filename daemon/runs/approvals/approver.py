@@ -8,12 +8,12 @@ otherwise a person is asked anew.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
+from daemon.durations import duration_in_words
 from daemon.models import (
     Approval,
     ApprovalRequest,
@@ -130,8 +130,8 @@ class RunApprover:
                 note = say(
                     "approved",
                     self._language,
-                    age=duration_in_words(age),
-                    since=duration_in_words(wait),
+                    age=duration_in_words(age.total_seconds()),
+                    since=duration_in_words(wait.total_seconds()),
                 )
                 return ApprovalDecision(
                     verdict=allow, approval=approval.id, note=note, asking_rule=verdict.rule
@@ -201,13 +201,3 @@ def _turn(call_id: str) -> str:
     """Return the turn of a model's call; empty for a call of the routine, such as a gather step."""
     turn, _, number = call_id.partition(".")
     return turn if turn.isdigit() and number.isdigit() else ""
-
-
-def duration_in_words(duration: timedelta) -> str:
-    """Return a duration as a model reads it: `90 s`, `5 min`, `3 h 20 min`."""
-    seconds = max(0, int(duration.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 2 * 3600:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from daemon.durations import duration_in_words
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.programs import NotKnown
 from daemon.tools.builtin.sysinfo.words import (
-    format_duration,
     format_moment,
     format_share,
     format_size,
@@ -86,8 +86,10 @@ def host(files: Files, now: datetime, boottime: str = "") -> Json:
         "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "machine": kind_of_machine(files),
-        "up": f"{format_duration(now - booted)}, since {format_moment(booted)}" if booted else None,
     }
+    if booted:
+        uptime = duration_in_words((now - booted).total_seconds())
+        facts["up"] = f"{uptime}, since {format_moment(booted)}"
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 

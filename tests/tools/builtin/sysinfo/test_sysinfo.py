@@ -1,7 +1,6 @@
 """The tool sysinfo as a whole: every part on any machine."""
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from daemon.providers.facts import lay_out
 from daemon.tools.builtin.sysinfo import Sysinfo, register, sysinfo
 from daemon.tools.builtin.sysinfo.machine import Files
 from daemon.tools.builtin.sysinfo.programs import NotKnown, ask
-from daemon.tools.builtin.sysinfo.words import format_duration, format_share, format_size, shorten
+from daemon.tools.builtin.sysinfo.words import format_share, format_size, shorten
 from daemon.tools.registry import FunctionRegistry
 from tests.tools.builtin.sysinfo.program import NOW, Program
 
@@ -35,21 +34,6 @@ def test_a_full_disk_never_reads_as_almost_full():
     assert format_share(995, 1000) == "100 %"
     assert format_share(0, 1000) == "0 %"
     assert format_share(0, 0) == "0 %"
-
-
-@pytest.mark.parametrize(
-    ("duration", "expected_text"),
-    [
-        (timedelta(seconds=40), "40 s"),
-        (timedelta(minutes=12, seconds=59), "12 min"),
-        (timedelta(hours=3, minutes=5), "3 h 5 min"),
-        (timedelta(hours=24), "24 h"),
-        (timedelta(days=12, hours=7), "12 days"),
-        (timedelta(seconds=-5), "0 s"),
-    ],
-)
-def test_a_duration_is_rounded_for_people(duration, expected_text):
-    assert format_duration(duration) == expected_text
 
 
 def test_a_message_has_no_terminal_sequences():
