@@ -71,7 +71,7 @@ async def run(
     output_bytes: int,
     flood: int = FLOOD_BYTES,
 ) -> CommandResult:
-    """Run pipelines, each with its joint (`;`, `&&` or `||`).
+    """Run pipelines, each behind its operator (`;`, `&&` or `||`).
 
     Whether it returns or is cancelled, nothing is left.
 
@@ -87,7 +87,8 @@ async def run(
         "environment": dict(environment),
         "files": files,
         "pipelines": [
-            (joint, [_make_plan(command) for command in commands]) for joint, commands in pipelines
+            (operator, [_make_plan(command) for command in commands])
+            for operator, commands in pipelines
         ],
     }
     line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), flood)

@@ -65,8 +65,8 @@ class Line:
         code, and which command gave it: the number of its pipeline, and its number in there.
         """
         code, last_command = 0, (0, 0)
-        for index, (joint, commands) in enumerate(self._pipelines):
-            if (joint == "&&" and code) or (joint == "||" and not code):
+        for index, (operator, commands) in enumerate(self._pipelines):
+            if (operator == "&&" and code) or (operator == "||" and not code):
                 continue
             code, last_command = self._pipeline(commands), (index, len(commands) - 1)
         return code, *last_command

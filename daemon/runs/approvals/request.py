@@ -69,7 +69,7 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
             "files": dict(_files(_words_in(arguments), policy.reach)),
         }
     planned_line = [
-        [pipeline.joint, [_command(command, policy.reach) for command in pipeline.commands]]
+        [pipeline.operator, [_command(command, policy.reach) for command in pipeline.commands]]
         for pipeline in line
     ]
     return request | {"arguments": arguments, "line": planned_line}
@@ -176,9 +176,9 @@ def format_request(request: Json, longest: int = LONGEST_WORDS) -> str:
     """Return for people what a request would do; arguments are cut after `longest` characters."""
     if line := request.get("line"):
         parts = []
-        for index, (joint, commands) in enumerate(line):
+        for index, (operator, commands) in enumerate(line):
             piped = " | ".join(shlex.join(command["argv"]) for command in commands)
-            parts.append(piped if not index else f"{joint} {piped}")
+            parts.append(piped if not index else f"{operator} {piped}")
         return " ".join(parts)
     text = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
     return text if len(text) <= longest else f"{text[:longest]}…"

@@ -94,7 +94,7 @@ async def run_call(
         try:
             commands = _Commands(policy, confined, folder, context.routine, files)
             pipelines = [
-                (command.joint, [commands.prepare(part) for part in command.commands])
+                (command.operator, [commands.prepare(part) for part in command.commands])
                 for command in line
             ]
             result = await run(

@@ -120,7 +120,7 @@ def _check_policy(
     Returns the path, and the folder whose bounds hold for it (empty for none).
     """
     try:
-        call_path = policy.reach.resolve(arguments["path"], writing=tool == "file_write")
+        call_path = policy.reach.resolve(arguments["path"], for_writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
