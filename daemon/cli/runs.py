@@ -193,13 +193,13 @@ def _request_run(call: Call, run_input: Mapping[str, Any]) -> Any:
     """
     import os
 
-    target = f"/v1/routines/{quote(call.routine)}/run"
+    path = f"/v1/routines/{quote(call.routine)}/run"
     body = {"event": os.urandom(16).hex(), **run_input}
     try:
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
     except ConnectionLost:
         # the same event gives the same run, whether or not the first request arrived
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
 
 
 def _wait_for_turn(call: Call, run: Mapping[str, Any]) -> bool:

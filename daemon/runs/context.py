@@ -290,7 +290,7 @@ class RunContext:
             executor=self._executor_for(run),
             policy=self._shared.policy,
             context=self._tool_context(run, routine),
-            offered=self.services.registry.names(),
+            offered_tools=self.services.registry.names(),
             redact=self.redact,
             approver=self._approver(run, routine),
             inspector=self._inspector(run, withholds=routine.run.asks_model),
@@ -310,7 +310,7 @@ class RunContext:
             self.call_runner_for(run, routine),
             registry=registry,
             executor=ToolExecutor(registry),
-            offered=registry.names(),
+            offered_tools=registry.names(),
             inspector=NoInspection(),
         )
 

@@ -266,24 +266,17 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     result, seconds = call.result, call.seconds
     text = result.output.text()
     notes = list(_note_unkilled(result))
-    if result.stopped == "time":
-        raise ToolFailed(
-            " ".join(
-                [
-                    (
-                        f"stopped after {seconds:.3g} s, which is all that programs of this run had "  # noqa: E501
-                        "left; ask for less"
-                    ),
-                    *notes,
-                ]
-            ),
-            partial=text,
+    if result.stop_cause == "time":
+        problem = (
+            f"stopped after {seconds:.3g} s, which is all that programs of this run had left; "
+            "ask for less"
         )
-    if result.stopped == "flood":
+        raise ToolFailed(" ".join([problem, *notes]), partial=text)
+    if result.stop_cause == "output":
         raise ToolFailed(
             f"stopped, as it put out {result.output.size >> 20} MiB; ask for less", partial=text
         )
-    pipeline, index = result.last
+    pipeline, index = result.last_program
     last_command = call.line[pipeline].commands[index]
     if result.code and (verbatim or result.code not in last_command.answers):
         raise ToolFailed(
@@ -297,10 +290,10 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
 
 
 def _note_unkilled(result: CommandResult) -> Iterator[str]:
-    if result.left:
+    if result.unkilled_pids:
         yield (
             "(could not be killed and hang in the kernel: processes "
-            f"{', '.join(map(str, result.left))})"
+            f"{', '.join(map(str, result.unkilled_pids))})"
         )
 
 
