@@ -291,8 +291,8 @@ class _Timeline:
     def _write_answer(self, step: Mapping[str, Any]) -> None:
         out, body = self.out, step["body"]
         usage = body.get("usage") or {}
-        cached = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
-        tokens = f"{usage.get('input', 0):,} in{cached}, {usage.get('output', 0):,} out"
+        cache_note = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
+        tokens = f"{usage.get('input', 0):,} in{cache_note}, {usage.get('output', 0):,} out"
         usd = self.call_by_step.get(step["seq"], {}).get("usd")
         if usd is not None:
             tokens += f", ${usd:.4f}"
@@ -333,10 +333,10 @@ def _write_usage(
     if not usage["input"] and not usage["output"] and not extra_calls:
         return
     out.write_title("Usage")
-    cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
+    cache_note = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
     reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
     iterations = pluralize(run["iterations"], "iteration")
-    out.write_line(f"  {usage['input']:,} tokens in{cached}")
+    out.write_line(f"  {usage['input']:,} tokens in{cache_note}")
     out.write_line(f"  {usage['output']:,} tokens out{reasoning}, in {iterations}")
     if run.get("usd") is not None:
         out.write_line(f"  ${run['usd']:.4f}")

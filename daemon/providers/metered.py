@@ -220,11 +220,11 @@ class MeteredProvider(DelegatingProvider):
         """Return how many tokens a request has: as counted by the vendor up to its last answer,
         the remaining messages estimated.
         """
-        counted, tokens = self._counted_prefix
-        if counted > len(messages):
-            counted, tokens = 0, 0
-        estimated = sum(_estimate_message(message) for message in messages[counted:])
-        if not counted and functions:
+        prefix_length, tokens = self._counted_prefix
+        if prefix_length > len(messages):
+            prefix_length, tokens = 0, 0
+        estimated = sum(_estimate_message(message) for message in messages[prefix_length:])
+        if not prefix_length and functions:
             estimated += estimate(json.dumps(functions, ensure_ascii=False))
         return tokens + int(estimated * _MARGIN)
 

@@ -505,7 +505,7 @@ class RunContext:
             self.journal,
             self.services.settings,
             self.services.approvals.describer,
-            self.services.approvals.remembered,
+            self.services.approvals.remembered_calls,
             policy_name=routine.policy_name,
             clock=self.services.clock,
             language=self.settings.config.agent.language,
@@ -634,11 +634,11 @@ class RunContext:
         )
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
-        entries = self.services.approvals.remembered.entries()
-        remembered = {entry.tool for entry in entries if entry.routine == run.base_routine}
+        entries = self.services.approvals.remembered_calls.entries()
+        remembered_tools = {entry.tool for entry in entries if entry.routine == run.base_routine}
         return (
             *held_tools,
-            *(tool for tool in asked_tools if tool in remembered and tool not in held_tools),
+            *(tool for tool in asked_tools if tool in remembered_tools and tool not in held_tools),
         )
 
     async def _recall(

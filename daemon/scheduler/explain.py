@@ -149,8 +149,8 @@ def _describe_run(run: Run, waits_for: str) -> str:
     if waits_for:
         return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
-        moved = f" ({WAIT_MOVED})" if run.waits_moved else ""
-        return f"{name} waits for its time{moved}"
+        note = f" ({WAIT_MOVED})" if run.waits_moved else ""
+        return f"{name} waits for its time{note}"
     status_texts = {
         Status.QUEUED: "waits for room",
         Status.RUNNING: "is under way",

@@ -111,7 +111,7 @@ class WorkerRepository(Repository):
         the transaction with the database's moment, in microseconds, once expired runs are freed.
         Durable, as fences move: a server that crashes must not forget a fence.
         """
-        now, claimed = to_microseconds(self._clock()), self._runs.held
+        now, claimed = to_microseconds(self._clock()), self._runs.claimed_fences
         has = json.dumps(worker.has, ensure_ascii=False)
 
         def work(connection: Connection) -> LeaseRenewal:
@@ -161,7 +161,7 @@ class WorkerRepository(Repository):
         renewal = await self._db.write(work, durable=True)
         renewal.waits.write_to_log()
         # A run that ended or was released here meanwhile was not lost to another process.
-        still_claimed = self._runs.held
+        still_claimed = self._runs.claimed_fences
         return replace(
             renewal,
             lost=[run for run in renewal.lost if still_claimed.get(run) == claimed[run]],

@@ -140,7 +140,7 @@ class ApprovalHarness(BareRunContext):
             self.journal,
             self,
             approvals.describer,
-            approvals.remembered,
+            approvals.remembered_calls,
             clock=self.clock,
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from daemon.durations import duration_in_words
 from daemon.models import Json
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.words import (
     format_moment,
     format_share,
@@ -185,7 +185,7 @@ def _installed_memory() -> Json:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         msg = "not known on this system"
-        raise NotKnown(msg) from None
+        raise FactUnavailable(msg) from None
     return {"installed": format_size(total)}
 
 
@@ -255,7 +255,7 @@ def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     rows = list(_rows(table, statvfs))
     if not rows:
         msg = "no file system could be asked"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     if not any(row["note"] for row in rows):
         for row in rows:
             del row["note"]

@@ -14,7 +14,7 @@ from daemon.tools.builtin.sysinfo.machine import (
     mounts,
     os_name,
 )
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from tests.tools.builtin.sysinfo.program import NOW
 
 
@@ -238,5 +238,5 @@ def test_an_unreadable_disk_is_left_out_and_no_disk_at_all_is_reported(machine):
     def refuse(path):
         raise PermissionError(path)
 
-    with pytest.raises(NotKnown, match="no file system"):
+    with pytest.raises(FactUnavailable, match="no file system"):
         disks(machine(), refuse)

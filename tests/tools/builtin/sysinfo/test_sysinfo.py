@@ -8,7 +8,7 @@ import pytest
 from daemon.providers.facts import lay_out
 from daemon.tools.builtin.sysinfo import Sysinfo, register, sysinfo
 from daemon.tools.builtin.sysinfo.machine import Files
-from daemon.tools.builtin.sysinfo.programs import NotKnown, ask
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable, ask
 from daemon.tools.builtin.sysinfo.words import format_share, format_size, shorten
 from daemon.tools.registry import FunctionRegistry
 from tests.tools.builtin.sysinfo.program import NOW, Program
@@ -45,7 +45,7 @@ async def test_a_hanging_program_is_killed_with_its_children_and_named(tmp_path)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(NotKnown, match="sh gave no answer within 1 s"):
+    with pytest.raises(FactUnavailable, match="sh gave no answer within 1 s"):
         await ask(["sh", "-c", f"exec >{pipe}; sleep 60 & sleep 60"], 0.6)
     os.set_blocking(end, True)
     assert os.read(end, 1) == b""  # comes only when the last process that could write is gone
@@ -53,7 +53,7 @@ async def test_a_hanging_program_is_killed_with_its_children_and_named(tmp_path)
 
 
 async def test_a_missing_program_is_named():
-    with pytest.raises(NotKnown, match="no-such-program is not installed"):
+    with pytest.raises(FactUnavailable, match="no-such-program is not installed"):
         await ask(["no-such-program"], 1)
 
 
@@ -65,14 +65,16 @@ async def test_a_program_does_not_get_the_environment_of_the_daemon(monkeypatch)
 
 
 async def test_a_machine_without_files_still_has_every_part(tmp_path):
-    facts = await Sysinfo(root=tmp_path, ask=Program(), now=lambda: NOW).facts()
+    facts = await Sysinfo(root=tmp_path, run_program=Program(), now=lambda: NOW).facts()
     assert list(facts) == ["host", "load", "memory", "disks", "units", "errors", "updates"]
     assert facts["units"] == "systemd is not running here"
 
 
 async def test_only_requested_parts_are_collected(tmp_path):
     program = Program()
-    facts = await Sysinfo(root=tmp_path, ask=program, now=lambda: NOW).facts(["memory", "load"])
+    facts = await Sysinfo(root=tmp_path, run_program=program, now=lambda: NOW).facts(
+        ["memory", "load"]
+    )
     assert list(facts) == ["load", "memory"]
     assert not program.calls
 
