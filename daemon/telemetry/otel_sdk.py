@@ -95,7 +95,7 @@ class SpanPipeline:
         self._sampled_count = 0
 
     @property
-    def waiting(self) -> int:
+    def unsent_count(self) -> int:
         """How many spans have not been sent; among them those that a full queue has dropped."""
         return self._sampled_count - self._exporter.exported
 
