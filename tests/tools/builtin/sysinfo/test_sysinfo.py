@@ -8,7 +8,7 @@ import pytest
 from daemon.providers.facts import lay_out
 from daemon.tools.builtin.sysinfo import Sysinfo, register, sysinfo
 from daemon.tools.builtin.sysinfo.machine import Files
-from daemon.tools.builtin.sysinfo.programs import FactUnavailable, ask
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable, run_program
 from daemon.tools.builtin.sysinfo.words import format_share, format_size, shorten
 from daemon.tools.registry import FunctionRegistry
 from tests.tools.builtin.sysinfo.program import NOW, Program
@@ -46,7 +46,7 @@ async def test_a_hanging_program_is_killed_with_its_children_and_named(tmp_path)
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(FactUnavailable, match="sh gave no answer within 1 s"):
-        await ask(["sh", "-c", f"exec >{pipe}; sleep 60 & sleep 60"], 0.6)
+        await run_program(["sh", "-c", f"exec >{pipe}; sleep 60 & sleep 60"], 0.6)
     os.set_blocking(end, True)
     assert os.read(end, 1) == b""  # comes only when the last process that could write is gone
     os.close(end)
@@ -54,12 +54,12 @@ async def test_a_hanging_program_is_killed_with_its_children_and_named(tmp_path)
 
 async def test_a_missing_program_is_named():
     with pytest.raises(FactUnavailable, match="no-such-program is not installed"):
-        await ask(["no-such-program"], 1)
+        await run_program(["no-such-program"], 1)
 
 
 async def test_a_program_does_not_get_the_environment_of_the_daemon(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
-    answer = await ask(["env"], 5)
+    answer = await run_program(["env"], 5)
     assert "canary" not in answer.text
     assert "LC_ALL=C.UTF-8" in answer.text
 
