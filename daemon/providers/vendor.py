@@ -42,6 +42,7 @@ from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import make_strict, normalize_functions, remove_filler_nulls
+from daemon.providers.token_counts import fill_usage
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, TooManyValues, parse_json
@@ -185,6 +186,7 @@ class VendorProvider(LLMProvider):
                 len(answer.content), lambda: self._parse_answer(answer, request)
             )
             response = await self._note_cut_prompt(response, request)
+        response = self._fill_usage(response, messages, functions)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -245,6 +247,7 @@ class VendorProvider(LLMProvider):
                                 lambda: self._assemble_answer(stream, assembler, request),
                             )
         response = await self._note_cut_prompt(response, request)
+        response = self._fill_usage(response, messages, functions)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -279,6 +282,26 @@ class VendorProvider(LLMProvider):
             # `args` is what the text, the repr and a pickle of an exception show
             error.args = (self._name_and_redact(str(error)),)
             raise
+
+    def _fill_usage(
+        self,
+        response: LLMResponse,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None,
+    ) -> LLMResponse:
+        """Return the answer with estimates for the tokens that the vendor did not count."""
+        filled = fill_usage(response, messages, functions)
+        if filled is not response:
+            log.warning(
+                "provider.usage_estimated",
+                provider=self.name,
+                model=self._model,
+                input=filled.usage.input,
+                output=filled.usage.output,
+                why="the answer does not say how many tokens it took, or says what cannot be",
+                counted=self.name,
+            )
+        return filled
 
     def _log_answer(self, response: LLMResponse, start: float) -> None:
         if not is_level_enabled(logging.DEBUG):
