@@ -374,6 +374,7 @@ class RunContext:
                     max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
+                    effort=spec.effort,
                     max_tokens=spec.max_tokens,
                     tool_retries=spec.tool_retries,
                     tool_retry_delay=spec.tool_retry_delay.total_seconds(),
@@ -438,9 +439,9 @@ class RunContext:
 
     async def _initial_taint(self, run: Run) -> Taint:
         """Return the taint of a run before its first step: a sub-agent has its parent's, and one
-        that a person started with an input that of the input.
+        that a person started with an input, or with words of others, that of the input.
         """
-        if run.trigger != SUBAGENT and run.trigger not in HAND_TRIGGERS:
+        if run.trigger not in (SUBAGENT, ASK, *HAND_TRIGGERS):
             return run.taint
         run_input: Json = await self.journal.runs.get_input(run.id) or {}
         return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import BoundedOutput
+from daemon.sandbox.repositories import Repositories
 
 _CHUNK_BYTES = 1 << 16
 # Seconds. The supervisor kills what it started within 2 s; then we do it ourselves.
@@ -43,6 +44,8 @@ class PreparedProgram:
     """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
     stdin: int | None = None
     """The descriptor of an open file, which the caller closes."""
+    stderr: int | None = None
+    """Likewise, for standard error; by default it goes where the output of the line goes."""
     environment: Mapping[str, str] | None = None
     """Variables of the program besides those of the line."""
     cell: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class CommandResult:
     stop_cause: StopCause = ""
     unkilled_pids: tuple[int, ...] = ()
     """Ids of processes that could not be killed, as they hang in the kernel."""
+    disarmed: tuple[str, ...] = ()
+    """Paths of repositories of git that the programs made, and that were renamed."""
 
 
 async def run(
@@ -75,19 +80,24 @@ async def run(
     seconds: float,
     output_bytes: int,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
+    repositories: Repositories | None = None,
 ) -> CommandResult:
     """Run pipelines, each with the operator before it (`;`, `&&` or `||`), and return how the line
     ended.
 
     `seconds` is the time limit. Of the output `output_bytes` bytes are kept; the line is stopped
     when it has put out more than `max_output_bytes`. Whether this returns or is cancelled, no
-    process of the line is left. Raises OSError if not even the supervisor can be started.
+    process of the line is left. `repositories` are those of a workspace that the programs may
+    change, before they start: new ones are disarmed in the end.
+
+    Raises OSError if not even the supervisor can be started.
     """
     files = [
-        command.stdin
+        fd
         for _, commands in pipelines
         for command in commands
-        if command.stdin is not None
+        for fd in (command.stdin, command.stderr)
+        if fd is not None
     ]
     plan = {
         "environment": dict(environment),
@@ -106,7 +116,7 @@ async def run(
     except TimeoutError:
         cause = "time"
     finally:
-        await _run_uncancelled(line.stop())
+        await _run_uncancelled(line.stop(repositories))
     return line.result(cause)
 
 
@@ -132,6 +142,7 @@ def _make_plan(command: PreparedProgram) -> Json:
         "argv": [*command.argv],
         "redirects": [*command.redirects],
         "stdin": command.stdin,
+        "stderr": command.stderr,
         "environment": dict(command.environment or {}),
         "cell": dict(command.cell),
         "needs": [*command.needs],
@@ -157,6 +168,7 @@ class _LineProcess:
         self._loop = asyncio.get_running_loop()
         self._supervisor_end = asyncio.Event()
         self._report = b""
+        self._disarmed: list[str] = []
         data = marshal.dumps(plan)
         control_read, self._control = os.pipe()
         self._output_read, output_write = os.pipe()
@@ -226,7 +238,7 @@ class _LineProcess:
             self._supervisor_end.set()
             self.end_or_limit.set()
 
-    async def stop(self) -> None:
+    async def stop(self, repositories: Repositories | None) -> None:
         """Stop whatever of the line still runs; it may have ended by itself."""
         self._loop.remove_writer(self._control)
         os.close(self._control)
@@ -244,6 +256,8 @@ class _LineProcess:
         for fd in (self._output_read, self._report_read):
             self._loop.remove_reader(fd)
             os.close(fd)
+        if repositories is not None:
+            self._disarmed = await asyncio.to_thread(repositories.disarm_new)
 
     def _drain(self) -> None:
         """Read what is still in the pipe; nobody writes to it any more."""
@@ -265,4 +279,5 @@ class _LineProcess:
             output=self.output,
             stop_cause=cause,
             unkilled_pids=tuple(report.get("unkilled_pids", ())),
+            disarmed=tuple(self._disarmed),
         )

@@ -92,7 +92,7 @@ class Line:
 
     def _start(self, command: dict, stdin: int, stdout: int) -> tuple[int, int]:
         """Start one command; return its pid, or 0 and the exit code a shell would give."""
-        stderr = self._output
+        stderr = self._output if command["stderr"] is None else command["stderr"]
         for fd, destination in command["redirects"]:
             target = self._null if destination == "null" else stdout
             if fd == 1:

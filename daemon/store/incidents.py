@@ -395,6 +395,8 @@ def decide_deliveries(
         return decided
     if run.status not in FAILURES or run.trigger in BY_HAND:
         return decided
+    if run.trigger == "ask" and decided:  # each question of a chat is answered there
+        return decided
     incident, is_alert = _count_failure(
         connection, subject, run.detail or run.status.value, run, run.ended, alerting
     )
