@@ -231,7 +231,13 @@ async def _build(
     async def cancel(run_id: str) -> None:
         queue.interrupt((await journal.runs.request_cancel(run_id)).id)
 
-    budget_ledger = BudgetLedger(journal.spending, clock=clock, settings=settings, is_shared=shared)
+    budget_ledger = BudgetLedger(
+        journal.spending,
+        clock=clock,
+        settings=settings,
+        is_shared=shared,
+        incidents=journal.incidents,
+    )
     directory_watcher = DirectoryWatcher()
     engine = RoutineEngine(
         journal=journal,

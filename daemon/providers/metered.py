@@ -165,6 +165,7 @@ class MeteredProvider(DelegatingProvider):
         self._counted_prefix = messages + 1, usage.input + usage.output
         rates = await self._prices.load(self.name, self.model_name)
         self._write(call, CallOutcome.ANSWERED, usage, rates.cost(usage) if rates else None)
+        await self._budget_ledger.warn(self._run_budget)
 
     def _record_failure(
         self,

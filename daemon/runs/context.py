@@ -21,7 +21,7 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import LeftOut, Persona, PromptContext
+from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Routine
@@ -603,6 +603,20 @@ class RunContext:
         if held_tools and report_taint:
             left_out = replace(left_out, previous_report=True)
             previous_report, report_taint = "", Taint.NONE
+        other_reports: list[OtherReport] = []
+        other_routines = () if run.trigger in (ASK, SUBAGENT) else routine.run.context_from
+        for name in other_routines or ():
+            other = await self.journal.runs.get_last(
+                name, statuses={Status.SUCCEEDED}, before=run.id
+            )
+            text = (other.report or "") if other else ""
+            if other and text and other.taint and held_tools:
+                left_out = replace(left_out, reports=(*left_out.reports, name))
+                text = ""
+            if other and text:
+                report_taint = max_taint(report_taint, other.taint)
+            ended = (other.ended or other.created) if other else None
+            other_reports.append(OtherReport(routine=name, text=text, at=ended))
         policy = ""
         if offered_tools:
             policy = services.settings.policy.summary(
@@ -620,6 +634,7 @@ class RunContext:
             identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
             previous_report=previous_report,
             previous_at=previous.ended if previous else None,
+            other_reports=other_reports,
             recalled=briefing.excerpt_text,
             approach=briefing.item_text,
             taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),

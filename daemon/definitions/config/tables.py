@@ -203,6 +203,13 @@ class BudgetConfig(Table):
     """Tokens in a day, input and output together."""
     month_tokens: int | None = Field(default=None, ge=1)
     """Tokens in a month."""
+    warn_at: (
+        Annotated[Items[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1, max_length=10)]
+        | None
+    ) = None
+    """Per cent of a cap on a day or month, of a routine's too, such as [50, 75, 90]: each is told
+    once in its day or month, to the target of `[incidents] to`, and to the log; by default none.
+    """
 
 
 class ProviderConfig(Table):
