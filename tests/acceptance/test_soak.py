@@ -11,6 +11,7 @@ run that ended well was followed by one.
 import asyncio
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -96,16 +97,23 @@ async def test_kill_9_at_any_moment_loses_no_watched_file_and_no_chained_run(hom
         await home.kill()
         kills += 1
     await home.start()
-    async with asyncio.timeout(120):
-        while len(reported_files := await _told(home)) < files or not await _all_answered(home):
+    inputs: dict[str, dict[str, Any]] = {}
+    async with asyncio.timeout(200):
+        while len(reported_files := await _reported_files(home, inputs)) < files:
+            await asyncio.sleep(0.2)
+        while not await _all_answered(home):
             await asyncio.sleep(0.2)
     assert len(reported_files) == len(set(reported_files)) == files, "a file was told twice"
 
 
-async def _told(home: Home) -> list[str]:
+async def _reported_files(home: Home, inputs: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the files that runs were started for. `inputs` keeps what was read before, by run."""
     runs = (await home.agentctl("runs", "inbox", "--json", "--limit", "1000")).json["items"]
-    inputs = [(await home.agentctl("inspect", run["id"], "--json")).json["input"] for run in runs]
-    return [path for input_ in inputs for path in input_["paths"]]
+    for run in runs:
+        if run["id"] not in inputs:
+            inspected = await home.agentctl("inspect", run["id"], "--json")
+            inputs[run["id"]] = inspected.json["input"]
+    return [path for input_ in inputs.values() for path in input_["paths"]]
 
 
 async def _all_answered(home: Home) -> bool:
