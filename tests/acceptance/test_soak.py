@@ -47,7 +47,7 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
         runs, kills = set(), 0
         end = time.monotonic() + seconds
         await home.start()
-        while time.monotonic() < end:
+        while time.monotonic() < end or kills < 4:
             results_of_starts = await asyncio.gather(
                 *(home.agentctl("run", f"work-{number}", "--detach") for number in range(ROUTINES))
             )
@@ -72,7 +72,6 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
             "a side effect happened twice, or got lost"
         )
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
-    assert kills > 3
 
 
 INBOX = '[trigger]\nwatch = ["inbox/**/*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "What landed?"\n'
