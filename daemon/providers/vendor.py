@@ -542,6 +542,7 @@ class VendorProvider(LLMProvider):
             headers,
             content,
             provider=self.name,
+            has_key=self._api_key is not None,
             address_hint=self._address_hint,
         )
 

@@ -7,11 +7,12 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 from pydantic import SecretStr
 
-from daemon.definitions.words import display, show_value
+from daemon.definitions.words import display, may_be_secret, show_value
 from daemon.errors import ConfigError, Fault
 
 HOOKS_KEY = "hooks.secret_file"
@@ -96,12 +97,15 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
     """Raise ConfigError if other users could read or write a file with a secret, as ssh does."""
     try:
         about = path.stat()
+    except FileNotFoundError:
+        if may_be_secret(str(path), ""):  # a key that was pasted as the name of its file
+            problem, hint = "no such file", "name a file that holds the key"
+        else:
+            problem = f"no such file: {display(path)}"
+            hint = f"create it: (umask 077; cat > {quote(display(path))}), one line, then Ctrl-D"
+        raise ConfigError(Fault(file=file, key=key, found="", problem=problem, hint=hint)) from None
     except OSError as error:
-        problem = (
-            "no such file"
-            if isinstance(error, FileNotFoundError)
-            else f"cannot be read: {error.strerror}"
-        )
+        problem = f"cannot be read: {error.strerror}"
         raise ConfigError(
             Fault(file=file, key=key, found=show_value(str(path)), problem=problem)
         ) from None

@@ -58,12 +58,14 @@ def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def _parse_catch_up(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("once", "none"):
-        try:
-            return parse_duration(value)
-        except InvalidValue:
-            raise InvalidValue('expected "once", "none" or a duration such as "6h"') from None
-    return value
+    if value in ("once", "none"):
+        return value
+    try:
+        return parse_duration(value)
+    except InvalidValue:
+        hint = {"True": 'write "once"', "False": 'write "none"'}.get(str(value), "")
+        problem = 'expected "once", "none" or a duration such as "6h"'
+        raise InvalidValue(problem, hint=hint) from None
 
 
 def _format_catch_up(value: str | timedelta) -> str:
@@ -226,6 +228,10 @@ class RunSpec(Table):
     """
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
+    context_from: Annotated[Items[Name], Field(min_length=1, max_length=10)] | None = None
+    """Other routines whose last report the run is told, beside its own; one with words of strangers
+    only where it takes no tool from the run.
+    """
     timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
@@ -244,7 +250,7 @@ class RunSpec(Table):
     does asks again.
     """
     required_tools: Items[Name] = ()
-    """Tools without which the run is no success: denied or failed = failed."""
+    """Tools without which the run is no success: not called, denied or failed = failed."""
     max_iterations: Count = 10
     """Model calls in one run."""
     max_tool_calls: Count = 40
