@@ -6,21 +6,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.app.background import maintenance_tasks, run_with_retries
+from daemon.app.background import (
+    BackgroundTask,
+    chat_tasks,
+    maintenance_tasks,
+    run_with_retries,
+)
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
 from daemon.scheduler.routine_times import matches_host
+from daemon.system.tasks import run_as_task
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import DeliveryServices, Store, Tools
+    from daemon.chat.inbound import ChatInbound
     from daemon.delivery.outbox import Outbox
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
@@ -54,6 +61,7 @@ class ClusterMember:
     approvals: Approvals
     engine: RoutineEngine
     supervisor: RunSupervisor
+    chat_inbound: Sequence[ChatInbound]
     tasks: asyncio.TaskGroup
 
     def capabilities(self) -> Json:
@@ -68,13 +76,14 @@ class ClusterMember:
 
     def leader_tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what one daemon of a cluster does for all of them."""
-        tasks = maintenance_tasks(
-            self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
-        )
-        return [
-            ("outbox", self.delivery.outbox.run()),
-            *((task.name, run_with_retries(task)) for task in tasks),
+        tasks = [
+            BackgroundTask(name="outbox", run=self.delivery.outbox.run),
+            *maintenance_tasks(
+                self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
+            ),
+            *chat_tasks(self.chat_inbound),
         ]
+        return [(task.name, run_as_task(run_with_retries(task), task.name)) for task in tasks]
 
     def handle_moved_waits(self) -> None:
         """React to moved instants, which deliveries or approvals wait for."""

@@ -206,6 +206,7 @@ def describe_left_out(left_out: Mapping[str, Any]) -> str:
         parts.append("1 memory" if count == 1 else f"{count} memories")
     if left_out["previous_report"]:
         parts.append("the last report")
+    parts += [f"the last report of {name}" for name in left_out.get("reports", ())]
     tools = ", ".join(left_out["tools"])
     return (
         f"{' and '.join(parts)} with words of strangers; a run that has read them asks a person "

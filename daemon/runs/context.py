@@ -21,7 +21,7 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import LeftOut, Persona, PromptContext
+from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Routine
@@ -62,6 +62,7 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import EventBus, end_of, waiting_of
 from daemon.runs.gather import HAND_TRIGGERS
 from daemon.runs.images import AttachedImages, load_images
+from daemon.runs.leased_provider import LeasedProvider
 from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
@@ -373,6 +374,7 @@ class RunContext:
                     max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
+                    effort=spec.effort,
                     max_tokens=spec.max_tokens,
                     tool_retries=spec.tool_retries,
                     tool_retry_delay=spec.tool_retry_delay.total_seconds(),
@@ -437,9 +439,9 @@ class RunContext:
 
     async def _initial_taint(self, run: Run) -> Taint:
         """Return the taint of a run before its first step: a sub-agent has its parent's, and one
-        that a person started with an input that of the input.
+        that a person started with an input, or with words of others, that of the input.
         """
-        if run.trigger != SUBAGENT and run.trigger not in HAND_TRIGGERS:
+        if run.trigger not in (SUBAGENT, ASK, *HAND_TRIGGERS):
             return run.taint
         run_input: Json = await self.journal.runs.get_input(run.id) or {}
         return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
@@ -482,8 +484,12 @@ class RunContext:
             if provider.kind == "offline":
                 providers.append(provider)
                 continue
+            asked = provider
+            if self.journal.runs.shared:
+                confirm_lease = partial(self.journal.runs.confirm_lease, run)
+                asked = LeasedProvider(provider, confirm_lease=confirm_lease)
             metered: LLMProvider = MeteredProvider(
-                provider, budget_ledger=services.budget_ledger, run_budget=budget
+                asked, budget_ledger=services.budget_ledger, run_budget=budget
             )
             if tracer is not None:
                 from daemon.providers.traced import TracedProvider
@@ -597,6 +603,20 @@ class RunContext:
         if held_tools and report_taint:
             left_out = replace(left_out, previous_report=True)
             previous_report, report_taint = "", Taint.NONE
+        other_reports: list[OtherReport] = []
+        other_routines = () if run.trigger in (ASK, SUBAGENT) else routine.run.context_from
+        for name in other_routines or ():
+            other = await self.journal.runs.get_last(
+                name, statuses={Status.SUCCEEDED}, before=run.id
+            )
+            text = (other.report or "") if other else ""
+            if other and text and other.taint and held_tools:
+                left_out = replace(left_out, reports=(*left_out.reports, name))
+                text = ""
+            if other and text:
+                report_taint = max_taint(report_taint, other.taint)
+            ended = (other.ended or other.created) if other else None
+            other_reports.append(OtherReport(routine=name, text=text, at=ended))
         policy = ""
         if offered_tools:
             policy = services.settings.policy.summary(
@@ -614,6 +634,7 @@ class RunContext:
             identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
             previous_report=previous_report,
             previous_at=previous.ended if previous else None,
+            other_reports=other_reports,
             recalled=briefing.excerpt_text,
             approach=briefing.item_text,
             taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from daemon.sandbox import confine
+from daemon.sandbox import confine, syscall_filter
 from daemon.sandbox.bounds import Bounds, Mode, ProgramLimits
 from daemon.sandbox.running import PreparedProgram, run
 from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
@@ -97,14 +97,15 @@ def _candidates(
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
         return
     if installed := next((path for path in bwrap if os.access(path, os.X_OK)), None):
-        yield Sandbox(level="bubblewrap", bwrap=installed, user=user)
+        has_sizes = b"--size" in subprocess.run([installed, "--help"], capture_output=True).stdout
+        yield Sandbox(level="bubblewrap", bwrap=installed, bwrap_sizes=has_sizes, user=user)
     else:
         unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
     version = syscalls.landlock_version()
     if version < confine.OLDEST_LANDLOCK:
         reason = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
         unusable.append(UnusableSandbox("landlock", reason))
-    elif confine.filter_program() is None:
+    elif syscall_filter.compile_filter(()) is None:
         unusable.append(UnusableSandbox("landlock", f"no filter is known for {os.uname().machine}"))
     else:
         yield Sandbox(level="landlock", user=user)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import BoundedOutput
+from daemon.sandbox.repositories import Repositories
 
 _CHUNK_BYTES = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.
@@ -38,6 +39,8 @@ class PreparedProgram:
     """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
     stdin: int | None = None
     """The descriptor of an open file, which the caller closes."""
+    stderr: int | None = None
+    """Likewise, for standard error; by default it goes where the output of the line goes."""
     environment: Mapping[str, str] | None = None
     """Variables of the program besides those of the line."""
     cell: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +63,8 @@ class CommandResult:
     stopped: Literal["", "time", "flood"] = ""
     left: tuple[int, ...] = ()
     """Ids of processes that could not be killed, as they hang in the kernel."""
+    disarmed: tuple[str, ...] = ()
+    """Paths of repositories of git that the programs made, and that were renamed."""
 
 
 async def run(
@@ -70,18 +75,21 @@ async def run(
     seconds: float,
     output_bytes: int,
     flood: int = FLOOD_BYTES,
+    repositories: Repositories | None = None,
 ) -> CommandResult:
     """Run pipelines, each with its joint (`;`, `&&` or `||`).
 
-    Whether it returns or is cancelled, nothing is left.
+    Whether it returns or is cancelled, nothing is left. `repositories` are those of a workspace
+    that the programs may change, before they start: new ones are disarmed in the end.
 
     Raises OSError if not even the supervisor can be started.
     """
     files = [
-        command.stdin
+        fd
         for _, commands in pipelines
         for command in commands
-        if command.stdin is not None
+        for fd in (command.stdin, command.stderr)
+        if fd is not None
     ]
     plan = {
         "environment": dict(environment),
@@ -99,7 +107,7 @@ async def run(
     except TimeoutError:
         cause = "time"
     finally:
-        await _run_uncancelled(line.stop())
+        await _run_uncancelled(line.stop(repositories))
     return line.result(cause)
 
 
@@ -125,6 +133,7 @@ def _make_plan(command: PreparedProgram) -> Json:
         "argv": [*command.argv],
         "redirects": [*command.redirects],
         "stdin": command.stdin,
+        "stderr": command.stderr,
         "environment": dict(command.environment or {}),
         "cell": dict(command.cell),
         "needs": [*command.needs],
@@ -145,6 +154,7 @@ class _LineProcess:
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
         self._report = b""
+        self._disarmed: list[str] = []
         data = marshal.dumps(plan)
         control, self._control = os.pipe()
         self._reading, writing = os.pipe()
@@ -211,7 +221,7 @@ class _LineProcess:
             self._gone.set()
             self.end_or_flood.set()
 
-    async def stop(self) -> None:
+    async def stop(self, repositories: Repositories | None) -> None:
         """Stop whatever of the line still runs; it may have ended by itself."""
         self._loop.remove_writer(self._control)
         os.close(self._control)
@@ -229,6 +239,8 @@ class _LineProcess:
         for fd in (self._reading, self._reporting):
             self._loop.remove_reader(fd)
             os.close(fd)
+        if repositories is not None:
+            self._disarmed = await asyncio.to_thread(repositories.disarm_new)
 
     def _drain(self) -> None:
         """Take what still lies in the pipe; nobody writes to it any more."""
@@ -248,4 +260,5 @@ class _LineProcess:
             output=self.output,
             stopped=cause,
             left=tuple(report.get("left", ())),
+            disarmed=tuple(self._disarmed),
         )

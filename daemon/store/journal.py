@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from daemon.store.approvals import ApprovalRepository
 from daemon.store.audit import AuditRepository
+from daemon.store.chat_messages import ChatMessageRepository
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.connection import Connection
 from daemon.store.database import Database
@@ -74,6 +75,7 @@ class Journal:
         self.audit = AuditRepository(db, clock=clock)
         self.seen_items = SeenItemRepository(db, clock=clock)
         self.history = HistoryRepository(db, clock=clock)
+        self.chat_messages = ChatMessageRepository(db, clock=clock)
 
     @property
     def shared(self) -> bool:

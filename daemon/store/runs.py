@@ -12,6 +12,7 @@ the journal never has a hole.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,6 +28,7 @@ from daemon.store.incidents import IncidentRepository
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
     MICROSECOND,
+    PUT_VALUE,
     RUN_COLUMNS,
     STEP_COLUMNS,
     clean,
@@ -50,6 +52,7 @@ from daemon.store.run_rows import (
 )
 from daemon.store.seen_items import ReportedItemRecord, record_reported_items
 from daemon.store.texts import BodyReader, encode
+from daemon.system.clock import seconds_since_boot
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -57,6 +60,10 @@ if TYPE_CHECKING:
 # Only where several daemons share a store: in a store of its own, the lock on the state folder says
 # that no other process runs.
 LEASE = timedelta(seconds=60)
+RENEW = (
+    "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
+    "cancel"
+)
 END_OF_TIME = 2**62  # microseconds
 
 # How many runs that were opened just now can be claimed lazily, and for how long: memory is not to
@@ -101,6 +108,8 @@ class RunMessage:
     id: int
     run: str
     text: str
+    event: str
+    """The sender's id of the message."""
 
 
 class RunRepository(Repository):
@@ -133,6 +142,8 @@ class RunRepository(Repository):
         """
         self._claimed: dict[str, tuple[int, int]] = {}
         """The runs this process has claimed, by id: the fence and the number of the next step."""
+        self._renewed_at: dict[str, float] = {}
+        """When the lease of each of them was renewed last, in seconds since the boot."""
         self._fresh: dict[str, Run] = {}
         """Runs that this process opened, until they are claimed or cancelled."""
         self._lazy_claims: dict[str, asyncio.Future[list[Step]]] = {}
@@ -170,12 +181,42 @@ class RunRepository(Repository):
             return None if row is None else (run_of(row[:-1]), row[-1])
 
         # a server that crashes must not forget a fence: two owners would have the same
+        asked_at = seconds_since_boot()
         claimed = await self._db.write(work, durable=shared)
         if claimed is None:
             return None
         run, steps = claimed
         self._claimed[run.id] = (run.fence, steps)
+        self._renewed_at[run.id] = asked_at
         return run
+
+    def note_renewal(self, runs: Iterable[str], asked_at: float) -> None:
+        """Note that leases were renewed by a write that was begun at `asked_at`, in seconds since
+        the boot.
+        """
+        self._renewed_at.update((run, asked_at) for run in runs if run in self._claimed)
+
+    async def confirm_lease(self, run: Run) -> None:
+        """Return if no other process can have taken a run: at once as long as its lease holds, else
+        once it is renewed. Raises Fenced if another process has it, StoreFull if that cannot be
+        written.
+
+        The lease is counted from when its renewal was begun, by a clock that goes on while this
+        process or the machine stands still.
+        """
+        now, clock_now = seconds_since_boot(), to_microseconds(self._clock())
+        renewed_at = self._renewed_at.get(run.id, -math.inf)
+        if not self.shared or now - renewed_at < self.lease.total_seconds():
+            return
+        fence, _ = self._claimed.get(run.id, (None, 0))
+
+        def work(connection: Connection) -> bool:
+            lease_until = connection.lease_clock(clock_now) + self._lease_microseconds
+            return bool(connection.execute(RENEW, (lease_until, run.id, fence)).fetchall())
+
+        if fence != run.fence or not await self._db.write(work):
+            raise make_fenced(run)
+        self.note_renewal([run.id], now)
 
     def claim_lazily(self, run_id: str, *, owner: str) -> Run | None:
         """Claim a run that this process opened just now, in the commit of whatever is written next.
@@ -456,6 +497,7 @@ class RunRepository(Repository):
         fence, _ = self._claimed.get(run.id, (None, 0))
         if fence == run.fence:
             del self._claimed[run.id]
+            self._renewed_at.pop(run.id, None)
             self._lazy_claims.pop(run.id, None)
             self._pending.pop(run.id, None)
 
@@ -599,8 +641,12 @@ class RunRepository(Repository):
 
     # --- messages, and runs that belong together by the beginning of their events
 
-    async def send_message(self, run: str, text: str, *, event: str) -> RunMessage | None:
+    async def send_message(
+        self, run: str, text: str, *, event: str, key_values: Mapping[str, str] | None = None
+    ) -> RunMessage | None:
         """Write a message for a run, durably; None if the run has ended.
+
+        `key_values` of the table meta are written with it, in one transaction.
 
         `event` is the sender's id of the message: a message with the same one is returned, not
         written again.
@@ -611,7 +657,7 @@ class RunRepository(Repository):
                 "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
             )
             if row := earlier.fetchone():
-                return RunMessage(id=row[0], run=run, text=row[1])
+                return RunMessage(id=row[0], run=run, text=row[1], event=event)
             active = connection.execute(
                 "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",
                 (run,),
@@ -622,7 +668,9 @@ class RunRepository(Repository):
                 "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
                 (run, event, clean(text), to_microseconds(self._clock())),
             ).fetchone()
-            return RunMessage(id=int(number), run=run, text=clean(text))
+            if key_values:
+                connection.executemany(PUT_VALUE, list(key_values.items()))
+            return RunMessage(id=int(number), run=run, text=clean(text), event=event)
 
         return await self._db.write(work, durable=True)
 
@@ -635,11 +683,14 @@ class RunRepository(Repository):
             if run
             else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
-        query = f"SELECT id, run_id, text FROM told WHERE {condition} ORDER BY id"
+        query = f"SELECT id, run_id, text, event FROM told WHERE {condition} ORDER BY id"
 
         def work(connection: Connection) -> list[RunMessage]:
             rows = connection.execute(query, (run,) if run else ())
-            return [RunMessage(id=number, run=name, text=text) for number, name, text in rows]
+            return [
+                RunMessage(id=number, run=name, text=text, event=event)
+                for number, name, text, event in rows
+            ]
 
         return await self._db.read(work)
 

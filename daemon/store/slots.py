@@ -22,6 +22,7 @@ from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
 from daemon.store.connection import Connection, Row, placeholders
 from daemon.store.database import Database, Repository
 from daemon.store.rows import (
+    PUT_VALUE,
     clean,
     deflate,
     encode,
@@ -272,8 +273,11 @@ class SlotRepository(Repository):
 
     # --- slots that are started
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
-        """Write the slot and a queued run of each claim, in one durable transaction.
+    async def open(
+        self, claims: Sequence[Claim], *, key_values: Mapping[str, str] | None = None
+    ) -> list[Run | None]:
+        """Write the slot and a queued run of each claim, in one durable transaction, and with them
+        `key_values` of the table meta: how far the source of the claims was read.
 
         Returns the runs in the order of the claims, with None for a claim whose slot is taken
         already, or whose routine has more active runs than `Claim.max_other_runs`.
@@ -306,6 +310,8 @@ class SlotRepository(Repository):
                 runs.append(run)
                 free_claims.append((claim, run, slots[number]))
             write_runs(connection, free_claims, to_microseconds(now))
+            if key_values:
+                connection.executemany(PUT_VALUE, list(key_values.items()))
             return runs
 
         runs = await self._db.write(work, durable=True)

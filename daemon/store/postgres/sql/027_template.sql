@@ -1,4 +1,4 @@
--- The same as ../../sql/026_template.sql, which has the comments.
+-- The same as ../../sql/027_template.sql, which has the comments.
 CREATE TABLE memory_template (
     digest  BIGINT NOT NULL,
     segment BIGINT NOT NULL,
