@@ -1,6 +1,6 @@
 """Run LLM agents on a schedule.
 
-models.py errors.py tokens.py   the vocabulary, as values; standard library only
+models.py errors.py tokens.py durations.py   the vocabulary, as values; standard library only
 system/       clock, timer, watched files, safe opening of files, word to systemd
 telemetry/    logs, redaction, journald, metrics, spans
 definitions/  config.toml, routines, skills, schedules and patterns as values; paths

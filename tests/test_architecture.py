@@ -18,7 +18,7 @@ DAEMON = Path(__file__).parents[1] / "daemon"
 # From the ground up. A package imports packages of lower layers only, so packages of one layer are
 # siblings that do not know each other.
 LAYERS = (
-    "models errors tokens",
+    "models errors tokens durations",
     "system",
     "telemetry",
     "definitions",
@@ -36,7 +36,13 @@ LAYERS = (
 
 # The command line stands beside the layers: it is a client of the socket. These it may import
 # besides itself; of all packages only the web page and the command line of agentd may import it.
-FOR_THE_CLI = ("daemon.models", "daemon.errors", "daemon.definitions.paths", "daemon.__version__")
+FOR_THE_CLI = (
+    "daemon.models",
+    "daemon.errors",
+    "daemon.durations",
+    "daemon.definitions.paths",
+    "daemon.__version__",
+)
 CLI_IS_FOR = ("cli", "web", "app")
 
 # Third parties and the only packages that import them.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
 from daemon.agent.transcript import mark_untrusted
+from daemon.durations import duration_in_words
 from daemon.models import Json, Taint
 
 if TYPE_CHECKING:
@@ -196,19 +197,9 @@ def _environment(context: PromptContext) -> str:
     lines = [context.say("environment", workspace=context.workspace, now=now)]
     if context.slot is not None and context.lateness >= 60:
         cause = "caught_up" if context.was_down else "late"
-        late = context.say(cause, late=_span(context.lateness))
+        late = context.say(cause, late=duration_in_words(context.lateness))
         lines.append(context.say("scheduled", slot=context.local(context.slot), now=now, why=late))
     return "\n".join(lines)
-
-
-def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    days, hours = minutes // 1440, minutes // 60 % 24
-    return " ".join(
-        f"{count} {unit}"
-        for count, unit in ((days, "d"), (hours, "h"), (minutes % 60, "min"))
-        if count
-    )
 
 
 def _principles(context: PromptContext) -> str | None:

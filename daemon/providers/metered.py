@@ -219,10 +219,12 @@ class MeteredProvider(DelegatingProvider):
         """Return how many tokens a request has: as counted by the vendor up to its last answer,
         the remaining messages estimated.
         """
-        counted, tokens = self._counted_prefix
-        if counted > len(messages):
-            counted, tokens = 0, 0
-        return tokens + estimate_messages(messages[counted:], None if counted else functions)
+        prefix_length, tokens = self._counted_prefix
+        if prefix_length > len(messages):
+            prefix_length, tokens = 0, 0
+        return tokens + estimate_messages(
+            messages[prefix_length:], None if prefix_length else functions
+        )
 
 
 def _raise_unexpected(write: asyncio.Future[None]) -> None:

@@ -291,7 +291,7 @@ class RunContext:
             executor=self._executor_for(run),
             policy=self._shared.policy,
             context=self._tool_context(run, routine),
-            offered=self.services.registry.names(),
+            offered_tools=self.services.registry.names(),
             redact=self.redact,
             approver=self._approver(run, routine),
             inspector=self._inspector(run, withholds=routine.run.asks_model),
@@ -311,7 +311,7 @@ class RunContext:
             self.call_runner_for(run, routine),
             registry=registry,
             executor=ToolExecutor(registry),
-            offered=registry.names(),
+            offered_tools=registry.names(),
             inspector=NoInspection(),
         )
 
@@ -511,7 +511,7 @@ class RunContext:
             self.journal,
             self.services.settings,
             self.services.approvals.describer,
-            self.services.approvals.remembered,
+            self.services.approvals.remembered_calls,
             policy_name=routine.policy_name,
             clock=self.services.clock,
             language=self.settings.config.agent.language,
@@ -655,11 +655,11 @@ class RunContext:
         )
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
-        entries = self.services.approvals.remembered.entries()
-        remembered = {entry.tool for entry in entries if entry.routine == run.base_routine}
+        entries = self.services.approvals.remembered_calls.entries()
+        remembered_tools = {entry.tool for entry in entries if entry.routine == run.base_routine}
         return (
             *held_tools,
-            *(tool for tool in asked_tools if tool in remembered and tool not in held_tools),
+            *(tool for tool in asked_tools if tool in remembered_tools and tool not in held_tools),
         )
 
     async def _recall(

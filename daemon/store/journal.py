@@ -91,9 +91,11 @@ class Journal:
 
         def work(connection: Connection) -> MovedWaits:
             # where several machines share the database, its clock decides
-            moved = move_waits(connection, connection.lease_clock(now) if self._in_turn else now)
-            return replace(moved, deliveries=move_deliveries(connection, now))
+            moved_waits = move_waits(
+                connection, connection.lease_clock(now) if self._in_turn else now
+            )
+            return replace(moved_waits, deliveries=move_deliveries(connection, now))
 
-        moved = await self._db.write(work)
-        moved.write_to_log()
-        return moved
+        moved_waits = await self._db.write(work)
+        moved_waits.write_to_log()
+        return moved_waits

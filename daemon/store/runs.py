@@ -635,7 +635,7 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def claimed_fences(self) -> Mapping[str, int]:
         """The fence of each run that this process has claimed, by run id."""
         return {run: fence for run, (fence, _) in self._claimed.items()}
 
@@ -653,10 +653,10 @@ class RunRepository(Repository):
         """
 
         def work(connection: Connection) -> RunMessage | None:
-            earlier = connection.execute(
+            row = connection.execute(
                 "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
-            )
-            if row := earlier.fetchone():
+            ).fetchone()
+            if row:
                 return RunMessage(id=row[0], run=run, text=row[1], event=event)
             active = connection.execute(
                 "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",

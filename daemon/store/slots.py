@@ -181,7 +181,7 @@ def _insert(connection: Connection, into: str, rows: Sequence[Row], clause: str 
 
 
 # Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
-_COVERED = """
+_COVERED_CLAIMS = """
 WITH claim (number, routine, slot) AS (VALUES {})
 SELECT number FROM claim WHERE slot <= (
     SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
@@ -216,7 +216,7 @@ def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[
         batch = values[start : start + 3 * ROWS_PER_STATEMENT]
         marks = ", ".join(["(?, ?, ?)"] * (len(batch) // 3))
         taken_indexes.update(
-            number for (number,) in connection.execute(_COVERED.format(marks), batch)
+            number for (number,) in connection.execute(_COVERED_CLAIMS.format(marks), batch)
         )
     return taken_indexes
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self, get_args
 
 import structlog
 
-from daemon.agent.conversations.sessions import EarlierConversation, Sessions
+from daemon.agent.conversations.sessions import EarlierConversation, SessionHistory
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Deliver, End, Routine, RunSpec
 from daemon.errors import NotFound, ProviderError, Refused
@@ -51,7 +51,7 @@ _ROUTING_TEXTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoutedMessage:
-    """What became of a message."""
+    """A message and the run that has it."""
 
     run: Run
     new: bool
@@ -149,7 +149,7 @@ class Inbox:
 
 
 class Conversations:
-    """Take messages of people."""
+    """Give each message of a person to a run under way, or to a new run that answers it."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Conversations:
         self._journal, self._memory, self._settings = journal, memory, settings
         self._queue, self._clock = queue, clock
         self.inbox = Inbox()
-        self._asking: dict[str, asyncio.Future[RoutedMessage | None]] = {}
+        self._outcomes: dict[str, asyncio.Future[RoutedMessage | None]] = {}
         """What becomes of the messages that are being taken, by event; None: no run has it."""
         self._routing: dict[str, asyncio.Task[Run | None]] = {}
         """The questions to the model which run a message belongs to, by event."""
@@ -206,7 +206,7 @@ class Conversations:
         """
         text, session = _check_text(text), _session_key(session or DEFAULT_SESSION)
         event = f"{session}/{event}"
-        outcome = self._asking[event] = asyncio.get_running_loop().create_future()
+        outcome = self._outcomes[event] = asyncio.get_running_loop().create_future()
         message = None
         try:
             message = await self._take(
@@ -220,7 +220,7 @@ class Conversations:
                 key_values=key_values,
             )
         finally:
-            self._asking.pop(event, None)
+            self._outcomes.pop(event, None)
             outcome.set_result(message)
         return message
 
@@ -235,7 +235,7 @@ class Conversations:
             del self._withdrawn[next(iter(self._withdrawn))]
         if routing := self._routing.get(event):
             routing.cancel()
-        if (outcome := self._asking.get(event)) and (message := await asyncio.shield(outcome)):
+        if (outcome := self._outcomes.get(event)) and (message := await asyncio.shield(outcome)):
             return message
         run = await self._journal.slots.get_run_of_event(ASK, event)
         return RoutedMessage(run=run, new=True) if run else None
@@ -252,8 +252,8 @@ class Conversations:
         origin: ChatOrigin | None,
         key_values: Mapping[str, str] | None,
     ) -> RoutedMessage:
-        if earlier := await self._journal.slots.get_run_of_event(ASK, event):
-            return RoutedMessage(run=earlier, new=True)
+        if existing_run := await self._journal.slots.get_run_of_event(ASK, event):
+            return RoutedMessage(run=existing_run, new=True)
         if self._settings.config.ask.auto_route and not (fresh or about or quoted):
             active = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
@@ -356,8 +356,8 @@ class Conversations:
         turns = await self._sessions().history(session, run, self._provider)
         return EarlierConversation([*first, *turns.messages], is_tainted or turns.tainted)
 
-    def _sessions(self) -> Sessions:
-        return Sessions(self._journal, self._memory, routine=ASK, language=self._language)
+    def _sessions(self) -> SessionHistory:
+        return SessionHistory(self._journal, self._memory, routine=ASK, language=self._language)
 
     async def _follow_up(
         self, run: Run, text: str, event: str, origin: ChatOrigin | None = None
@@ -406,11 +406,8 @@ def _excerpt(run: Run, language: str) -> list[LLMMessage]:
     report = run.report or run.detail or "-"
     if len(report) > MAX_REPORT_CHARACTERS:
         report = f"{report[:MAX_REPORT_CHARACTERS]}\n[…]"
-    zh = language == "zh"
-    goal = (
-        f"[{'任务' if zh else 'The task of the routine'} {run.routine}, {run.slot:%Y-%m-%d %H:%M} "
-        f"UTC]\n{run.goal}"
-    )
+    prefix = "任务" if language == "zh" else "The task of the routine"
+    goal = f"[{prefix} {run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC]\n{run.goal}"
     return [LLMMessage(role="user", content=goal), LLMMessage(role="assistant", content=report)]
 
 

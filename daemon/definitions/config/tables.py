@@ -62,21 +62,33 @@ PROGRAM_VARIABLES = (
 # Keys that the tool `config` may write if the policy names them: how agentd speaks, when it reports
 # and how hard it works, never what it may do, spend or reach.
 _SETTABLE = (
-    *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
-    *(
-        "ask.provider",
-        "ask.model",
-        "ask.skills",
-        "ask.auto_route",
-        "ask.timeout",
-        "ask.max_iterations",
-    ),
-    *("daemon.grace", "daemon.max_concurrent", "digest.every", "digest.at", "digest.day"),
-    *("incidents.remind", "incidents.cool_down", "log.level", "memory.summarise"),
-    *(
-        f"providers.*.{key}"
-        for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")
-    ),
+    "provider",
+    "timezone",
+    "agent.name",
+    "agent.user_name",
+    "agent.persona",
+    "agent.language",
+    "ask.provider",
+    "ask.model",
+    "ask.skills",
+    "ask.auto_route",
+    "ask.timeout",
+    "ask.max_iterations",
+    "daemon.grace",
+    "daemon.max_concurrent",
+    "digest.every",
+    "digest.at",
+    "digest.day",
+    "incidents.remind",
+    "incidents.cool_down",
+    "log.level",
+    "memory.summarise",
+    "providers.*.model",
+    "providers.*.timeout",
+    "providers.*.stall",
+    "providers.*.max_concurrency",
+    "providers.*.temperature",
+    "providers.*.max_tokens",
 )
 
 
@@ -644,12 +656,11 @@ class OtelConfig(Table):
 
 
 def check_postgres_address(value: Any) -> Any:
+    """Return the value unless it is a text that is no address of PostgreSQL."""
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
         raise InvalidValue(
-            (  # noqa: UP034
-                "expected the address of a PostgreSQL database, like "
-                '"postgresql://agentd@db.example/agentd"'
-            )
+            "expected the address of a PostgreSQL database, like "
+            '"postgresql://agentd@db.example/agentd"'
         )
     return value
 

@@ -177,11 +177,11 @@ def _split_thinking(text: str) -> tuple[str, str]:
 
 
 def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[FunctionCall, ...]:
-    used = used_ids(request)
+    taken_ids = used_ids(request)
     calls = []
     for call in raw_calls:
         arguments, problem = read_arguments(call["function"].get("arguments"))
-        call_id = unused_id(call.get("id"), used)
+        call_id = unused_id(call.get("id"), taken_ids)
         calls.append(
             FunctionCall(
                 name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem
