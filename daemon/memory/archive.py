@@ -54,7 +54,7 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
         body, iteration, at = step.body, step.iteration, step.at
         tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
         match step.kind:
-            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
+            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge", "check"):
                 add(iteration, SegmentType.USER_MESSAGE, body["text"], "person", at)
             case StepKind.LLM:
                 if body.get("reasoning"):
