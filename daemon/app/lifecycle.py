@@ -211,8 +211,10 @@ async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterat
         async with app.tasks:
             try:
                 yield
-            except BaseException:
+            except BaseException as error:
                 limit_end(FAILURE_SECONDS)
+                if isinstance(error, Exception):  # else a task failed, which has been logged
+                    log.info("daemon.ending", problem=f"{type(error).__name__}: {error}")
                 with suppress(Exception):
                     await app.scheduling.engine.stop()
                     await app.runs.queue.stop(0)

@@ -147,10 +147,14 @@ def explain(error: BaseException, path: Path) -> BaseException:
     """Return what to raise instead of `error`: StoreFull with a remedy, or StoreDamaged, if it is
     about the file; else `error` itself.
     """
-    problem = FILE_PROBLEMS.get(_primary_code(error))
+    code = _primary_code(error)
+    # the module sqlite3 decodes texts by itself, and has no code for one that is damaged
+    if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error):
+        code = sqlite3.SQLITE_CORRUPT
+    problem = FILE_PROBLEMS.get(code)
     if problem is None:
         return error
-    is_damaged = _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     store_error = (StoreDamaged if is_damaged else StoreFull)(f"{path}: {problem} ({error})")
     store_error.__cause__ = error
     return store_error
