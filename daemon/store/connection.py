@@ -149,7 +149,8 @@ def explain(error: BaseException, path: Path) -> BaseException:
     """
     code = _primary_code(error)
     # the module sqlite3 decodes texts by itself, and has no code for one that is damaged
-    if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error):
+    is_undecodable = isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
+    if is_undecodable or isinstance(error, UnicodeDecodeError):
         code = sqlite3.SQLITE_CORRUPT
     problem = FILE_PROBLEMS.get(code)
     if problem is None:
@@ -266,6 +267,11 @@ def open_writer(path: Path, migrations: Path) -> SqliteConnection:
                 path, f"is damaged ({error})", "restore a backup, or move it away to start anew"
             ) from error
         raise explain(error, path) from error
+    except UnicodeDecodeError as error:  # of a name in the schema
+        connection.close()
+        raise _unusable(
+            path, f"is damaged ({error})", "restore a backup, or move it away to start anew"
+        ) from error
     except BaseException:
         connection.close()
         raise
@@ -399,7 +405,10 @@ def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: in
     Raises ConfigError, before anything is changed, if the database is damaged or if there is no
     room for the copy.
     """
-    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    try:
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except UnicodeDecodeError as error:  # of a name that is damaged
+        result = str(error)
     if result != "ok":
         raise _unusable(
             path, f"is damaged ({result})", "restore a backup, or move it away to start anew"

@@ -157,7 +157,7 @@ def find_faults(path: Path, day: int | None = None) -> list[str]:
             rows = [
                 str(row[0]) for check in checks for row in connection.execute(f"PRAGMA {check}")
             ]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a name that is damaged
         return [str(error)]
     return [row for row in rows if row != "ok"]
 

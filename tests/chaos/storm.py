@@ -89,6 +89,8 @@ class Storm:
         self.lot = random.Random(seed)
         self.broken = Broken()
         self._log = folder / "requests.jsonl"
+        self.is_clock_right = True
+        """Whether the daemon has the vendor's clock, so that moments can be compared."""
 
     async def __aenter__(self) -> Self:
         # what a program printed is in the report that the next run is shown, which would ask before
@@ -213,13 +215,15 @@ class Storm:
 
     def _count_questions(self) -> None:
         """Find questions whose answer was recorded: a first one by the number of attempts, a second
-        one by the call that it holds and the moment at which its answer was recorded.
+        one by the call that it holds and the moment at which its answer was recorded, or the number
+        of attempts where moments say nothing.
         """
         known: set[str] = set()
         answered_at: dict[str, float] = {}
         last_call: dict[str, str] = {}
-        for run, body, at in self.rows(
-            "SELECT run_id, body, at FROM step JOIN run ON run.id = run_id"
+        attempts_left: Counter[str] = Counter()
+        for run, attempt, body, at in self.rows(
+            "SELECT run_id, attempt, body, at FROM step JOIN run ON run.id = run_id"
             " WHERE kind = 'llm' AND routine LIKE 'work-%' ORDER BY run_id, seq"
         ):
             if run in last_call:
@@ -227,6 +231,7 @@ class Storm:
             for call in decode(bytes(body)).get("calls", ()):
                 known.add(call["id"])
                 last_call[run] = call["id"]
+                attempts_left[call["id"]] = attempt
         first_questions = again = strange = 0
         for request in self.vendor.requests():
             messages = request["body"].get("messages", ())
@@ -235,8 +240,11 @@ class Storm:
                 first_questions += 1
             elif ids[-1] not in known:
                 strange += 1
-            elif request["at"] > answered_at.get(ids[-1], float("inf")):
-                again += 1
+            elif self.is_clock_right:
+                again += request["at"] > answered_at.get(ids[-1], float("inf"))
+            else:
+                attempts_left[ids[-1]] -= 1
+                again += attempts_left[ids[-1]] < 0
         ((attempts,),) = self.rows(
             "SELECT coalesce(sum(attempt), 0) FROM run WHERE routine LIKE 'work-%'"
         )

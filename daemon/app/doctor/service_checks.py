@@ -161,7 +161,7 @@ def _check_database(database: Path) -> str:
             return str(answer)
     except sqlite3.OperationalError:
         return ""  # locked, or not readable: other checks say so
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         return str(error)
 
 
