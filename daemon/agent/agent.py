@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import structlog
 
@@ -235,7 +235,7 @@ class Agent:
         self.limits = limits or options.limits
         self.required_tools = options.required_tools
         self.transcript = Transcript(steps, options.taint)
-        self.start = 0
+        self.earlier_iterations = 0
         """The iterations that earlier messages of the conversation took."""
         self._options, self._services = options, services
         self._context = options.prompt_context or _prompt_context_for_a_program()
@@ -288,7 +288,7 @@ class Agent:
         if self._is_resumed:
             self._is_resumed = False
         else:
-            self.start = self.transcript.iterations
+            self.earlier_iterations = self.transcript.iterations
             images = [
                 item if isinstance(item, Image) else await asyncio.to_thread(_read_image, item)
                 for item in media
@@ -304,6 +304,21 @@ class Agent:
             detail = f"the task is not clear: {question}"
             return Reply(content=question, status=Status.FAILED, detail=detail)
         return Reply(content=question, usage=self.transcript.usage)
+
+    async def repair(
+        self,
+        text: str,
+        *,
+        facts: Sequence[Fact] = (),
+        facts_boundary: str = "",
+        taint: Taint = Taint.NONE,
+    ) -> Reply:
+        """Tell the model what is wrong with its reply, and return the next one.
+
+        It counts towards the same limits. `facts` and `taint` are as for `process_message`.
+        """
+        self._add_message(text, facts, facts_boundary, taint, (), (), source="check")
+        return await converse(self)
 
     async def chat(self, text: str, max_iterations: int | None = None) -> Json:
         """Answer the message like `process_message`, as a dict.
@@ -559,10 +574,12 @@ class Agent:
         taint: Taint,
         images: Sequence[Image],
         notes: Sequence[str],
+        *,
+        source: Literal["goal", "check"] = "goal",
     ) -> None:
         body: Json = {
             "text": text,
-            "source": "goal",
+            "source": source,
             "facts": [fact_body(fact) for fact in facts],
         }
         if facts:
@@ -684,7 +701,7 @@ class Agent:
         retry_until = (
             first_asked_at + limits.offline_after if next_providers and not next_is_vendor else 0.0
         )
-        falls_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
+        fails_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
         while True:
             try:
                 return await ask(
@@ -694,9 +711,10 @@ class Agent:
                     deadline=deadline,
                     attempts=limits.attempts,
                     backoff=limits.backoff,
-                    not_retried=(Overloaded,) if falls_over_at_once else (),
+                    not_retried=(Overloaded,) if fails_over_at_once else (),
                     temperature=limits.temperature,
                     max_tokens=max_tokens or limits.max_tokens,
+                    effort=limits.effort,
                     routine=self._context.routine or None,
                     on_chunk=self._emit_delta if self._events.wants_deltas else None,
                 )
@@ -720,7 +738,7 @@ class Agent:
             executor=self._executor,
             policy=self.policy,
             context=self._tool_context,
-            offered=self.offered_tools,
+            offered_tools=self.offered_tools,
             redact=self._redact,
             approver=self._approver,
             inspector=self._services.inspector,

@@ -243,6 +243,9 @@ def _add_setup_verbs(verbs: VerbParsers) -> None:
     setup_parser.add_argument(
         "--yes", action="store_true", help="ask nothing: take what is found first"
     )
+    setup_parser.add_argument(
+        "--json", action="store_true", help="print what was written; all else goes to stderr"
+    )
     add_location_options(setup_parser, of_verb=True)
     setup_parser.set_defaults(verb=setup)
     target_parser = verbs.add_parser("target", help="send a test message to a target of reports")
@@ -839,7 +842,7 @@ def service(options: CommandLine) -> int:
         else _load_config(options).file
     )
     unit = plan(system=system, config=config.absolute())
-    _print(unit.description)
+    _print(unit.description if options.show else unit.summary)
     if options.show:
         return 0
     if not (options.yes or confirm("Write this and start it?")):

@@ -13,6 +13,8 @@ from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
+from daemon.durations import duration_in_words
+
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
@@ -267,9 +269,16 @@ _COMBINING_CATEGORIES = ("Mn", "Me", "Cf")
 
 
 def truncate(text: str, width: int, mark: str = "…") -> str:
-    """Return at most `width` columns of a text, with a mark where something is missing."""
+    """Return at most `width` columns of a text, with a mark where something is missing: of a path
+    its beginning, as its end tells what it is.
+    """
     if display_width(text) <= width:
         return text
+    if width > 0 and text.startswith("/") and " " not in text:
+        end = next(
+            text[index:] for index in range(len(text) + 1) if display_width(text[index:]) < width
+        )
+        return mark + end
     available = width - 1
     for index, char in enumerate(text):
         available -= display_width(char)
@@ -280,25 +289,6 @@ def truncate(text: str, width: int, mark: str = "…") -> str:
 
 def pad(text: str, width: int) -> str:
     return text + " " * (width - display_width(text))
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`."""
-    if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24} d"
-    if hours < 10 and minutes:
-        return f"{hours} h {minutes} min"
-    return f"{hours} h"
 
 
 def local_now() -> datetime:
@@ -326,7 +316,8 @@ def format_relative_time(at: datetime, now: datetime) -> str:
     seconds = (at - now).total_seconds()
     if -1 < seconds < 1:
         return "now"
-    return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
+    distance = duration_in_words(abs(seconds))
+    return f"in {distance}" if seconds > 0 else f"{distance} ago"
 
 
 def format_instant(iso: str | None, now: datetime | None = None, *, never: str = "") -> str:

@@ -38,6 +38,8 @@ class Targets:
         """
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
+        self._chats = frozenset(config.chat)
+        """The chats of the config, whose channels are not made here."""
         self._urls: dict[str, str] = {}
         self._signing_secrets: dict[str, str] = {}
         self._channels: dict[str, Channel] = {}
@@ -61,6 +63,8 @@ class Targets:
 
     def channel(self, name: str) -> Channel:
         """Return the channel of a target. Raises DeliveryFailed if no target has this name."""
+        if name in self._chats:
+            raise DeliveryFailed(f"the chat {name} is connected when agentd starts again")
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
@@ -158,6 +162,23 @@ def missing_extra(kind: str, url: str = "") -> str:
             return "this address needs the extra notify: pip install 'agentd-routines[notify]'"
     if kind == "desktop" and sys.platform != "darwin" and util.find_spec("dbus_fast") is None:
         return "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
+    return ""
+
+
+def address_fault(kind: str, url: str) -> str:
+    """Return what is wrong with the address of a target of kind mail or apprise, as far as that can
+    be seen without sending anything; empty if nothing is.
+    """
+    from daemon.delivery.channels.mail_url import is_mail
+
+    if kind == "mail" or is_mail(url):
+        return mail_fault(url)
+    from daemon.delivery.channels.apprise import service
+
+    try:
+        service(url)
+    except DeliveryFailed as error:
+        return str(error)
     return ""
 
 

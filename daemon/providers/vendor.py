@@ -141,8 +141,8 @@ class VendorProvider(LLMProvider):
         """
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools_by_list: dict[int, tuple[Sequence[Json], bytes]] = {}
-        self._has_warned = False
-        """Whether the log says already that the temperature is dropped."""
+        self._dropped_params: set[str] = set()
+        """The parameters of which the log says already that they are dropped."""
 
     @property
     def model_name(self) -> str:
@@ -271,6 +271,7 @@ class VendorProvider(LLMProvider):
             max_tokens=kw.get("max_tokens") or self._max_tokens,
             cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
             capabilities=self.capabilities,
+            effort=self._supported_effort(kw.get("effort")),
         )
 
     @contextmanager
@@ -541,6 +542,7 @@ class VendorProvider(LLMProvider):
             headers,
             content,
             provider=self.name,
+            has_key=self._api_key is not None,
             address_hint=self._address_hint,
         )
 
@@ -587,17 +589,30 @@ class VendorProvider(LLMProvider):
         accepted = self.capabilities.temperature
         if temperature is None or (accepted and accepted[0] <= temperature <= accepted[1]):
             return temperature
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "provider.param_dropped",
-                provider=self.name,
-                model=self._model,
-                param="temperature",
-                value=temperature,
-                takes=accepted,
-            )
+        self._warn_of_dropped("temperature", temperature, accepted)
         return None
+
+    def _supported_effort(self, effort: str | None) -> str | None:
+        """Return the effort if the model knows that level; else log once that it is dropped, as of
+        a fallback: a routine's own model is checked when the routine is loaded.
+        """
+        if effort is None or effort in self.capabilities.effort:
+            return effort
+        self._warn_of_dropped("effort", effort, self.capabilities.effort)
+        return None
+
+    def _warn_of_dropped(self, param: str, value: object, accepted: object) -> None:
+        if param in self._dropped_params:
+            return
+        self._dropped_params.add(param)
+        log.warning(
+            "provider.param_dropped",
+            provider=self.name,
+            model=self._model,
+            param=param,
+            value=value,
+            takes=accepted,
+        )
 
     def _name_and_redact(self, text: str) -> str:
         """Return an error's text after the provider's name, and without the key, which a vendor may

@@ -7,6 +7,7 @@ from dataclasses import replace
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import paragraph
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
@@ -32,7 +33,7 @@ MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 # The triggers by which a person starts a run, with an input or without.
 HAND_TRIGGERS = ("manual", "once")
 # The triggers that may give a run an input.
-EVENT_TRIGGERS = ("watch", "webhook", "after", *HAND_TRIGGERS)
+EVENT_TRIGGERS = ("watch", "webhook", "after", ASK, *HAND_TRIGGERS)
 
 
 def gather_key(name: str) -> str:
@@ -209,13 +210,17 @@ def event_facts(trigger: str, event_input: Any) -> list[Fact]:
         name, text = "files that landed", "\n".join(lines)
     elif trigger in HAND_TRIGGERS:
         name, text = "input", event_input["text"]
+    elif trigger == ASK:
+        if not event_input.get("quoted"):
+            return []
+        name, text = "what the person quotes of others", event_input["quoted"]
     else:
         name = "run before" if trigger == "after" else f"what the {trigger} said"
         text = lay_out(event_input)
     if len(text) > MAX_EVENT_CHARACTERS:
         excess = len(text) - MAX_EVENT_CHARACTERS
         text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {excess} more characters …]"
-    tool = "input" if trigger in HAND_TRIGGERS else trigger
+    tool = "input" if trigger in (ASK, *HAND_TRIGGERS) else trigger
     return [Fact(name=name, tool=tool, ok=True, text=text)]
 
 
@@ -259,9 +264,32 @@ async def check_gate_command(
     """
     if not gate.command:
         return None
-    call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
+    code, output = await run_program(
+        gate.command, "gate", "gate.command", call_runner=call_runner, step_log=step_log
+    )
+    command, output = one_line(join(gate.command)), one_line(output)
+    if code > 1:
+        suffix = f": {output}" if output else ""
+        raise ToolFailed(f"the gate's command failed with exit code {code}: {command}{suffix}")
+    return f"the gate's command said no: {command}" if code else None
+
+
+async def run_program(
+    words: Sequence[str],
+    table: str,
+    call_id: str,
+    *,
+    call_runner: ToolCallRunner,
+    step_log: StepLog,
+) -> tuple[int, str]:
+    """Run the command of a `table` of the routine, gate or check, as the policy allows; return its
+    exit code and output. One that an earlier attempt has run is not run again.
+
+    Raises ToolFailed if it may not run, or was not.
+    """
+    call = FunctionCall(name="shell", arguments={"command": join(words)}, id=call_id)
     results = await run_calls([call], call_runner=call_runner, step_log=step_log)
-    result = results["gate.command"]
+    result = results[call_id]
     command = one_line(call.arguments["command"])
     if not result["ok"]:
         verdict = call_runner.policy.judge(
@@ -269,14 +297,11 @@ async def check_gate_command(
         )
         if verdict.effect is Effect.DENY:
             raise ToolFailed(
-                f"the gate's command may not run: {command}: {verdict.reason} ({verdict.rule})"
+                f"the {table}'s command may not run: {command}: {verdict.reason} ({verdict.rule})"
             )
-        raise ToolFailed(f"the gate's command was not run: {command}: {one_line(result['text'])}")
-    code, output = result["value"]["exit_code"], one_line(result["value"]["output"])
-    if code > 1:
-        suffix = f": {output}" if output else ""
-        raise ToolFailed(f"the gate's command failed with exit code {code}: {command}{suffix}")
-    return f"the gate's command said no: {command}" if code else None
+        text = one_line(result["text"])
+        raise ToolFailed(f"the {table}'s command was not run: {command}: {text}")
+    return result["value"]["exit_code"], str(result["value"]["output"])
 
 
 def one_line(text: str) -> str:

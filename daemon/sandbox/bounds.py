@@ -40,6 +40,10 @@ class Bounds:
     """What the program may read besides the workspace and the system's own programs."""
     writes: bool = False
     """Whether the program may change what lies in the workspace."""
+    protected: tuple[str, ...] = ()
+    """What lies in the workspace and may not be changed even so, none a link: repositories of git,
+    which may hold commands (repositories.py).
+    """
     host: bool = False
     """Whether the program looks at the machine (ps, df, journalctl), whose processes, mounts and
     services are not hidden then.

@@ -1,9 +1,8 @@
-"""Take rights away from the calling process, for good: Landlock for files, seccomp for calls,
-limits, another user.
+"""Take rights away from the calling process, for good: Landlock for files, limits, another user.
 
-Theory of operation: Landlock is an allow-list of places; it knows neither modes, owners and times
-of files nor sockets other than TCP, so seccomp forbids the calls that change those. What a filter
-forbids fails with an error that a program can tell.
+Landlock is an allow-list of places. What it does not know, modes and owners of files, sockets other
+than TCP, calls that reach other processes, is forbidden by a filter of system calls
+(syscall_filter.py).
 
 Standard library and system/syscalls.py only, and neither pathlib, typing nor collections.abc: every
 command waits until its supervisor has loaded this file, and pathlib would double that time.
@@ -11,11 +10,9 @@ command waits until its supervisor has loaded this file, and pathlib would doubl
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import stat
-import struct
 
 from daemon.system import syscalls
 
@@ -72,164 +69,6 @@ def create_ruleset(paths: list[tuple[str, str]]) -> int:
         finally:
             os.close(descriptor)
     return rules
-
-
-# --- seccomp: <linux/seccomp.h>, <linux/filter.h>
-
-# Ways to other processes, to the kernel's inside, and out of a sandbox; no tool of a report needs
-# one.
-FORBIDDEN_CALLS = (
-    "add_key",
-    "bpf",
-    "chroot",
-    "delete_module",
-    "fanotify_init",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "init_module",
-    "io_uring_enter",
-    "io_uring_register",
-    "io_uring_setup",
-    "kcmp",
-    "kexec_file_load",
-    "kexec_load",
-    "keyctl",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "open_by_handle_at",
-    "open_tree",
-    "perf_event_open",
-    "pidfd_getfd",
-    "pivot_root",
-    "process_vm_readv",
-    "process_vm_writev",
-    "ptrace",
-    "reboot",
-    "request_key",
-    "setns",
-    "swapoff",
-    "swapon",
-    "umount2",
-    "unshare",
-    "userfaultfd",
-)
-# What Landlock does not know: modes, owners, times and labels of files that it lets be read.
-METADATA_CALLS = (
-    "chmod",
-    "chown",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "fchown",
-    "fchownat",
-    "file_setattr",
-    "fremovexattr",
-    "fsetxattr",
-    "lchown",
-    "lremovexattr",
-    "lsetxattr",
-    "removexattr",
-    "removexattrat",
-    "setxattr",
-    "setxattrat",
-)
-# Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say
-# that all is well.
-TIME_CALLS = ("futimesat", "utime", "utimensat", "utimes")
-# Before its version 6 Landlock lets signals through.
-SIGNAL_CALLS = (
-    "kill",
-    "pidfd_send_signal",
-    "rt_sigqueueinfo",
-    "rt_tgsigqueueinfo",
-    "tgkill",
-    "tkill",
-)
-
-# <linux/audit.h>
-_AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32 = 0x40000000  # calls of another numbering, x86_64 only
-_NEW_NAMESPACES = 0x7E020000  # CLONE_NEW* in clone(2), but for NEWTIME, which it does not take
-# Typing into the terminal, pasting into the console, flags of files (ext4).
-_IOCTLS = (0x5412, 0x541C, 0x40086602)
-_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-# offsets in struct seccomp_data; little-endian
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = (
-    0,
-    4,
-    16,
-    24,
-)
-
-
-def filter_program(
-    forbidden: tuple[str, ...] = FORBIDDEN_CALLS,
-    *,
-    idle: tuple[str, ...] = (),
-    families: tuple[int, ...] = (),
-    machine: str = "",
-) -> bytes | None:
-    """Return a filter that forbids these calls, new namespaces, and sockets but of these families.
-
-    Calls in `idle` succeed and do nothing.
-
-    None for a machine whose numbers are not known here.
-    """
-    machine = machine or os.uname().machine
-    if machine not in _AUDIT_ARCHITECTURES:
-        return None
-    code = [
-        (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]),
-        (_RETURN, 0, 0, _KILL_PROCESS),
-    ]
-    code.append((_LOAD, 0, 0, _NUMBER))
-    if machine == "x86_64":
-        code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    for name in (*forbidden, *idle):
-        if (number := syscalls.number_on(machine, name)) >= 0:
-            code += [
-                (_EQUAL, 0, 1, number),
-                (_RETURN, 0, 0, _ERRNO | (0 if name in idle else errno.EPERM)),
-            ]
-    # its flags lie in memory, where a filter cannot look; told that it is unknown, the C library
-    # calls clone
-    code += [
-        (_EQUAL, 0, 1, syscalls.number_on(machine, "clone3")),
-        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
-    ]
-    code += [
-        (_EQUAL, 0, 4, syscalls.number_on(machine, "clone")),
-        (_LOAD, 0, 0, _FIRST),
-        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
-    ]
-    code += [(_RETURN, 0, 0, _ERRNO | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
-    code += _by_argument(
-        machine, "socket", _FIRST, families, on_match=_ALLOW, default=_ERRNO | errno.EACCES
-    )
-    code += _by_argument(
-        machine, "ioctl", _SECOND, _IOCTLS, on_match=_ERRNO | errno.EPERM, default=_ALLOW
-    )
-    code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-
-
-def _by_argument(
-    machine: str, name: str, offset: int, values: tuple[int, ...], *, on_match: int, default: int
-) -> list[tuple[int, int, int, int]]:
-    """Return what decides a call by the lower half of one of its arguments, and passes over every
-    other call.
-    """
-    tests = [
-        line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, on_match))
-    ]
-    body = [(_LOAD, 0, 0, offset), *tests, (_RETURN, 0, 0, default)]
-    return [(_EQUAL, 0, len(body), syscalls.number_on(machine, name)), *body]
 
 
 # --- attributes, user and limits of a process

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from daemon.models import Json
-from daemon.sandbox import confine
+from daemon.sandbox import confine, syscall_filter
 from daemon.sandbox.bounds import Bounds, Level, ProgramLimits
 from daemon.sandbox.system_paths import (
     DEVICES,
@@ -29,7 +29,6 @@ from daemon.sandbox.system_paths import (
 )
 from daemon.system import syscalls
 
-_UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
 _OPEN_FILES = 1024
 _ADDRESSES = 8  # times its memory: programs reserve far more than they use
 
@@ -48,6 +47,7 @@ class Probe:
 
     name: str
     held: bool
+    """Whether the sandbox stood it."""
     found: str = ""
     """What happened, if it did not hold."""
 
@@ -76,6 +76,8 @@ class Sandbox:
     """The better ones, which this machine does not have."""
     user: User | None = None
     bwrap: str = "/usr/bin/bwrap"
+    bwrap_sizes: bool = True
+    """Whether it can bound folders in memory, as it does from version 0.7 on."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -97,9 +99,10 @@ class Sandbox:
         if bounds.host:
             return cell | self._host_cell()
         if self.level == "bubblewrap":
-            return cell | {"filter": confine.filter_program(), **self._bubblewrap_cell(bounds)}
-        forbidden = (*confine.FORBIDDEN_CALLS, *confine.METADATA_CALLS, *self._signal_calls())
-        program = confine.filter_program(forbidden, idle=confine.TIME_CALLS)
+            program = syscall_filter.compile_filter(syscall_filter.IN_NAMESPACES)
+            return cell | {"filter": program, **self._bubblewrap_cell(bounds)}
+        rules = syscall_filter.beside_landlock(syscalls.landlock_version())
+        program = syscall_filter.compile_filter(rules)
         return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
 
     def _host_cell(self) -> Json:
@@ -108,23 +111,14 @@ class Sandbox:
         """
         if syscalls.landlock_version() < confine.OLDEST_LANDLOCK:
             return {}
-        never = [name for name in confine.FORBIDDEN_CALLS if name != "open_by_handle_at"]
         path_rights = [
             *((path, confine.RUN) for path in system_folders()),
             *((path, confine.READ) for path in MACHINE_FOLDERS),
         ]
         return {
-            "filter": confine.filter_program(
-                (*never, *confine.METADATA_CALLS),
-                idle=confine.TIME_CALLS,
-                families=(_UNIX, _NETLINK),
-            ),
+            "filter": syscall_filter.compile_filter(syscall_filter.READING_HOST),
             "places": [*path_rights, *((path, confine.DEVICE) for path in DEVICES)],
         }
-
-    @staticmethod
-    def _signal_calls() -> tuple[str, ...]:
-        return confine.SIGNAL_CALLS if syscalls.landlock_version() < 6 else ()
 
     def _bubblewrap_cell(self, bounds: Bounds) -> Json:
         """Return the words of bubblewrap, and what is shown by name: left out where it cannot be
@@ -144,7 +138,11 @@ class Sandbox:
             words += ["--symlink", target, link]
         for path in system_folders():
             words += ["--ro-bind", path, path]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108  # its own, gone with it
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        # its own, gone with it: what lies there is memory, and half of what it may have for each
+        size = ["--size", str(bounds.limits.memory // 2)] if self.bwrap_sizes else []
+        words += [*size, "--tmpfs", "/tmp", *size, "--tmpfs", "/dev/shm"]  # noqa: S108
+        words += ["--remount-ro", "/dev"]
         mounts = [("--ro-bind", path) for path in SETTINGS]
         mounts += [
             ("--ro-bind", path)
@@ -152,8 +150,8 @@ class Sandbox:
             if not path.startswith(("/proc/", "/dev/"))
         ]
         mounts.append(("--bind" if bounds.writes else "--ro-bind", bounds.workspace))
-        if bounds.writes:  # what git would run and obey
-            mounts.append(("--ro-bind", f"{bounds.workspace}/.git"))
+        if bounds.writes:
+            mounts += [("--ro-bind", path) for path in bounds.protected]
         return {"wrap": words, "shown": mounts, "folder": bounds.folder}
 
 
@@ -162,24 +160,29 @@ def _landlock_paths(bounds: Bounds) -> Iterator[tuple[str, str]]:
     yield from ((path, confine.READ) for path in (*SETTINGS, "/proc", *bounds.readable))
     yield from ((path, confine.DEVICE) for path in DEVICES)
     if bounds.writes:
-        yield from _writable_paths(bounds.workspace)
+        yield from _writable_paths(bounds.workspace, bounds.protected, confine.WRITE)
     else:
         yield bounds.workspace, confine.READ
 
 
-def _writable_paths(workspace: str) -> Iterator[tuple[str, str]]:
-    """Yield what may be written of a workspace: all of it, or where it is a repository what lies in
-    it beside `.git`.
+def _writable_paths(
+    folder: str, protected: Collection[str], access: str
+) -> Iterator[tuple[str, str]]:
+    """Yield what may be written of a folder: all of it, or where something in it is protected, what
+    lies beside that.
 
-    Rules of Landlock hold for all that lies beneath: whoever may make a file in the folder may
-    change its `.git` too.
+    Rules of Landlock hold for all that lies beneath: whoever may make a file in a folder may change
+    its `.git` too.
     """
-    if not os.path.lexists(f"{workspace}/.git"):
-        yield workspace, confine.WRITE
+    beneath = [path for path in protected if path.startswith(f"{folder}/")]
+    if not beneath:
+        yield folder, access
         return
-    yield workspace, confine.READ
-    with suppress(OSError), os.scandir(workspace) as entries:
-        yield from ((entry.path, confine.INSIDE) for entry in entries if entry.name != ".git")
+    yield folder, confine.READ
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.path not in beneath:
+                yield from _writable_paths(entry.path, beneath, confine.INSIDE)
 
 
 def _limits(limits: ProgramLimits) -> Iterator[tuple[int, int]]:

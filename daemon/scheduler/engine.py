@@ -350,6 +350,13 @@ class RoutineEngine:
         async with self._ledger.lock():
             return await self._triggers.start_by_webhook(name, event=event, body=body)
 
+    def webhook_sender_of(self, name: str) -> str | None:
+        """Return the [hooks.senders.NAME] that must have signed the webhooks of a routine; None if
+        it names none, or there is no such routine.
+        """
+        routine = self.routines.get(name)
+        return routine.trigger.sender if routine else None
+
     @property
     def webhook_routines(self) -> list[str]:
         """The routines that a webhook starts."""

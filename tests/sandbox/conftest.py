@@ -9,7 +9,8 @@ import pytest
 
 from daemon.sandbox.bounds import Bounds
 from daemon.sandbox.detection import BWRAP, choose_sandbox, find_needed_folders, find_python
-from daemon.sandbox.running import CommandResult, PreparedProgram, run
+from daemon.sandbox.repositories import Repositories
+from daemon.sandbox.running import MAX_OUTPUT_BYTES, CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox, User
 
 RUNGS = ("bubblewrap", "landlock")
@@ -30,14 +31,19 @@ class Cell:
     workspace: Path
     outside: Path
 
-    async def run(self, path: str, *words: str, **more: Any) -> CommandResult:
-        """Run a program within; bounds and more of PreparedProgram may be given."""
+    async def run(
+        self, path: str, *words: str, max_output_bytes: int = MAX_OUTPUT_BYTES, **more: Any
+    ) -> CommandResult:
+        """Run a program within, as tools do; bounds and more of PreparedProgram may be given."""
         bounds = {
             name: more.pop(name)
             for name in ("writes", "host", "readable", "limits")
             if name in more
         }
-        within = Bounds(workspace=str(self.workspace), folder=str(self.workspace), **bounds)
+        workspace = str(self.workspace)
+        repositories = Repositories.find(workspace) if bounds.get("writes") else None
+        protected = tuple(repositories.protected_paths()) if repositories else ()
+        within = Bounds(workspace=workspace, folder=workspace, protected=protected, **bounds)
         running = PreparedProgram(
             path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more
         )
@@ -47,6 +53,8 @@ class Cell:
             environment={},
             seconds=120,
             output_bytes=20_000,
+            max_output_bytes=max_output_bytes,
+            repositories=repositories,
         )
 
     async def sh(self, code: str, **more: Any) -> CommandResult:

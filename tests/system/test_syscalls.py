@@ -29,7 +29,7 @@ def test_system_call_numbers_equal_the_kernel_headers(architecture: str) -> None
     header = next((path for path in map(Path, HEADERS[architecture]) if path.exists()), None)
     if header is None:
         pytest.skip("the kernel's headers are not installed")
-    defined = re.findall(r"^#define __NR_(\w+)\s+(\d+)$", header.read_text(), re.MULTILINE)
+    defined = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", header.read_text(), re.MULTILINE)
     numbers = {name: int(number) for name, number in defined}
     newest = max(numbers.values())
     for name in syscalls.NUMBERS:

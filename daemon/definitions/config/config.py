@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, SecretStr
 from daemon.definitions.config.environment import Override
 from daemon.definitions.config.secret_files import (
     HOOKS_KEY,
+    check_shared_secret,
     check_signing_secret,
     raise_no_address,
     read_secret,
@@ -27,6 +28,7 @@ from daemon.definitions.config.tables import (
     AgentConfig,
     AskConfig,
     BudgetConfig,
+    ChatConfig,
     ControlConfig,
     DaemonConfig,
     DigestConfig,
@@ -72,6 +74,7 @@ class Config(Table):
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
+    chat: dict[str, ChatConfig] = Field(default_factory=dict)
     budget: BudgetConfig = BudgetConfig()
     daemon: DaemonConfig = DaemonConfig()
     ask: AskConfig = AskConfig()
@@ -185,7 +188,7 @@ class Config(Table):
     @property
     def target_names(self) -> frozenset[str]:
         """The names that `to` of a delivery may have."""
-        return frozenset({*self.targets, *CHANNELS})
+        return frozenset({*self.targets, *self.chat, *CHANNELS})
 
     @property
     def provider_names(self) -> frozenset[str]:
@@ -272,6 +275,13 @@ class Config(Table):
             return read_variable(env, table.api_key_env, file, f"{key}.api_key_env")
         return None
 
+    def chat_token(self, name: str) -> SecretStr:
+        """Return the token of a chat. Raises ConfigError if its file cannot be used."""
+        path = self.folder / Path(self.chat[name].token_file).expanduser()
+        file, key = display(self.file), f"chat.{name}.token_file"
+        refuse_if_shared(path, file, key)
+        return read_secret(path, file, key)
+
     def store_url(self, env: Mapping[str, str]) -> str:
         """Return the URL of the database; empty for the file in the state folder. Raises
         ConfigError.
@@ -314,3 +324,18 @@ class Config(Table):
             secret, file=file, key=key, found=show_value(str(path)), where=display(path)
         )
         return secret
+
+    def sender_secrets(self) -> dict[str, SecretStr]:
+        """Return the secret of each [hooks.senders.NAME], by its name. Raises ConfigError."""
+        secrets, file = {}, display(self.file)
+        for name, sender in self.hooks.senders.items():
+            path = self.folder / Path(sender.secret_file).expanduser()
+            key = f"hooks.senders.{name}.secret_file"
+            refuse_if_shared(path, file, key)
+            secrets[name] = secret = read_secret(path, file, key)
+            found, where = show_value(str(path)), display(path)
+            if sender.kind == "standard":
+                check_signing_secret(secret, file=file, key=key, found=found, where=where)
+            else:
+                check_shared_secret(secret, file=file, key=key, found=found, where=where)
+        return secrets

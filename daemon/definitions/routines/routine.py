@@ -58,12 +58,14 @@ def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def _parse_catch_up(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("once", "none"):
-        try:
-            return parse_duration(value)
-        except InvalidValue:
-            raise InvalidValue('expected "once", "none" or a duration such as "6h"') from None
-    return value
+    if value in ("once", "none"):
+        return value
+    try:
+        return parse_duration(value)
+    except InvalidValue:
+        hint = {"True": 'write "once"', "False": 'write "none"'}.get(str(value), "")
+        problem = 'expected "once", "none" or a duration such as "6h"'
+        raise InvalidValue(problem, hint=hint) from None
 
 
 def _format_catch_up(value: str | timedelta) -> str:
@@ -109,6 +111,7 @@ def _check_media_pattern(value: Any) -> Any:
 
 MediaPattern = Annotated[str, BeforeValidator(_check_media_pattern)]
 Count = Annotated[int, Field(ge=1)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
@@ -131,6 +134,8 @@ class Trigger(Table):
     """Of `watch`: how long files must have been left alone."""
     webhook: bool = False
     """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
+    sender: Name | None = None
+    """Of `webhook`: the [hooks.senders.NAME] of config.toml that must have signed each request."""
     after: Items[Name] = ()
     """When a run of one of these routines has ended."""
     on: Literal["succeeded", "failed", "ended"] = "succeeded"
@@ -223,6 +228,10 @@ class RunSpec(Table):
     """
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
+    context_from: Annotated[Items[Name], Field(min_length=1, max_length=10)] | None = None
+    """Other routines whose last report the run is told, beside its own; one with words of strangers
+    only where it takes no tool from the run.
+    """
     timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
@@ -241,7 +250,7 @@ class RunSpec(Table):
     does asks again.
     """
     required_tools: Items[Name] = ()
-    """Tools without which the run is no success: denied or failed = failed."""
+    """Tools without which the run is no success: not called, denied or failed = failed."""
     max_iterations: Count = 10
     """Model calls in one run."""
     max_tool_calls: Count = 40
@@ -259,6 +268,10 @@ class RunSpec(Table):
     """
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Sent only where the model takes it."""
+    effort: Effort | None = None
+    """How much the model is to think, where its vendor has such levels; by default as the vendor
+    does.
+    """
     max_tokens: Count | None = None
     """The longest answer, in tokens; one that is cut is asked for once more with four times that,
     if the model can.
@@ -305,6 +318,22 @@ class Gate(Table):
     command: Items[str] = ()
     """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a
     failure.
+    """
+
+
+class ReportCheck(Table):
+    """What a report must hold up to; one that does not makes the run a failure. Silence is not
+    checked.
+    """
+
+    contains: Items[Name] = ()
+    """Texts, each of which the report must contain."""
+    command: Items[str] = ()
+    """A program (words, no shell) that must exit with 0, such as a test of what the run has made;
+    the policy judges it like a gate's.
+    """
+    repair: Annotated[int, Field(ge=0, le=3)] = 0
+    """How often the model is told what is wrong, and answers again, within the limits of the run.
     """
 
 
@@ -388,6 +417,7 @@ class RoutineDefinition(Table):
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()
     gate: Gate = Gate()
+    check: ReportCheck | None = None
     dedupe: Dedupe | None = None
     deliver: Items[Deliver] = ()
     origin: Origin | None = None
@@ -418,7 +448,7 @@ class Routine(RoutineDefinition):
         """
         # without defaults: a key that a later version knows must not undo what people have approved
         definition = self.model_dump(
-            mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True
+            mode="json", include={"run", "gather", "check", "deliver"}, exclude_defaults=True
         )
         for key in ("retry", "timeout", "overlap", "rehearse_first"):
             definition.get("run", {}).pop(key, None)

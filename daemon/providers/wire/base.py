@@ -38,6 +38,8 @@ class ChatRequest:
     cache_key: str | None
     """Key for the vendor's prompt cache: requests with the same key probably begin alike."""
     capabilities: Capabilities
+    effort: str | None = None
+    """The level of reasoning effort; None: the vendor's default."""
 
 
 class StreamAssembler(Protocol):
@@ -99,7 +101,12 @@ def visible_images(message: LLMMessage, request: ChatRequest) -> tuple[Image, ..
 
 def user_text(message: LLMMessage, request: ChatRequest) -> str:
     """Return the text of a user's message, with a note on images that the model cannot see."""
-    if not message.images or request.capabilities.images:
+    return message.content if request.capabilities.images else text_without_images(message)
+
+
+def text_without_images(message: LLMMessage) -> str:
+    """Return the text of a message, with a note on its images, which are left out."""
+    if not message.images:
         return message.content
     note = "[1 image was left out: this model sees none]"
     if len(message.images) > 1:
@@ -150,13 +157,13 @@ class CallIds:
         return self.replaced.get(call_id, call_id)
 
 
-def unused_id(vendor_id: object, used: set[str]) -> str:
-    """Return the vendor's id of a call, or a new one if it has none or one that is in `used`, as
-    with some local servers. Adds the id to `used`.
+def unused_id(vendor_id: object, taken_ids: set[str]) -> str:
+    """Return the vendor's id of a call, or a new one if it has none or one of `taken_ids`, as with
+    some local servers. Adds the id to `taken_ids`.
     """
-    is_usable = isinstance(vendor_id, str) and vendor_id and vendor_id not in used
+    is_usable = isinstance(vendor_id, str) and vendor_id and vendor_id not in taken_ids
     call_id = str(vendor_id) if is_usable else f"call_{new_id()}"
-    used.add(call_id)
+    taken_ids.add(call_id)
     return call_id
 
 

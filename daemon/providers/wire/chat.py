@@ -49,6 +49,8 @@ _SENT_BACK_KEYS = ("extra_content",)
 def _build_body(request: ChatRequest) -> Json:
     capabilities = request.capabilities
     body: Json = {"model": request.model, "messages": _convert_messages(request)}
+    if request.effort is not None:
+        body["reasoning_effort"] = request.effort
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:
@@ -175,11 +177,11 @@ def _split_thinking(text: str) -> tuple[str, str]:
 
 
 def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[FunctionCall, ...]:
-    used = used_ids(request)
+    taken_ids = used_ids(request)
     calls = []
     for call in raw_calls:
         arguments, problem = read_arguments(call["function"].get("arguments"))
-        call_id = unused_id(call.get("id"), used)
+        call_id = unused_id(call.get("id"), taken_ids)
         calls.append(
             FunctionCall(
                 name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem

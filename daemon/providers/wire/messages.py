@@ -57,6 +57,8 @@ def _build_body(request: ChatRequest) -> Json:
     }
     if system.strip():
         body["system"] = system
+    if request.effort is not None:
+        body["output_config"] = {"effort": request.effort}
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if capabilities.thinking:
@@ -177,10 +179,10 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
 def _parse_calls(content: Sequence[Json], request: ChatRequest) -> dict[int, FunctionCall]:
     """Return the calls by the index of their block."""
     uses = [(index, block) for index, block in enumerate(content) if block["type"] == "tool_use"]
-    used, calls = used_ids(request) if uses else set(), {}
+    taken_ids, calls = used_ids(request) if uses else set(), {}
     for index, block in uses:
         arguments, problem = read_arguments(block.get("input"))
-        call_id = unused_id(block.get("id"), used)
+        call_id = unused_id(block.get("id"), taken_ids)
         calls[index] = FunctionCall(
             name=block["name"], arguments=arguments, id=call_id, invalid=problem
         )

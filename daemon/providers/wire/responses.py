@@ -47,6 +47,8 @@ def _build_body(request: ChatRequest) -> Json:
     if capabilities.reasoning:
         # Other models refuse this: "Encrypted content is not supported with this model".
         body["include"] = ["reasoning.encrypted_content"]
+    if request.effort is not None:
+        body["reasoning"] = {"effort": request.effort}
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:
@@ -172,10 +174,10 @@ def _parse_calls(output: Sequence[Json], request: ChatRequest) -> dict[int, Func
     items = [
         (index, item) for index, item in enumerate(output) if item.get("type") == "function_call"
     ]
-    used, calls = used_ids(request) if items else set(), {}
+    taken_ids, calls = used_ids(request) if items else set(), {}
     for index, item in items:
         arguments, problem = read_arguments(item.get("arguments"))
-        call_id = unused_id(item.get("call_id"), used)
+        call_id = unused_id(item.get("call_id"), taken_ids)
         calls[index] = FunctionCall(
             name=item["name"], arguments=arguments, id=call_id, invalid=problem
         )

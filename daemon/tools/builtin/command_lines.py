@@ -6,6 +6,7 @@ Not here: reading a line, and what may run (policy/); how its programs are confi
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from daemon.policy.profiles import TRUSTED
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.current import SandboxSource
+from daemon.sandbox.repositories import Repositories
 from daemon.sandbox.running import CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
@@ -90,11 +92,13 @@ async def run_call(
         (command.folder.real for part in line for command in part.commands if command.folder),
         reach.workspace,
     )
+    writes = any(not part.reads_only for command in line for part in command.commands)
+    repositories = await find_repositories(policy, confined) if writes else None
     with ExitStack() as files, program_time(policy, context) as seconds:
         try:
-            commands = _Commands(policy, confined, folder, context.routine, files)
+            commands = _Commands(policy, confined, folder, context.routine, files, repositories)
             pipelines = [
-                (command.joint, [commands.prepare(part) for part in command.commands])
+                (command.operator, [commands.prepare(part) for part in command.commands])
                 for command in line
             ]
             result = await run(
@@ -103,10 +107,20 @@ async def run_call(
                 environment=environment(reach.workspace, zone),
                 seconds=seconds,
                 output_bytes=limits.output_bytes,
+                repositories=repositories,
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
     return CompletedCall(result=result, line=line, seconds=seconds)
+
+
+async def find_repositories(policy: Policy, sandbox: Sandbox) -> Repositories | None:
+    """Return the repositories of the workspace that a program must leave alone; None where nothing
+    confines it.
+    """
+    if not sandbox.confines:
+        return None
+    return await asyncio.to_thread(Repositories.find, policy.reach.workspace)
 
 
 @contextmanager
@@ -138,6 +152,8 @@ class _Commands:
     routine: str
     files: ExitStack
     """Closed, or taken away, when the line has ended."""
+    repositories: Repositories | None
+    """Those of the workspace, if a command may change it."""
 
     def prepare(self, command: PlannedCommand) -> PreparedProgram:
         require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
@@ -189,13 +205,20 @@ class _Commands:
                 self.routine,
                 folder=self.folder,
                 writes=not command.reads_only,
+                repositories=self.repositories,
                 host=command.reads_only and command.program in _HOST_PROGRAMS,
             )
         )
 
 
 def bounds(
-    policy: Policy, routine: str, *, folder: str, writes: bool, host: bool = False
+    policy: Policy,
+    routine: str,
+    *,
+    folder: str,
+    writes: bool,
+    repositories: Repositories | None = None,
+    host: bool = False,
 ) -> Bounds:
     """Return what a program of a routine may see and use."""
     limits, reach = policy.limits_for(routine), policy.reach
@@ -204,6 +227,7 @@ def bounds(
         folder=folder,
         readable=reach.readable,
         writes=writes,
+        protected=tuple(repositories.protected_paths()) if repositories else (),
         host=host,
         limits=ProgramLimits(
             seconds=limits.shell_seconds,
@@ -265,25 +289,18 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     """
     result, seconds = call.result, call.seconds
     text = result.output.text()
-    notes = list(_note_unkilled(result))
-    if result.stopped == "time":
-        raise ToolFailed(
-            " ".join(
-                [
-                    (
-                        f"stopped after {seconds:.3g} s, which is all that programs of this run had "  # noqa: E501
-                        "left; ask for less"
-                    ),
-                    *notes,
-                ]
-            ),
-            partial=text,
+    notes = list(_notes(result))
+    if result.stop_cause == "time":
+        problem = (
+            f"stopped after {seconds:.3g} s, which is all that programs of this run had left; "
+            "ask for less"
         )
-    if result.stopped == "flood":
+        raise ToolFailed(" ".join([problem, *notes]), partial=text)
+    if result.stop_cause == "output":
         raise ToolFailed(
             f"stopped, as it put out {result.output.size >> 20} MiB; ask for less", partial=text
         )
-    pipeline, index = result.last
+    pipeline, index = result.last_program
     last_command = call.line[pipeline].commands[index]
     if result.code and (verbatim or result.code not in last_command.answers):
         raise ToolFailed(
@@ -296,12 +313,14 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
 
 
-def _note_unkilled(result: CommandResult) -> Iterator[str]:
-    if result.left:
+def _notes(result: CommandResult) -> Iterator[str]:
+    if result.unkilled_pids:
         yield (
             "(could not be killed and hang in the kernel: processes "
-            f"{', '.join(map(str, result.left))})"
+            f"{', '.join(map(str, result.unkilled_pids))})"
         )
+    for path in result.disarmed:
+        yield f"(git would obey what a program puts there, so it was renamed: {path})"
 
 
 def _describe_exit_code(program: str, code: int) -> str:

@@ -30,6 +30,7 @@ from daemon.tools.builtin.command_lines import (
     CompletedCall,
     bounds,
     environment,
+    find_repositories,
     program_time,
     report_result,
 )
@@ -99,7 +100,10 @@ async def _run(
     if any("\0" in word for word in words):
         raise ToolFailed("an argument holds a NUL")
     limits, workspace = policy.limits_for(context.routine), policy.reach.workspace
-    cell = sandbox.cell(bounds(policy, context.routine, folder=workspace, writes=True))
+    repositories = await find_repositories(policy, sandbox)
+    cell = sandbox.cell(
+        bounds(policy, context.routine, folder=workspace, writes=True, repositories=repositories)
+    )
     program = PreparedProgram(
         path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)]
     )
@@ -111,14 +115,15 @@ async def _run(
                 environment=environment(workspace, zone),
                 seconds=seconds,
                 output_bytes=limits.output_bytes,
+                repositories=repositories,
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    planned = PlannedCommand(
+    command = PlannedCommand(
         program=path.name, argv=tuple(program.argv), redirects=(), stdin=None, answers=()
     )
     return CompletedCall(
-        result=result, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
+        result=result, line=(PlannedPipeline(operator=";", commands=(command,)),), seconds=seconds
     )
 
 

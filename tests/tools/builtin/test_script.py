@@ -199,3 +199,14 @@ async def test_a_scripts_folder_in_the_workspace_is_refused(
     (workspace / "scripts").mkdir()
     with pytest.raises(ConfigError, match="which no tool may reach"):
         Policy.load(path, workspace=workspace, private=[workspace / "scripts"])
+
+
+async def test_a_script_that_makes_a_git_repository_gets_told_its_new_name(
+    running: Callable[..., Run], folder: Path, workspace: Path
+) -> None:
+    (folder / "clone").write_text("#!/bin/sh\nmkdir -p sub/.git\necho x > sub/.git/config\n")
+    (folder / "clone").chmod(0o755)
+    result = await running()("clone")
+    assert f"renamed: {workspace}/sub/.git" in result.text
+    assert not (workspace / "sub" / ".git").exists()
+    assert (workspace / "sub" / ".git.untrusted" / "config").exists()

@@ -50,6 +50,12 @@ CREATE TABLE memory_run (
     UNIQUE (run_id)
 );
 CREATE INDEX memory_run_ended ON memory_run (ended);
+CREATE TABLE memory_template (
+    digest INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    bounds TEXT NOT NULL,
+    PRIMARY KEY (digest)
+);
 CREATE TABLE memory_tombstone (
     id INTEGER NOT NULL,
     at INTEGER NOT NULL,
@@ -318,3 +324,17 @@ CREATE TABLE told (
     FOREIGN KEY(run_id) REFERENCES run (id) ON DELETE CASCADE
 );
 CREATE UNIQUE INDEX told_event ON told (run_id, event);
+CREATE TABLE chat_message (
+    chat TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    message TEXT NOT NULL,
+    run_id TEXT,
+    delivery_id INTEGER,
+    part INTEGER DEFAULT 0 NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (chat, conversation, message),
+    FOREIGN KEY(run_id) REFERENCES run (id) ON DELETE CASCADE,
+    FOREIGN KEY(delivery_id) REFERENCES outbox (id) ON DELETE CASCADE
+);
+CREATE INDEX chat_message_delivery ON chat_message (delivery_id);
+CREATE INDEX chat_message_run ON chat_message (run_id);
