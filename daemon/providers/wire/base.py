@@ -198,6 +198,18 @@ def repair_text(text: Any) -> str:
     return text
 
 
+def read_name(value: Any) -> str:
+    """Return the name of a function that a model calls. Raises TypeError if it is no text."""
+    if not isinstance(value, str):
+        msg = f"the name of a function is a {type(value).__name__}"
+        raise TypeError(msg)
+    return repair_text(value)
+
+
+_MAX_COUNT = 2**50  # counts are added up, priced as floats and stored in 64 bits
+
+
 def to_count(value: Any) -> int:
-    """Return a count of a vendor; 0 if it is missing or null."""
-    return value if isinstance(value, int) else 0
+    """Return a count of a vendor; 0 if it is missing, null or no count."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_count and 0 <= value <= _MAX_COUNT else 0

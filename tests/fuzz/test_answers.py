@@ -1,0 +1,165 @@
+"""Whatever a vendor of models or an MCP server answers, it is a value or one named error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from daemon.definitions.config.tables import McpConfig
+from daemon.errors import ProviderError
+from daemon.models import FunctionCall, LLMResponse
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.mcp.servers import Servers
+from daemon.tools.registry import FunctionRegistry
+from tests.fakes.vendor import FakeVendor
+from tests.fuzz.hostile import Document, broken, to_json
+from tests.properties import scaled_settings
+from tests.providers.calls import provider, user
+
+MOST_TOKENS = 2**53
+"""More than any answer has: what is counted is added up, and stored in 64 bits."""
+
+CALL = {"name": "f", "arguments": '{"a": 1, "b": [1.5, "x"]}'}
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+ANSWERS: dict[str, Document] = {
+    "openai chat": {
+        "id": "1",
+        "choices": [
+            {
+                "message": {
+                    "role": "assistant",
+                    "content": "hello",
+                    "tool_calls": [{"id": "c", "type": "function", "function": CALL}],
+                },
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {**USAGE, "prompt_tokens_details": {"cached_tokens": 3}},
+    },
+    "openai responses": {
+        "id": "1",
+        "status": "completed",
+        "output": [
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "hello"}],
+            },
+            {"type": "function_call", "call_id": "c", **CALL},
+        ],
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+    },
+    "claude opus": {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "hello"},
+            {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+        ],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 2},
+    },
+}
+# Shrinking a document of 300,000 characters takes minutes, and most failures name their place.
+FUZZ = settings(
+    scaled_settings(200, fewest=20, suppress=[HealthCheck.data_too_large]),
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+@pytest.mark.parametrize("way", ANSWERS)
+@FUZZ
+@given(data=st.data())
+async def test_an_answer_of_a_vendor_is_one_of_a_model_or_a_named_error(
+    way: str, data: st.DataObject
+) -> None:
+    documents = data.draw(st.lists(broken([ANSWERS[way]]).map(to_json), min_size=5, max_size=20))
+    turns = [
+        {"raw": document.decode(), "content_type": "application/json"} for document in documents
+    ]
+    async with FakeVendor(turns) as vendor:
+        model = provider(way, vendor, name="mine", timeout=60)
+        try:
+            for _ in documents:
+                try:
+                    check_response(await model.chat([user("hi")]))
+                except ProviderError as error:
+                    text = str(error)
+                    assert text.startswith("mine (") and len(text) < 1_000
+                    text.encode()
+        finally:
+            await model.close()
+
+
+def check_response(response: LLMResponse) -> None:
+    """Everything in it can be counted, stored and sent."""
+    usage = response.usage
+    counts = (usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning)
+    assert all(0 <= count < MOST_TOKENS for count in counts)
+    response.content.encode()
+    for call in response.function_calls:
+        call.name.encode()
+        assert call.id
+        json.dumps(call.arguments)
+
+
+# --- MCP
+
+SERVER = Path(__file__).with_name("mcp_answers.py")
+TOOL = {
+    "name": "look",
+    "description": "Look.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "enum": ["x"]}, "b": {"type": "integer"}},
+        "required": ["a"],
+    },
+}
+RESULTS: list[Document] = [
+    {"content": [{"type": "text", "text": "hello"}], "structuredContent": {"a": 1}},
+    {"content": [{"type": "resource", "resource": {"uri": "a://b", "text": "x"}}], "isError": True},
+]
+
+
+@FUZZ
+@given(
+    listed=broken([{"tools": [TOOL, {**TOOL, "name": "see"}]}]).map(to_json),
+    results=st.lists(broken(RESULTS).map(to_json), min_size=2, max_size=6),
+)
+async def test_an_answer_of_an_mcp_server_is_a_value_or_a_named_error(
+    listed: bytes, results: list[bytes]
+) -> None:
+    sound = to_json({"tools": [TOOL]})
+    with TemporaryDirectory() as folder:
+        configs = {}
+        for name, lines in {"listing": [listed], "calling": [sound, *results]}.items():
+            answers = Path(folder, name)
+            answers.write_bytes(b"\n".join(line.replace(b"\n", b" ") for line in lines))
+            command = [sys.executable, "-I", "-S", str(SERVER), str(answers)]
+            configs[name] = McpConfig.model_validate({"command": command})
+        registry = FunctionRegistry()
+        servers = Servers(configs, registry, secrets=dict.fromkeys(configs))
+        try:
+            await servers.register_tools(["listing__*", "calling__*"])
+            assert registry.get_function("calling__look")
+            for name in registry.names():
+                function = registry.get_function(name)
+                assert function is not None
+                json.dumps(function.parameters)
+                name.encode()
+                function.description.encode()
+            for _ in results:
+                call = FunctionCall(name="calling__look", arguments={"a": "x"})
+                result = await ToolExecutor(registry).run(call)
+                assert result.ok or result.text.startswith("[failed]")
+                result.text.encode()
+                json.dumps(result.value)
+        finally:
+            await servers.close()
