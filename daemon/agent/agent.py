@@ -697,6 +697,7 @@ class Agent:
                     not_retried=(Overloaded,) if falls_over_at_once else (),
                     temperature=limits.temperature,
                     max_tokens=max_tokens or limits.max_tokens,
+                    effort=limits.effort,
                     routine=self._context.routine or None,
                     on_chunk=self._emit_delta if self._events.wants_deltas else None,
                 )

@@ -35,6 +35,8 @@ class LoopLimits:
     tokens: int | None = None
     """All tokens of the run, sent and received; looked at before each call."""
     temperature: float | None = None
+    effort: str | None = None
+    """The level of reasoning effort; None: the provider's default."""
     max_tokens: int | None = None
     """The most tokens of one answer; None: the provider's default."""
     tool_retries: int = 3
@@ -237,9 +239,13 @@ def _reply(
         # a tool that the routine cannot do without: its last call decides, so that a repaired
         # mistake is forgiven
         outcomes = {call["name"]: call["ok"] for call in calls}
+        uncalled_tools = [name for name in agent.required_tools if name not in outcomes]
         failed_tools = [name for name in agent.required_tools if outcomes.get(name) is False]
-        if failed_tools:
+        if uncalled_tools or failed_tools:
             status, silent = Status.FAILED, False
+        if uncalled_tools:
+            detail = f"a required tool was not called: {', '.join(uncalled_tools)}"
+        elif failed_tools:
             detail = f"a required tool was denied or failed: {', '.join(failed_tools)}"
     return Reply(
         content=content,

@@ -1,9 +1,10 @@
 """Webhooks, on a socket of their own: a user who can connect to it can start the routines with
 `webhook = true`, and do nothing else.
 
-A body is the run's input. Where the config names a secret, every request must be signed by the
-rules of Standard Webhooks (https://www.standardwebhooks.com). The sender's id of a message is the
-event: a message that is sent twice starts one run.
+A body is the run's input. Where the routine names a sender, every request must be signed as that
+sender does; else, where the config names a secret, by the rules of Standard Webhooks
+(https://www.standardwebhooks.com). The sender's id of a message is the event: a message that is
+sent twice starts one run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks import WebhookVerificationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,8 +32,10 @@ from daemon.api.problems import (
     InvalidRequest,
     problem,
 )
+from daemon.api.signatures import verify
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
+from daemon.runs.settings import WebhookSender
 
 if TYPE_CHECKING:
     from daemon.runs.settings import LiveSettings
@@ -53,6 +56,10 @@ class Hooks:
     version: str
     start: Callable[..., Awaitable[Run]]
     """`start(routine, event=…, body=…)`. Raises NotFound, Refused."""
+    sender_of: Callable[[str], str | None]
+    """The name of the sender whose signature a routine demands; None if it demands none, or there
+    is no such routine.
+    """
     settings: LiveSettings
     secrets: Secrets
     """Redacted in a body before it is written."""
@@ -63,19 +70,27 @@ def application(hooks: Hooks) -> Starlette:
 
     async def receive(request: Request) -> Response:
         raw, name = await read_body(request), request.path_params["name"]
+        sender_name = hooks.sender_of(name)
         try:
-            message = _message_id(request.headers, raw, hooks.settings.webhook_secret)
+            sender = _sender(hooks.settings, sender_name)
+            message = _message_id(sender, request.headers, raw)
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
             return problem(
                 HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature"
             )
+        is_github = sender is not None and sender.kind == "github"
+        event = request.headers.get("x-github-event", "") if is_github else ""
+        if event == "ping":  # sent once, when the webhook is made
+            return Response(b'{"pong":true}', media_type="application/json")
         body = parse_json(raw)
         if _is_deeper(body, MAX_DEPTH):
             raise InvalidRequest(
                 f"the body is nested more than {MAX_DEPTH} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
+        if is_github:  # the body itself does not say what has happened
+            body = {"event": event[:MAX_ID_LENGTH], "payload": body}
         try:
             run = await hooks.start(name, event=message, body=hooks.secrets.redact_json(body))
         except DaemonError as error:
@@ -88,21 +103,28 @@ def application(hooks: Hooks) -> Starlette:
     return application_with([Route(PATH, receive, methods=["POST"])])
 
 
-def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:
+def _sender(settings: LiveSettings, name: str | None) -> WebhookSender | None:
+    """Return who must have signed a request; None if nobody must.
+
+    Raises WebhookVerificationError if the config does not name the sender any more.
+    """
+    if name is not None:
+        if name not in settings.senders:
+            raise WebhookVerificationError(f"config.toml has no [hooks.senders.{name}]")
+        return settings.senders[name]
+    secret = settings.webhook_secret
+    return None if secret is None else WebhookSender(kind="standard", secret=secret)
+
+
+def _message_id(sender: WebhookSender | None, headers: Mapping[str, str], raw: bytes) -> str:
     """Return the sender's id of a message, a new one if it has none.
 
     Raises WebhookVerificationError if its signature is not valid.
     """
-    if secret is not None:
-        try:
-            Webhook(secret).verify(raw, dict(headers), json_parse=False)
-        except ValueError:  # headers that cannot be parsed
-            raise WebhookVerificationError(
-                "malformed headers, or a body that is not UTF-8"
-            ) from None
-    message = headers.get("webhook-id") or new_id()
+    id_ = verify(sender, headers, raw) if sender else headers.get("webhook-id")
+    message = id_ or new_id()
     if len(message) > MAX_ID_LENGTH or not message.isprintable():
-        raise InvalidRequest(f"webhook-id is at most {MAX_ID_LENGTH} printable characters")
+        raise InvalidRequest(f"the id of a message is at most {MAX_ID_LENGTH} printable characters")
     return message
 
 

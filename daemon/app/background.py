@@ -23,7 +23,7 @@ from daemon.app.definition_watcher import watch_zone
 from daemon.app.memory import retention_of
 from daemon.errors import DaemonError, StateLost, StoreFull
 from daemon.system.notify import Notifier
-from daemon.system.tasks import cancel_and_wait
+from daemon.system.tasks import cancel_and_wait, run_as_task
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from daemon.policy.policy import LivePolicy, Observation
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.store.database import Database
     from daemon.store.retention import RetentionLimits
     from daemon.system.clock import Clock
 
@@ -68,7 +69,8 @@ class BackgroundTasks:
 
     def start(self, tasks: Iterable[BackgroundTask]) -> None:
         for task in tasks:
-            self._tasks.append(self._group.create_task(task.run(), name=task.name))
+            work = run_as_task(run_with_retries(task), task.name)
+            self._tasks.append(self._group.create_task(work, name=task.name))
 
     async def stop(self) -> None:
         """Cancel the tasks and wait for their ends."""
@@ -77,7 +79,10 @@ class BackgroundTasks:
 
 def tasks_before_routines(app: App) -> list[BackgroundTask]:
     """Return the tasks that begin before the routines are read."""
-    tasks = [BackgroundTask(name="watchdog", run=Notifier(app.installation.env).feed_watchdog)]
+    tasks = [
+        BackgroundTask(name="watchdog", run=Notifier(app.installation.env).feed_watchdog),
+        BackgroundTask(name="database", run=partial(watch_database, app.store.database)),
+    ]
     if app.cluster:
         tasks += [
             BackgroundTask(name=name, run=run) for name, run in app.cluster.background_tasks()
@@ -183,10 +188,7 @@ async def start_tasks_after_ready(
     """
 
     async def start() -> None:
-        background.start(
-            BackgroundTask(name=task.name, run=partial(run_with_retries, task))
-            for task in tasks_after_ready(app, reload_now)
-        )
+        background.start(tasks_after_ready(app, reload_now))
 
     await asyncio.sleep(PAUSE_AFTER_READY)
     await run_with_retries(BackgroundTask(name="start of the tasks after READY", run=start))
@@ -200,18 +202,34 @@ async def run_with_retries(task: BackgroundTask) -> None:
     while True:
         try:
             await task.run()
-        except (OSError, StoreFull) as error:
+        except (OSError, StoreFull, ExceptionGroup) as error:
+            cause: Exception = error
+            if isinstance(error, ExceptionGroup):  # of a task that has tasks of its own
+                transient, others = error.split((OSError, StoreFull))
+                if transient is None or others is not None:
+                    raise
+                while isinstance(cause, ExceptionGroup):
+                    cause = cause.exceptions[0]
             if not was_logged:
                 log.warning(
                     "background_task.retry_scheduled",
                     task=task.name,
-                    detail=str(error),
+                    detail=str(cause),
                     seconds=RETRY_SECONDS,
                 )
             was_logged = True
             await asyncio.sleep(RETRY_SECONDS)
         else:
             return
+
+
+async def watch_database(database: Database) -> None:
+    """Raise what `Database.wait_for_failure` does, and log a database that is gone."""
+    try:
+        await database.wait_for_failure()
+    except StateLost:
+        log.error("state.lost", state=str(database.path.parent))  # noqa: TRY400  no traceback helps here
+        raise
 
 
 async def watch_state(folder: Path, *, check_every: float = STATE_CHECK_SECONDS) -> None:

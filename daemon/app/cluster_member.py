@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.app.background import maintenance_tasks, run_with_retries
+from daemon.app.background import BackgroundTask, maintenance_tasks, run_with_retries
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
 from daemon.scheduler.routine_times import matches_host
+from daemon.system.tasks import run_as_task
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
@@ -68,13 +69,13 @@ class ClusterMember:
 
     def leader_tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what one daemon of a cluster does for all of them."""
-        tasks = maintenance_tasks(
-            self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
-        )
-        return [
-            ("outbox", self.delivery.outbox.run()),
-            *((task.name, run_with_retries(task)) for task in tasks),
+        tasks = [
+            BackgroundTask(name="outbox", run=self.delivery.outbox.run),
+            *maintenance_tasks(
+                self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
+            ),
         ]
+        return [(task.name, run_as_task(run_with_retries(task), task.name)) for task in tasks]
 
     def handle_moved_waits(self) -> None:
         """React to moved instants, which deliveries or approvals wait for."""

@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from daemon.scheduler.routine_times import schedule_of
 from daemon.scheduler.slots import may_resume
 from daemon.scheduler.triggers import input_by_hand
 from daemon.system.notify import Notifier
+from daemon.system.tasks import run_as_task
 from daemon.system.timer import clock_watcher
 from daemon.tools.builtin.subagent import SUBAGENT
 
@@ -45,13 +47,28 @@ log = structlog.get_logger()
 
 # Seconds between looks at a run that a worker may have taken: no event of it reaches this process.
 POLL_SECONDS = 1.0
+# Seconds in which a process ends after one of its parts has failed, whatever else hangs.
+FAILURE_SECONDS = 10.0
+# Seconds that a stop may take beyond the grace of the runs: each writes how far it came, see
+# GRACE_SECONDS of runs/run.py.
+STOP_SECONDS = 90.0
 
 
-async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
+def no_limit(_seconds: float) -> None:
+    """Let the end take as long as it does: for a caller whose process has other work."""
+
+
+async def serve(
+    app: App,
+    announce: Callable[[App], Awaitable[None]],
+    *,
+    limit_end: Callable[[float], None] = no_limit,
+) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reads the definitions again, or stops a daemon whose
     terminal was closed.
 
-    `announce` is called when the daemon is ready.
+    `announce` is called when the daemon is ready, `limit_end` when it begins to end, with the
+    seconds after which the process is to be ended whatever it does.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.installation.env)
@@ -65,6 +82,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     server = ApiServer(api, listener)
 
     def request_stop() -> None:
+        limit_end(config.daemon.grace.total_seconds() + STOP_SECONDS)
         if stop.is_set():  # Ctrl-C once more: do not wait for the runs
             app.tasks.create_task(queue.stop(0), name="stop without grace")
         stop.set()
@@ -78,7 +96,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         else:
             watcher.reload_now()
 
-    async with app.tasks:
+    async with _tasks_of(app, limit_end):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, request_stop)
         # before anything here starts a run or writes to one: both read what an earlier process left
@@ -96,7 +114,9 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loaded = await _load_routines(app)
         # not before the routines are read: a request that came earlier waits in the socket's queue,
         # instead of being told that there are none
-        serving = app.tasks.create_task(server.serve(), name="control socket")
+        serving = app.tasks.create_task(
+            run_as_task(_serve(server, stop), "the control socket"), name="control socket"
+        )
         waiting_runs = [
             run
             for run in await app.store.journal.runs.find_active()
@@ -107,11 +127,14 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
         await engine.start(loaded)
+        background.start([BackgroundTask(name="lateness", run=engine.watch_lateness)])
         await app.scheduling.webhooks.open()
         await server.ready()
         public = await _open_public_port(app, api)
         watcher.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, handle_hang_up)
+        if was_at_terminal and not os.isatty(0):  # closed while SIGHUP was still ignored
+            handle_hang_up()
         notifier.send("READY=1", f"STATUS={len(engine.routines)} routines")
         start_tasks = partial(start_tasks_after_ready, app, background, watcher.reload_now)
         background.start([BackgroundTask(name="start of the tasks after READY", run=start_tasks)])
@@ -134,17 +157,29 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             await app.cluster.leave()
 
 
-async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
+async def work(
+    app: App,
+    announce: Callable[[App], Awaitable[None]],
+    *,
+    limit_end: Callable[[float], None] = no_limit,
+) -> None:
     """Run what daemons on the same database start, until SIGTERM or SIGINT; SIGHUP reads the
     definitions again.
+
+    `announce` and `limit_end` are those of `serve`.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.installation.env)
     cluster = app.cluster
     assert cluster is not None  # noqa: S101  main.py refuses a worker without a shared database
+
+    def request_stop() -> None:
+        limit_end(app.settings.config.daemon.grace.total_seconds() + STOP_SECONDS)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with app.tasks:
+        loop.add_signal_handler(number, request_stop)
+    async with _tasks_of(app, limit_end):
         await cluster.prepare()
         await app.store.journal.runs.recover(app.store.owner)
         watcher = _definition_watcher(app, notifier)
@@ -165,6 +200,28 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await _drain(app)
         await background.stop()
         await cluster.leave()
+
+
+@asynccontextmanager
+async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterator[None]:
+    """Run the tasks of the process beside the body. If either fails, nothing starts any more, and
+    the process has FAILURE_SECONDS to end.
+    """
+    try:
+        async with app.tasks:
+            try:
+                yield
+            except BaseException:
+                limit_end(FAILURE_SECONDS)
+                with suppress(Exception):
+                    await app.scheduling.engine.stop()
+                    await app.runs.queue.stop(0)
+                raise
+    except ExceptionGroup as group:
+        if group.split(DaemonError)[1] is not None:  # a fault of ours, or of the machine
+            with suppress(Exception):  # of a log that cannot be written
+                log.critical("daemon.failed", exc_info=group)
+        raise
 
 
 async def once(app: App, name: str, text: str | None = None, *, is_tainted: bool = False) -> Run:
@@ -212,6 +269,13 @@ async def once(app: App, name: str, text: str | None = None, *, is_tainted: bool
         await queue.stop(0)
         await asyncio.gather(*moves)
     return await journal.runs.get(run.id)
+
+
+async def _serve(server: ApiServer, stop: asyncio.Event) -> None:
+    """Answer requests until `stop` is set; raises RuntimeError if the server ends before that."""
+    await server.serve()
+    if not stop.is_set():
+        raise RuntimeError("the control socket was closed")
 
 
 def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -242,6 +243,9 @@ def _add_setup_verbs(verbs: VerbParsers) -> None:
     setup_parser.add_argument(
         "--yes", action="store_true", help="ask nothing: take what is found first"
     )
+    setup_parser.add_argument(
+        "--json", action="store_true", help="print what was written; all else goes to stderr"
+    )
     add_location_options(setup_parser, of_verb=True)
     setup_parser.set_defaults(verb=setup)
     target_parser = verbs.add_parser("target", help="send a test message to a target of reports")
@@ -448,6 +452,8 @@ def _load_config_if_any(options: CommandLine) -> Config | None:
 
 def serve(options: CommandLine) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
+    if not os.isatty(0):  # there, a closed terminal ends the setup
+        _ignore_hang_up()
     import asyncio
 
     from daemon.app import lifecycle
@@ -458,6 +464,7 @@ def serve(options: CommandLine) -> int:
 
     if not _offer_setup(options):
         return 130
+    _ignore_hang_up()
     _raise_descriptor_limit()
 
     installation = _make_installation(options, console=True)
@@ -482,12 +489,31 @@ def serve(options: CommandLine) -> int:
     async def run() -> None:
         try:
             async with open_app(installation) as app:
-                await lifecycle.serve(app, announce)
+                await lifecycle.serve(app, announce, limit_end=_limit_end)
         finally:
             lines.close()
 
     asyncio.run(run())
     return 0
+
+
+def _ignore_hang_up() -> None:
+    """Ignore SIGHUP until the process is ready to reload: by default it would end the start."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _limit_end(seconds: float) -> None:
+    """End this process after so many seconds, with exit code 1 and what its threads do on stderr.
+
+    That takes nothing that may have failed, such as the event loop, memory or the interpreter.
+    """
+    import faulthandler
+
+    try:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+    except RuntimeError:  # there is no room for a thread
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 async def _announce_models(app: App) -> None:
@@ -515,6 +541,7 @@ def _offer_setup(options: CommandLine) -> bool:
 
 def worker(options: CommandLine) -> int:
     """Execute runs that daemons start, until SIGTERM or Ctrl-C."""
+    _ignore_hang_up()
     import asyncio
 
     from daemon.app import lifecycle
@@ -546,7 +573,7 @@ def worker(options: CommandLine) -> int:
     async def run() -> None:
         try:
             async with open_app(installation, role="worker") as app:
-                await lifecycle.work(app, announce)
+                await lifecycle.work(app, announce, limit_end=_limit_end)
         finally:
             if installation.event_console:
                 installation.event_console.close()
@@ -815,7 +842,7 @@ def service(options: CommandLine) -> int:
         else _load_config(options).file
     )
     unit = plan(system=system, config=config.absolute())
-    _print(unit.description)
+    _print(unit.description if options.show else unit.summary)
     if options.show:
         return 0
     if not (options.yes or confirm("Write this and start it?")):

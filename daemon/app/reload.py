@@ -324,6 +324,11 @@ def _changed_files(old: Settings, new: Settings) -> list[str]:
     ]
     if new.webhook_secret != old.webhook_secret:
         names.append("the secret of [hooks]")
+    names += [
+        f"the secret of [hooks.senders.{name}]"
+        for name, sender in new.senders.items()
+        if name in old.senders and sender.secret != old.senders[name].secret
+    ]
     return names
 
 

@@ -11,7 +11,7 @@ from daemon.app.policy import load_policy
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets
 from daemon.providers.pool import Providers
-from daemon.runs.settings import Settings
+from daemon.runs.settings import Settings, WebhookSender
 from daemon.store.incidents import Alerting
 from daemon.system.clock import host_zone
 
@@ -65,12 +65,24 @@ def read_settings(
     webhook_secret = config.hooks_secret()
     if webhook_secret:
         secrets.add(webhook_secret.get_secret_value())
+    senders = {
+        name: WebhookSender(
+            kind=config.hooks.senders[name].kind,
+            secret=secret.get_secret_value(),
+            tolerance=config.hooks.senders[name].tolerance.total_seconds(),
+        )
+        for name, secret in config.sender_secrets().items()
+    }
+    for sender in senders.values():
+        secrets.add(sender.secret)
     proxies = [value for name, value in env.items() if name.lower() in PROXIES]
     for url in (*config.addresses(), *proxies):
         secrets.add_address(url)
     for server in config.mcp.values():
         passed = {name: env[name] for name in server.pass_env if name in env}
         secrets.add_environment({**server.env, **passed})
+    for provider in config.providers.values():
+        secrets.add_environment(provider.program_environment(env))
     return Settings(
         config=config,
         zone=ZoneInfo(config.timezone or host_zone()),
@@ -78,6 +90,7 @@ def read_settings(
         targets=Targets(config, workspace=workspace, env=env, secrets=secrets),
         providers=providers,
         webhook_secret=webhook_secret.get_secret_value() if webhook_secret else None,
+        senders=senders,
     )
 
 

@@ -68,6 +68,7 @@ class Webhooks:
         return Hooks(
             version=__version__,
             start=self._engine.start_by_webhook,
+            sender_of=self._engine.webhook_sender_of,
             settings=self._settings,
             secrets=self._installation.secrets,
         )

@@ -113,6 +113,8 @@ def _report_unreachable(error: Unreachable) -> int:
             sys.stderr.write(
                 f"There is no config yet. `{command} init` writes one to ~/.config/agentd; then\n"
             )
+    elif command.endswith("agentd") and len(error.attempts) == 1:
+        command += ", and the --config and --state of the one that was there"
     sys.stderr.write(f"Start it with: {command}\n")
     return UNREACHABLE
 

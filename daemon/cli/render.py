@@ -267,9 +267,16 @@ _COMBINING_CATEGORIES = ("Mn", "Me", "Cf")
 
 
 def truncate(text: str, width: int, mark: str = "…") -> str:
-    """Return at most `width` columns of a text, with a mark where something is missing."""
+    """Return at most `width` columns of a text, with a mark where something is missing: of a path
+    its beginning, as its end tells what it is.
+    """
     if display_width(text) <= width:
         return text
+    if width > 0 and text.startswith("/") and " " not in text:
+        end = next(
+            text[index:] for index in range(len(text) + 1) if display_width(text[index:]) < width
+        )
+        return mark + end
     available = width - 1
     for index, char in enumerate(text):
         available -= display_width(char)

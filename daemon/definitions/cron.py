@@ -23,6 +23,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
@@ -130,7 +131,9 @@ def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
 
 def _expand_nickname(text: str) -> str:
     if text not in NICKNAMES:
-        hint = "use on_start = true" if text == "@reboot" else f"known are {' '.join(NICKNAMES)}"
+        close = get_close_matches(text.lower(), NICKNAMES, n=1)
+        hint = f'did you mean "{close[0]}"?' if close else f"known are {' '.join(NICKNAMES)}"
+        hint = "use on_start = true" if text == "@reboot" else hint
         raise CronError("crontab", text, "is not a known nickname", hint)
     return NICKNAMES[text]
 

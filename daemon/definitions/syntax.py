@@ -34,7 +34,7 @@ _SYNTAX_HINTS = (
     ("Cannot overwrite a value", "this key stands in the table twice; keep one"),
     (
         "Cannot declare",
-        "this table stands in the file twice; put its keys together (lists of tables take [[…]])",
+        "put its keys together (lists of tables take [[…]])",
     ),
     ("Cannot mutate immutable", "this table was closed by {…} above; write all its keys there"),
     ("Cannot redefine", "this name is already a value above"),
@@ -56,6 +56,7 @@ _SYNTAX_HINTS = (
     ),
     ("Expected ']'", "a table's name stands in [ ] on a line of its own"),
 )
+_TABLE_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -74,10 +75,21 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
     name, equals, value = line.partition("=")
     if equals and may_be_secret(value, name.strip()):
         line = f"{name.strip()} = …"
+    problem = _AT_LINE.sub("", message).strip()
+    hint = next((hint for part, hint in _SYNTAX_HINTS if part in message), "")
+    if _TABLE_TWICE.match(problem):
+        header = line.partition("#")[0].strip()
+        numbers = (index for index, text in enumerate(lines, 1) if text.strip().startswith(header))
+        place = f", first in line {first}" if (first := next(numbers)) < number else ""
+        problem = f"the table {header} stands in the file twice{place}"
+    elif "Cannot overwrite a value" in problem and line.startswith("["):
+        problem = "a key of this name stands above, and a key with a value is no table"
+        key, dot, name = line.strip("[] ").partition(".")
+        hint = f"write [providers.{name}]" if dot and key == "provider" else ""
     return Fault(
         file=display(path),
         key=f"line {number}",
         found=shorten(line),
-        problem="is not TOML: " + _AT_LINE.sub("", message).strip(),
-        hint=next((hint for part, hint in _SYNTAX_HINTS if part in message), ""),
+        problem=f"is not TOML: {problem}",
+        hint=hint,
     )

@@ -134,6 +134,8 @@ def _hint(
             return f'did you mean "{close}"?' if close else ""
         case "int_type" | "float_type" if isinstance(value, str):
             return "leave out the quotes" if re.fullmatch(r"[\d._+-]+", value) else ""
+        case "string_type" if isinstance(value, dict) and value:
+            return _hint_for_plural(path, next(iter(value)), model)
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
         case "tuple_type" | "list_type" if isinstance(value, str):
@@ -145,6 +147,16 @@ def _hint(
             return f"write [{escaped}]"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
+    return ""
+
+
+def _hint_for_plural(path: Loc, name: str, model: type[BaseModel]) -> str:
+    """Return the tables that were probably meant by the table `name` of a key: those of its
+    plural.
+    """
+    key = f"{path[-1]}s"
+    if any(key in table.model_fields for table in models_at(model, path[:-1])):
+        return f"write [{format_key_path(*path[:-1], key, name)}]"
     return ""
 
 

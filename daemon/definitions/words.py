@@ -12,10 +12,26 @@ from typing import Any
 
 from daemon.definitions.values import format_duration
 
+# Our names of what vendors, services and other programs call by names of their own.
+_OUR_NAMES = {
+    "anthropic": "claude",
+    "chatgpt": "openai",
+    **dict.fromkeys(("ollama", "llamacpp", "lmstudio", "vllm", "openrouter"), "open_source"),
+    **dict.fromkeys(("smtp", "sendmail", "gmail"), "mail"),
+    **dict.fromkeys(("telegram", "slack", "ntfy", "discord", "matrix"), "apprise"),
+    **dict.fromkeys(("bash", "sh", "terminal", "exec", "execute"), "shell"),
+    **dict.fromkeys(("read", "read_file", "cat"), "file_read"),
+    **dict.fromkeys(("write", "write_file", "edit"), "file_write"),
+    **dict.fromkeys(("ls", "list_files", "list_dir"), "file_list"),
+    **dict.fromkeys(("fetch", "web_fetch", "curl", "wget", "browser"), "http_request"),
+}
+
 
 def nearest(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return the candidate that was probably meant; empty if none is close."""
     by_lower_case = {name.lower(): name for name in candidates}
+    if (our_name := _OUR_NAMES.get(word.lower(), "")) in by_lower_case:
+        return our_name
     close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=cutoff)
     return by_lower_case[close[0]] if close else ""
 

@@ -161,6 +161,23 @@ def missing_extra(kind: str, url: str = "") -> str:
     return ""
 
 
+def address_fault(kind: str, url: str) -> str:
+    """Return what is wrong with the address of a target of kind mail or apprise, as far as that can
+    be seen without sending anything; empty if nothing is.
+    """
+    from daemon.delivery.channels.mail_url import is_mail
+
+    if kind == "mail" or is_mail(url):
+        return mail_fault(url)
+    from daemon.delivery.channels.apprise import service
+
+    try:
+        service(url)
+    except DeliveryFailed as error:
+        return str(error)
+    return ""
+
+
 def mail_fault(url: str) -> str:
     """Return why no mail can be sent to a URL of a mail target from this machine, as far as that
     can be seen without sending one; empty if nothing is in the way.

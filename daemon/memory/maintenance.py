@@ -13,6 +13,7 @@ from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
 from daemon.memory.retention import Retention, apply_retention
 from daemon.store.connection import Connection
+from daemon.system.tasks import run_as_task
 
 log = structlog.get_logger()
 
@@ -34,11 +35,12 @@ class MemoryMaintenance:
 
     async def run(self) -> None:
         """Run all background tasks until cancelled."""
+        work = {"memory index": self._index(), "memory retention": self._daily()}
+        if self._memory.embedding_index:
+            work["memory embedder"] = self._embed()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._index(), name="memory index")
-            tasks.create_task(self._daily(), name="memory retention")
-            if self._memory.embedding_index:
-                tasks.create_task(self._embed(), name="memory embedder")
+            for name, task in work.items():
+                tasks.create_task(run_as_task(task, name), name=name)
 
     async def _index(self) -> None:
         while True:

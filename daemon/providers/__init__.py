@@ -9,7 +9,7 @@ names the keys), and importing this package loads no SDK.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "claude": "daemon.providers.claude:ClaudeProvider",
     "minimax": "daemon.providers.minimax:MiniMaxProvider",
     "open_source": "daemon.providers.open_source:OpenSourceProvider",
+    "command": "daemon.providers.command:CommandProvider",
     "offline": "daemon.providers.offline:OfflineProvider",
     "scripted": "daemon.providers.scripted:ScriptedProvider",
 }
@@ -46,14 +47,17 @@ def create_provider(
     max_answer_mb: int | None = None,
     capabilities: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
+    command: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
     replies: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> LLMProvider:
     """Return a provider. Settings that are None, or that its class does not have, are left out.
 
     `kind` is one of KINDS, the name of an entry point of the group `agentd.providers`, or a class
-    as `module:Class`; a class of either of the latter also gets `options`. Raises ConfigError if
-    the kind is unknown, or a setting is missing or invalid.
+    as `module:Class`; a class of either of the latter also gets `options`. `environment`
+    are all variables of the program of kind command. Raises ConfigError if the kind is unknown, or
+    a setting is missing or invalid.
     """
     settings = {
         key: value

@@ -55,9 +55,10 @@ class LLMProvider(ABC):
     ) -> LLMResponse:
         """Call the model once and return its answer.
 
-        `functions` are `{"name", "description", "parameters"}`. `kw` may have `max_tokens` and
-        `routine` (a stable key for the vendor's prompt cache); a provider ignores keys that it does
-        not know. `temperature` is always passed by name, so a provider may take it in its `**kw`.
+        `functions` are `{"name", "description", "parameters"}`. `kw` may have `max_tokens`,
+        `effort` (of reasoning, a level of the vendor) and `routine` (a stable key for the vendor's
+        prompt cache); a provider ignores keys that it does not know. `temperature` is always passed
+        by name, so a provider may take it in its `**kw`.
         """
 
     async def chat_stream(

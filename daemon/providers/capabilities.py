@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict
 
 from daemon.definitions.reading import parse
-from daemon.definitions.values import Table
+from daemon.definitions.routines.routine import Effort
+from daemon.definitions.values import Items, Table
 from daemon.errors import ConfigError
 
 
@@ -44,6 +45,8 @@ class Capabilities(Table):
     """
     images: bool = False
     """Whether it can be shown images."""
+    effort: Items[Effort] = ()
+    """The levels of reasoning effort that it can be asked for, which a routine chooses from."""
     cache: bool = False
     """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others
     cache unasked.
@@ -60,15 +63,31 @@ _OPENAI = Capabilities(
     max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True, most_tools=128
 )
 _OPENAI_REASONING = _OPENAI.model_copy(
-    update={"temperature": False, "reasoning": True, "output": 128_000}
+    update={
+        "temperature": False,
+        "reasoning": True,
+        "output": 128_000,
+        "effort": ("none", "low", "medium", "high", "xhigh"),
+    }
 )
+_GPT_5 = _OPENAI_REASONING.model_copy(update={"effort": ("minimal", "low", "medium", "high")})
+_OPENAI_O = _OPENAI_REASONING.model_copy(update={"effort": ("low", "medium", "high")})
 _CLAUDE = Capabilities(temperature=False, images=True, cache=True)
 # Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
-_ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}, "output": 128_000})
+_ADAPTIVE = _CLAUDE.model_copy(
+    update={
+        "thinking": {"type": "adaptive"},
+        "output": 128_000,
+        "effort": ("low", "medium", "high", "max"),
+    }
+)
 # Without `display` these return their thinking signed but empty, and the text between two calls is
 # part of their thinking.
 _SUMMARIZED = _ADAPTIVE.model_copy(
-    update={"thinking": {"type": "adaptive", "display": "summarized"}}
+    update={
+        "thinking": {"type": "adaptive", "display": "summarized"},
+        "effort": ("low", "medium", "high", "xhigh", "max"),
+    }
 )
 _MINIMAX = Capabilities(temperature=(0.01, 1.0))
 
@@ -76,13 +95,14 @@ _MINIMAX = Capabilities(temperature=(0.01, 1.0))
 MODELS: Mapping[str, Capabilities] = {
     "gpt-": _OPENAI,
     "chatgpt-": _OPENAI,
-    "gpt-5": _OPENAI_REASONING,
+    "gpt-5": _GPT_5,
+    "gpt-5.": _OPENAI_REASONING,
     "gpt-5-chat": _OPENAI,
     "gpt-6": _OPENAI_REASONING,
-    "o1": _OPENAI_REASONING,
-    "o3": _OPENAI_REASONING,
-    "o4": _OPENAI_REASONING,
-    "gpt-oss": Capabilities(),  # open weights, served by others
+    "o1": _OPENAI_O,
+    "o3": _OPENAI_O,
+    "o4": _OPENAI_O,
+    "gpt-oss": Capabilities(effort=("low", "medium", "high")),  # open weights, served by others
     "claude-": _SUMMARIZED,
     "claude-2": _CLAUDE,
     "claude-3": _CLAUDE,
@@ -91,7 +111,9 @@ MODELS: Mapping[str, Capabilities] = {
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
     # It ignores a temperature while it thinks.
-    "deepseek-": Capabilities(temperature=False, echo="required", most_tools=128),
+    "deepseek-": Capabilities(
+        temperature=False, echo="required", most_tools=128, effort=("high", "max")
+    ),
     # Without `clear_thinking = false` the standard endpoint drops the thinking of earlier turns,
     # which a tool loop has to send back.
     "glm-": Capabilities(

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from daemon.errors import ProviderError, StoreFull
+from daemon.errors import Fenced, ProviderError, StoreFull
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.providers.budget import DEFAULT_ANSWER, BudgetLedger, Reservation, RunBudget
 from daemon.providers.pricing import Rates
+from daemon.providers.token_counts import estimate_messages
 from daemon.store.records import CallOutcome, ModelCall
-from daemon.tokens import estimate
 
 if TYPE_CHECKING:
     import asyncio
-
-# Our estimates of tokens are multiplied by it, as they may be too low.
-_MARGIN = 1.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +173,9 @@ class MeteredProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
     ) -> None:
-        if isinstance(error, ProviderError) and not error.unsure:
+        is_refused = isinstance(error, ProviderError) and not error.unsure
+        # the journal does not take the run's writes, so nobody was asked (runs/leased_provider.py)
+        if is_refused or isinstance(error, (Fenced, StoreFull)):
             self._write(call, CallOutcome.FAILED, Usage(), 0)
         elif call.reservation is not None:
             # The vendor may have answered and may charge for it, so the whole reservation counts.
@@ -223,16 +221,7 @@ class MeteredProvider(DelegatingProvider):
         counted, tokens = self._counted_prefix
         if counted > len(messages):
             counted, tokens = 0, 0
-        estimated = sum(_estimate_message(message) for message in messages[counted:])
-        if not counted and functions:
-            estimated += estimate(json.dumps(functions, ensure_ascii=False))
-        return tokens + int(estimated * _MARGIN)
-
-
-def _estimate_message(message: LLMMessage) -> int:
-    calls = sum(estimate(str(call.arguments)) for call in message.tool_calls)
-    # 8 for the role and the like; an image has at most 1600.
-    return estimate(message.content) + calls + 8 + 1600 * len(message.images)
+        return tokens + estimate_messages(messages[counted:], None if counted else functions)
 
 
 def _raise_unexpected(write: asyncio.Future[None]) -> None:

@@ -50,6 +50,8 @@ class Providers:
         api_key = secret.get_secret_value() if secret else None
         if api_key is not None:
             self._secrets.add(api_key)
+        if config.kind == "command":
+            settings["environment"] = config.program_environment(self._env)
         return create_provider(config.kind, name=name, api_key=api_key, **settings)
 
     def chain(self, routine: Routine) -> list[LLMProvider]:

@@ -80,7 +80,7 @@ class ScriptedProvider(LLMProvider):
         if not self._replies:
             text = (
                 f"the script of provider {self.name!r} is used up after {self._replies_used} "
-                "replies; add to its `replies`"
+                f"repl{'y' if self._replies_used == 1 else 'ies'}; add to its `replies`"
             )
             raise BadRequest(text)
         reply = self._replies.popleft()

@@ -42,6 +42,7 @@ from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import make_strict, normalize_functions, remove_filler_nulls
+from daemon.providers.token_counts import fill_usage
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, TooManyValues, parse_json
@@ -140,8 +141,8 @@ class VendorProvider(LLMProvider):
         """
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools_by_list: dict[int, tuple[Sequence[Json], bytes]] = {}
-        self._has_warned = False
-        """Whether the log says already that the temperature is dropped."""
+        self._dropped_params: set[str] = set()
+        """The parameters of which the log says already that they are dropped."""
 
     @property
     def model_name(self) -> str:
@@ -185,6 +186,7 @@ class VendorProvider(LLMProvider):
                 len(answer.content), lambda: self._parse_answer(answer, request)
             )
             response = await self._note_cut_prompt(response, request)
+        response = self._fill_usage(response, messages, functions)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -245,6 +247,7 @@ class VendorProvider(LLMProvider):
                                 lambda: self._assemble_answer(stream, assembler, request),
                             )
         response = await self._note_cut_prompt(response, request)
+        response = self._fill_usage(response, messages, functions)
         self._log_answer(response, start)
         if self._rewrites_tools:
             response = self._remove_filler_nulls(response, functions)
@@ -268,6 +271,7 @@ class VendorProvider(LLMProvider):
             max_tokens=kw.get("max_tokens") or self._max_tokens,
             cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
             capabilities=self.capabilities,
+            effort=self._supported_effort(kw.get("effort")),
         )
 
     @contextmanager
@@ -279,6 +283,26 @@ class VendorProvider(LLMProvider):
             # `args` is what the text, the repr and a pickle of an exception show
             error.args = (self._name_and_redact(str(error)),)
             raise
+
+    def _fill_usage(
+        self,
+        response: LLMResponse,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None,
+    ) -> LLMResponse:
+        """Return the answer with estimates for the tokens that the vendor did not count."""
+        filled = fill_usage(response, messages, functions)
+        if filled is not response:
+            log.warning(
+                "provider.usage_estimated",
+                provider=self.name,
+                model=self._model,
+                input=filled.usage.input,
+                output=filled.usage.output,
+                why="the answer does not say how many tokens it took, or says what cannot be",
+                counted=self.name,
+            )
+        return filled
 
     def _log_answer(self, response: LLMResponse, start: float) -> None:
         if not is_level_enabled(logging.DEBUG):
@@ -518,6 +542,7 @@ class VendorProvider(LLMProvider):
             headers,
             content,
             provider=self.name,
+            has_key=self._api_key is not None,
             address_hint=self._address_hint,
         )
 
@@ -564,17 +589,30 @@ class VendorProvider(LLMProvider):
         accepted = self.capabilities.temperature
         if temperature is None or (accepted and accepted[0] <= temperature <= accepted[1]):
             return temperature
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "provider.param_dropped",
-                provider=self.name,
-                model=self._model,
-                param="temperature",
-                value=temperature,
-                takes=accepted,
-            )
+        self._warn_of_dropped("temperature", temperature, accepted)
         return None
+
+    def _supported_effort(self, effort: str | None) -> str | None:
+        """Return the effort if the model knows that level; else log once that it is dropped, as of
+        a fallback: a routine's own model is checked when the routine is loaded.
+        """
+        if effort is None or effort in self.capabilities.effort:
+            return effort
+        self._warn_of_dropped("effort", effort, self.capabilities.effort)
+        return None
+
+    def _warn_of_dropped(self, param: str, value: object, accepted: object) -> None:
+        if param in self._dropped_params:
+            return
+        self._dropped_params.add(param)
+        log.warning(
+            "provider.param_dropped",
+            provider=self.name,
+            model=self._model,
+            param=param,
+            value=value,
+            takes=accepted,
+        )
 
     def _name_and_redact(self, text: str) -> str:
         """Return an error's text after the provider's name, and without the key, which a vendor may

@@ -112,11 +112,13 @@ def from_response(
     content: bytes,
     *,
     provider: str,
+    has_key: bool = True,
     address_hint: str = "",
 ) -> ProviderError:
     """Return the error of a response that is none of success; its text is one line for a person.
 
-    `address_hint` says how to correct the base URL, if that looks wrong and nothing was found.
+    `has_key` tells whether the provider has a key to send. `address_hint` says how to correct the
+    base URL, if that looks wrong and nothing was found.
     """
     codes, message = _parse_body(content)
     kind = next((_CODES[code] for code in codes if code in _CODES), None)
@@ -130,6 +132,9 @@ def from_response(
     explanation, advice = _EXPLANATIONS[kind], ""
     if kind is BadKey and status == 403 and _COUNTRY.search(" ".join([*codes, message])):
         explanation = "the vendor does not serve the country or region of this machine"
+    elif kind is BadKey and not has_key:
+        explanation = "no key was sent, and the vendor asks for one"
+        advice = f"; set api_key_file or api_key_env in [providers.{provider}]"
     elif kind is BadKey:
         advice = f"; check the key of [providers.{provider}]"
     text = f"{explanation} ({status}{''.join(f' {code}' for code in codes[:1])}): {detail}{advice}"

@@ -62,6 +62,7 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import EventBus, end_of, waiting_of
 from daemon.runs.gather import HAND_TRIGGERS
 from daemon.runs.images import AttachedImages, load_images
+from daemon.runs.leased_provider import LeasedProvider
 from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
@@ -373,6 +374,7 @@ class RunContext:
                     max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
+                    effort=spec.effort,
                     max_tokens=spec.max_tokens,
                     tool_retries=spec.tool_retries,
                     tool_retry_delay=spec.tool_retry_delay.total_seconds(),
@@ -482,8 +484,12 @@ class RunContext:
             if provider.kind == "offline":
                 providers.append(provider)
                 continue
+            asked = provider
+            if self.journal.runs.shared:
+                confirm_lease = partial(self.journal.runs.confirm_lease, run)
+                asked = LeasedProvider(provider, confirm_lease=confirm_lease)
             metered: LLMProvider = MeteredProvider(
-                provider, budget_ledger=services.budget_ledger, run_budget=budget
+                asked, budget_ledger=services.budget_ledger, run_budget=budget
             )
             if tracer is not None:
                 from daemon.providers.traced import TracedProvider

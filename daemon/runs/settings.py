@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WebhookSender:
+    """Someone who signs webhooks in a way of their own, and the secret that is shared with them."""
+
+    kind: Literal["standard", "github", "gitlab", "stripe"]
+    secret: str
+    tolerance: float = 300.0
+    """Kind stripe: seconds that the time of the signature may be off."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """One reading of the config and of the files that it names."""
 
@@ -28,6 +39,8 @@ class Settings:
     providers: Providers
     webhook_secret: str | None = None
     """What webhooks must be signed with; None if they need no signature."""
+    senders: Mapping[str, WebhookSender] = field(default_factory=dict)
+    """Those of [hooks.senders], by name."""
 
 
 class LiveSettings:
@@ -65,6 +78,10 @@ class LiveSettings:
     @property
     def webhook_secret(self) -> str | None:
         return self.current.webhook_secret
+
+    @property
+    def senders(self) -> Mapping[str, WebhookSender]:
+        return self.current.senders
 
     def channel(self, target: str) -> Channel:
         """Return the way to a target of the config; DeliveryFailed if there is none."""

@@ -39,6 +39,8 @@ class PreparedProgram:
     """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
     stdin: int | None = None
     """The descriptor of an open file, which the caller closes."""
+    stderr: int | None = None
+    """Likewise, for standard error; by default it goes where the output of the line goes."""
     environment: Mapping[str, str] | None = None
     """Variables of the program besides those of the line."""
     cell: Mapping[str, Any] = field(default_factory=dict)
@@ -83,10 +85,11 @@ async def run(
     Raises OSError if not even the supervisor can be started.
     """
     files = [
-        command.stdin
+        fd
         for _, commands in pipelines
         for command in commands
-        if command.stdin is not None
+        for fd in (command.stdin, command.stderr)
+        if fd is not None
     ]
     plan = {
         "environment": dict(environment),
@@ -130,6 +133,7 @@ def _make_plan(command: PreparedProgram) -> Json:
         "argv": [*command.argv],
         "redirects": [*command.redirects],
         "stdin": command.stdin,
+        "stderr": command.stderr,
         "environment": dict(command.environment or {}),
         "cell": dict(command.cell),
         "needs": [*command.needs],

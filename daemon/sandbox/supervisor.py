@@ -92,7 +92,7 @@ class Line:
 
     def _start(self, command: dict, reading: int, writing: int) -> tuple[int, int]:
         """Start one command; return its pid, or 0 and the exit code a shell would give."""
-        out, err = writing, self._output
+        out, err = writing, self._output if command["stderr"] is None else command["stderr"]
         for fd, destination in command["redirects"]:
             target = self._null if destination == "null" else out
             out, err = (target, err) if fd == 1 else (out, target)

@@ -20,7 +20,7 @@ _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _PRETEND = _ERRNO  # with error 0: the call succeeds and does nothing
 
 
-class Condition(NamedTuple):
+class ArgumentCondition(NamedTuple):
     """What one argument of a call has to be for a rule to fit.
 
     Only the lower 32 bits are compared: each call below takes an int, a pid or flags of 32 bits.
@@ -35,20 +35,20 @@ class Condition(NamedTuple):
     """The bits that are looked at."""
 
 
-class Rule(NamedTuple):
+class CallRule(NamedTuple):
     """What becomes of a call if all conditions hold."""
 
     name: str
     action: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ArgumentCondition, ...] = ()
 
 
-def _forbid(*names: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
-    return tuple(Rule(name, _ERRNO | error) for name in names)
+def _forbid(*names: str, error: int = errno.EPERM) -> tuple[CallRule, ...]:
+    return tuple(CallRule(name, _ERRNO | error) for name in names)
 
 
-def _forbid_if(name: str, *conditions: Condition) -> Rule:
-    return Rule(name, _ERRNO | errno.EPERM, conditions)
+def _forbid_if(name: str, *conditions: ArgumentCondition) -> CallRule:
+    return CallRule(name, _ERRNO | errno.EPERM, conditions)
 
 
 # --- what is forbidden
@@ -99,12 +99,12 @@ ESCAPES = _forbid(
 _NEW_NAMESPACES = 0x7E020000
 NAMESPACES = (
     *_forbid("clone3", error=errno.ENOSYS),
-    _forbid_if("clone", Condition(0, "any of", _NEW_NAMESPACES)),
+    _forbid_if("clone", ArgumentCondition(0, "any of", _NEW_NAMESPACES)),
 )
 # Typing into the terminal, pasting into the console, flags of files (ext4), whom a descriptor
 # sends signals to (FIOSETOWN, SIOCSPGRP).
 IOCTLS = tuple(
-    _forbid_if("ioctl", Condition(1, "==", request))
+    _forbid_if("ioctl", ArgumentCondition(1, "==", request))
     for request in (0x5412, 0x541C, 0x40086602, 0x8901, 0x8902)
 )
 
@@ -117,7 +117,7 @@ _SET_ID = 0o6000
 _CREATING = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE: without, the mode means nothing
 SET_ID_FILES = (
     *(
-        _forbid_if(name, Condition(mode, "any of", _SET_ID))
+        _forbid_if(name, ArgumentCondition(mode, "any of", _SET_ID))
         for name, mode in (
             ("chmod", 1),
             ("fchmod", 1),
@@ -130,7 +130,9 @@ SET_ID_FILES = (
     ),
     *(
         _forbid_if(
-            name, Condition(flags, "any of", _CREATING), Condition(flags + 1, "any of", _SET_ID)
+            name,
+            ArgumentCondition(flags, "any of", _CREATING),
+            ArgumentCondition(flags + 1, "any of", _SET_ID),
         )
         for name, flags in (("open", 1), ("openat", 2))
     ),
@@ -158,7 +160,7 @@ METADATA = _forbid(
     "setxattrat",
 )
 # Times likewise, but touch, cp and tar would fail by them where nobody cares.
-TIMES = tuple(Rule(name, _PRETEND) for name in ("futimesat", "utime", "utimensat", "utimes"))
+TIMES = tuple(CallRule(name, _PRETEND) for name in ("futimesat", "utime", "utimensat", "utimes"))
 
 # Before its version 6 Landlock lets signals through.
 SIGNALS = _forbid(
@@ -171,7 +173,7 @@ SIGNALS = _forbid(
 _F_SETOWN, _F_SETOWN_EX, _F_SETLEASE = 8, 15, 1024
 OTHER_PROCESSES = (
     *(
-        _forbid_if(name, Condition(0, "!=", 0))
+        _forbid_if(name, ArgumentCondition(0, "!=", 0))
         for name in (
             "migrate_pages",
             "move_pages",
@@ -183,12 +185,12 @@ OTHER_PROCESSES = (
             "setpriority",
         )
     ),
-    _forbid_if("setpriority", Condition(1, "!=", 0)),
-    _forbid_if("ioprio_set", Condition(0, "!=", 1)),
-    _forbid_if("ioprio_set", Condition(1, "!=", 0)),
+    _forbid_if("setpriority", ArgumentCondition(1, "!=", 0)),
+    _forbid_if("ioprio_set", ArgumentCondition(0, "!=", 1)),
+    _forbid_if("ioprio_set", ArgumentCondition(1, "!=", 0)),
     *_forbid("process_madvise", "process_mrelease"),
     *(
-        _forbid_if("fcntl", Condition(1, "==", command))
+        _forbid_if("fcntl", ArgumentCondition(1, "==", command))
         for command in (_F_SETOWN, _F_SETOWN_EX, _F_SETLEASE)
     ),
 )
@@ -217,24 +219,27 @@ SHARED_BY_NAME = _forbid(
 _UNIX, _STREAM, _SEQPACKET, _SOCKET_TYPES = 1, 1, 5, 0xF  # <linux/net.h>; above are flags
 
 
-def sockets(families: Iterable[int] = ()) -> tuple[Rule, ...]:
+def sockets(families: Iterable[int] = ()) -> tuple[CallRule, ...]:
     """Return rules that allow sockets of these families, and pairs of connected ones.
 
     A pair of datagram sockets is none: each could be used to send anywhere. (SOCK_RAW means
     datagrams here, too.)
     """
     return (
-        *(Rule("socket", _ALLOW, (Condition(0, "==", family),)) for family in families),
-        Rule("socket", _ERRNO | errno.EACCES),
+        *(CallRule("socket", _ALLOW, (ArgumentCondition(0, "==", family),)) for family in families),
+        CallRule("socket", _ERRNO | errno.EACCES),
         *(
-            Rule(
+            CallRule(
                 "socketpair",
                 _ALLOW,
-                (Condition(0, "==", _UNIX), Condition(1, "==", kind, _SOCKET_TYPES)),
+                (
+                    ArgumentCondition(0, "==", _UNIX),
+                    ArgumentCondition(1, "==", kind, _SOCKET_TYPES),
+                ),
             )
             for kind in (_STREAM, _SEQPACKET)
         ),
-        Rule("socketpair", _ERRNO | errno.EACCES),
+        CallRule("socketpair", _ERRNO | errno.EACCES),
     )
 
 
@@ -250,7 +255,7 @@ IN_NAMESPACES = (
 """For a program in namespaces of its own, by bubblewrap."""
 
 
-def beside_landlock(version: int) -> tuple[Rule, ...]:
+def beside_landlock(version: int) -> tuple[CallRule, ...]:
     """Return rules for what this version of Landlock leaves open."""
     return (
         *METADATA,
@@ -292,7 +297,7 @@ Instruction = tuple[int, int, int, int]
 """Code, how many instructions to pass over if the test holds and if not, operand."""
 
 
-def compile_filter(rules: Iterable[Rule], *, machine: str = "") -> bytes | None:
+def compile_filter(rules: Iterable[CallRule], *, machine: str = "") -> bytes | None:
     """Return rules as a program for seccomp_set_filter.
 
     Returns None for a machine whose numbers are not known here. Calls that the machine does not
@@ -316,7 +321,7 @@ def compile_filter(rules: Iterable[Rule], *, machine: str = "") -> bytes | None:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
-def _compile_rule(rule: Rule, number: int) -> list[Instruction]:
+def _compile_rule(rule: CallRule, number: int) -> list[Instruction]:
     """Return the instructions of one rule. Before and behind them the number is loaded."""
     if not rule.conditions:
         return [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, rule.action)]
@@ -332,7 +337,7 @@ def _compile_rule(rule: Rule, number: int) -> list[Instruction]:
     return [(_EQUAL, 0, len(body), number), *body]
 
 
-def _compile_condition(condition: Condition) -> Iterator[Instruction]:
+def _compile_condition(condition: ArgumentCondition) -> Iterator[Instruction]:
     """Yield what loads an argument, then its test without the jumps."""
     yield _LOAD, 0, 0, _ARGUMENTS + _ARGUMENT_SIZE * condition.argument
     if condition.mask != 0xFFFFFFFF:

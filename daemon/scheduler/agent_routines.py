@@ -338,6 +338,7 @@ def _compose(
         "max_iterations": maker_settings.max_iterations,
         "max_tool_calls": maker_settings.max_tool_calls,
         "temperature": maker_settings.temperature,
+        "effort": maker_settings.effort,
         "max_tokens": maker_settings.max_tokens,
         "budget": maker_settings.budget.model_dump(exclude_none=True),
         "retry": {"attempts": maker_settings.retry.attempts},

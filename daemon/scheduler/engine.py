@@ -59,6 +59,9 @@ from daemon.tools.builtin.subagent import SUBAGENT
 
 log = structlog.get_logger()
 
+# Seconds between two looks for routines that are due and were not taken.
+LATENESS_CHECK_SECONDS = 30.0
+
 
 class RoutineEngine:
     """Know the routines and when they are due, and start each slot once."""
@@ -114,6 +117,7 @@ class RoutineEngine:
         )
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
+        self._job_store = BatchedJobStore()
         self._faults: Mapping[str, ConfigError] = {}
         self._due_queue = CoalescingQueue(
             "slot claims",
@@ -135,10 +139,11 @@ class RoutineEngine:
     async def start(self, loaded: LoadedRoutines) -> None:
         """Take the routines, process what became due while no daemon ran, and schedule the rest."""
         ledger, self._faults = self._ledger, dict(loaded.faults)
+        self._job_store = BatchedJobStore()
         self._scheduler = AsyncIOScheduler(
             event_loop=self._event_loop,
             timezone=UTC,
-            jobstores={"default": BatchedJobStore()},
+            jobstores={"default": self._job_store},
             executors={"default": DebugExecutor()},
             job_defaults={"misfire_grace_time": None, "coalesce": True},
         )
@@ -215,6 +220,22 @@ class RoutineEngine:
             await asyncio.sleep(0)  # it stops in the loop's next turn
         await self._due_queue.stop()
         await self._triggers.stop()
+
+    async def watch_lateness(self, *, check_every: float = LATENESS_CHECK_SECONDS) -> None:
+        """Wake the scheduler where what is due is not taken: its timer is lost if it fails in its
+        turn of the event loop, and nothing would start any more.
+        """
+        overdue: datetime | None = None
+        while True:
+            await asyncio.sleep(check_every)
+            due = self._job_store.get_next_run_time()
+            if due is None or due > self._clock.now():
+                overdue = None
+            elif due != overdue:  # it may have become due just now
+                overdue = due
+            elif self._scheduler and self._scheduler.running:
+                log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
+                self._scheduler.wakeup()
 
     # --- what API and app ask
 
@@ -328,6 +349,13 @@ class RoutineEngine:
         """
         async with self._ledger.lock():
             return await self._triggers.start_by_webhook(name, event=event, body=body)
+
+    def webhook_sender_of(self, name: str) -> str | None:
+        """Return the [hooks.senders.NAME] that must have signed the webhooks of a routine; None if
+        it names none, or there is no such routine.
+        """
+        routine = self.routines.get(name)
+        return routine.trigger.sender if routine else None
 
     @property
     def webhook_routines(self) -> list[str]:

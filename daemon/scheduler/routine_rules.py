@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import KINDS_WITH_MODEL, PROVIDER_KINDS, ProviderConfig
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
-from daemon.errors import ToolFailed
+from daemon.definitions.words import did_you_mean
+from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
+from daemon.providers.capabilities import capabilities
+from daemon.providers.programs import check_model
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 
 
@@ -25,8 +29,88 @@ def routine_rules(
     return (
         *reference_checks(config.provider_names, tools, targets=config.target_names),
         *price_checks(config),
+        *provider_checks(config),
+        *sender_checks(config),
         *argument_checks(registries),
     )
+
+
+def provider_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the checks that the providers of a routine can do what it asks of them.
+
+    A program as a model (kind command) is offered no tools, and takes another model only where its
+    command says where; an effort has to be one of the model's levels. A class of the user's own
+    may do anything.
+    """
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        run = routine.run
+        if not run.asks_model:
+            return
+        primary = run.provider or config.provider
+        needs_tools = run.mode == "agent" and (run.tools or run.skills or routine.dedupe)
+        for index, name in enumerate((primary, *run.fallback)):
+            if name not in config.provider_names:
+                continue
+            settings = config.provider_config(name)
+            if settings.kind == "command" and needs_tools:
+                key = f"run.fallback[{index - 1}]" if index else "run.provider"
+                yield Conflict(
+                    key,
+                    "is a program (kind command), which is offered no tools, and this routine "
+                    "needs some",
+                    name,
+                    "name a provider of another kind, or collect with [[gather]] in mode "
+                    '"collect-then-summarise"',
+                )
+        if primary not in config.provider_names:
+            return
+        settings = config.provider_config(primary)
+        model = run.model if settings.kind == "command" else None
+        if model is not None and (problem := check_model(settings.command, model)):
+            hint = f"see providers.{primary}.command in config.toml"
+            yield Conflict("run.model", problem, model, hint)
+        if run.effort is not None and settings.kind in PROVIDER_KINDS:
+            yield from _effort_conflicts(run.effort, primary, settings, run.model)
+
+    keys = ("run.mode", "run.provider", "run.fallback", "run.model", "run.tools", "run.effort")
+    return (CrossFieldCheck(keys, check),)
+
+
+def _effort_conflicts(
+    effort: str, name: str, settings: ProviderConfig, own_model: str | None
+) -> Iterator[Conflict]:
+    if settings.kind not in KINDS_WITH_MODEL:
+        hint = "take it out"
+        if settings.kind == "command":
+            hint = f"write it into the words of providers.{name}.command"
+        yield Conflict("run.effort", f"kind {settings.kind} has none", effort, hint)
+        return
+    model = own_model or settings.model or ""
+    try:
+        levels = capabilities(model, settings.capabilities, provider=name).effort
+    except ConfigError:
+        return  # the fault is one of config.toml, which its own check names
+    if effort not in levels:
+        known = f"is none of the levels of {model}: {', '.join(levels)}"
+        yield Conflict(
+            "run.effort",
+            known if levels else f"no levels of effort are known of {model}",
+            effort,
+            f'if it has more, name them: providers.{name}.capabilities.effort = ["{effort}"]',
+        )
+
+
+def sender_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the check that the sender of a routine's webhooks is in config.toml."""
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        name = routine.trigger.sender
+        if name is not None and name not in config.hooks.senders:
+            hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
+            yield Conflict("trigger.sender", "no such sender in config.toml", name, hint)
+
+    return (CrossFieldCheck(("trigger.sender",), check),)
 
 
 def argument_checks(

@@ -19,11 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import structlog
+
 from daemon.errors import ConfigError, Fault, StoreDamaged, StoreFull
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+log = structlog.get_logger()
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -346,17 +349,26 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         _create_tables(connection, new, files_by_version)
         return
     if newer := applied - set(files_by_version):
+        copies = sorted(path.parent.glob(f"{path.name}.before-upgrade-*"))
+        copy = f", such as {copies[-1]}" if copies else ""
         raise _unusable(
             path,
             (
                 f"was written by a newer version of agentd (schema {max(newer)}, this one knows "
                 f"{max(files_by_version, default=0)})"
             ),
-            "install that version again, or restore a backup made before the upgrade",
+            f"install that version again, or put back a copy from before the upgrade{copy}",
         )
     missing_versions = sorted(set(files_by_version) - applied)
     if applied and missing_versions:
-        _copy_before_upgrade(connection, path, max(applied))
+        copy_path = _copy_before_upgrade(connection, path, max(applied))
+        log.info(
+            "database.upgraded",
+            database=str(path),
+            schema=max(missing_versions),
+            was=max(applied),
+            copy=str(copy_path),
+        )
     for version in missing_versions:
         file = files_by_version[version]
         _run_script(connection, file.read_text(encoding="utf-8"), {version: file})
@@ -388,9 +400,9 @@ def _run_script(connection: sqlite3.Connection, script: str, files: dict[int, Pa
         raise
 
 
-def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Copy a database before it is migrated, so that the old version can be used again; only the
-    latest copy is kept.
+def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: int) -> Path:
+    """Copy a database before it is migrated, so that the old version can be used again; return the
+    copy. Only the latest one is kept.
 
     Raises ConfigError, before anything is changed, if the database is damaged or if there is no
     room for the copy.
@@ -420,6 +432,7 @@ def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: in
     for older in path.parent.glob(f"{path.name}.before-upgrade-*"):
         if older != copy:
             older.unlink()
+    return copy
 
 
 def _mark_as_ours(connection: sqlite3.Connection, path: Path) -> None:

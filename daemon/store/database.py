@@ -14,6 +14,7 @@ and the pragma is refused inside a transaction.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
@@ -25,7 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
-from daemon.errors import Refused, StoreDamaged, StoreFull
+from daemon.errors import Refused, StateLost, StoreDamaged, StoreFull
 from daemon.store.connection import Connection, explain, open_reader, open_writer
 from daemon.store.rows import to_microseconds
 
@@ -63,7 +64,12 @@ class Database:
         """Lists of works to commit, single works to run outside a transaction; None: stop."""
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
+        self._failed: asyncio.Future[None] = loop.create_future()
         self._closing = False
+        self._works_in_hand: list[_Item] = []
+        """What the writer's thread has taken out of its queue and not resolved yet."""
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the file that was opened."""
         self._is_synchronous_full = False
         self.when_refused: Callable[[StoreFull], None] = lambda fault: None
         """Called on the loop when a commit is refused for lack of room and the one before was not.
@@ -202,6 +208,18 @@ class Database:
             self._readers.append(reader)
         return reader
 
+    async def wait_for_failure(self) -> None:
+        """Wait until this database can be used no more.
+
+        Raises StateLost if its file is gone or another one, RuntimeError if a thread has failed.
+        """
+        try:
+            await asyncio.shield(self._failed)
+        except StateLost:
+            raise
+        except Exception as error:
+            raise RuntimeError("a thread of the database has failed") from error
+
     async def close(self) -> None:
         """Commit the submitted works, then close the connections and threads."""
         if not self._closing:
@@ -222,6 +240,19 @@ class Database:
             self._deliver([(self._opened, None, error)])
             return
         self._deliver([(self._opened, None, None)])
+        try:
+            self._commit_forever(connection)
+        except BaseException as error:  # noqa: BLE001  the daemon ends on it, see wait_for_failure
+            self._refuse_forever(error)
+        for reader in self._readers:
+            reader.reads.put(None)
+        for reader in self._readers:
+            reader.thread.join()
+        self._close_writer(connection)
+        self._deliver([(self._closed, None, None)])
+
+    def _commit_forever(self, connection: Connection) -> None:
+        """Commit what comes, until the queue says to stop."""
         stop = False
         while not stop:
             batch: list[_Item] = []
@@ -235,18 +266,49 @@ class Database:
                 except queue.Empty:
                     break
             stop = item is None
+            self._works_in_hand = [*batch, item] if isinstance(item, tuple) else batch
             if batch:
                 outcomes = self._commit(connection, batch)
+                if any(durable for _, _, durable in batch):
+                    outcomes = self._refuse_if_replaced(outcomes)
                 self._report_refusal(outcomes)
                 self._deliver(outcomes)
             if isinstance(item, tuple):
                 self._deliver([self._run_outside_transaction(connection, item)])
-        for reader in self._readers:
-            reader.reads.put(None)
-        for reader in self._readers:
-            reader.thread.join()
-        self._close_writer(connection)
-        self._deliver([(self._closed, None, None)])
+            self._works_in_hand = []
+
+    def _refuse_forever(self, error: BaseException) -> None:
+        """Refuse what is in hand and what comes, until the queue says to stop: nobody must wait for
+        a thread that has ended.
+        """
+        self._fail(error)
+        items: list[_Item] | _Item | None = self._works_in_hand
+        while items is not None:
+            self._deliver(
+                [
+                    (
+                        future,
+                        None,
+                        StoreFull(f"{self.place}: the thread that writes has failed: {error!r}"),
+                    )
+                    for _, future, _ in (items if isinstance(items, list) else [items])
+                ]
+            )
+            items = self._queue.get()
+
+    def _refuse_if_replaced(self, outcomes: list[_Outcome]) -> list[_Outcome]:
+        """Return the outcomes, or errors in their place where the file is gone or another one: what
+        was committed to it is lost, and must not be acknowledged.
+        """
+        if self._file is None or self._file == _identify(self.path):
+            return outcomes
+        self._fail(StateLost(str(self.path.parent)))
+        return [(future, None, StateLost(str(self.path.parent))) for future, _, _ in outcomes]
+
+    def _fail(self, error: BaseException) -> None:
+        """Have `wait_for_failure` raise this; safe in any thread."""
+        with suppress(RuntimeError):  # the loop is gone
+            self._loop.call_soon_threadsafe(self._set_failure, error)
 
     def _report_refusal(self, outcomes: Sequence[_Outcome]) -> None:
         """Call `when_refused` if a work failed for lack of room, and none of the commit before."""
@@ -260,7 +322,9 @@ class Database:
         self._refusing = bool(errors)
 
     def _open_writer(self) -> Connection:
-        return open_writer(self.path, self._migrations)
+        connection = open_writer(self.path, self._migrations)
+        self._file = _identify(self.path)
+        return connection
 
     def _close_writer(self, connection: Connection) -> None:
         connection.close()
@@ -336,6 +400,11 @@ class Database:
 
     # --- on the loop
 
+    def _set_failure(self, error: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+            self._failed.exception()  # `once` has nobody who waits for it
+
     def _resolve_futures(self) -> None:
         """Resolve futures in their order, at most FUTURES_PER_TURN in one turn of the loop."""
         for _ in range(min(FUTURES_PER_TURN, len(self._outcomes))):
@@ -355,8 +424,20 @@ class Database:
     # --- in a reader's thread
 
     def _read_forever(self, reader: _ReaderThread) -> None:
+        try:
+            self._answer_reads(reader)
+        except BaseException as error:  # noqa: BLE001  the daemon ends on it, see wait_for_failure
+            self._fail(error)
+            item = reader.in_hand or reader.reads.get()
+            while item is not None:  # nobody must wait for a thread that has ended
+                failure = StoreFull(f"{self.place}: a thread that reads has failed: {error!r}")
+                self._deliver([(item[2], None, failure)])
+                item = reader.reads.get()
+
+    def _answer_reads(self, reader: _ReaderThread) -> None:
         connection: Connection | None = None
         while (item := reader.reads.get()) is not None:
+            reader.in_hand = item
             method, work, future = item
             result: Any = None
             error: BaseException | None = None
@@ -368,6 +449,7 @@ class Database:
             reader.completed_count += 1
             self._deliver([(future, result, error)])
             # the result may be large, and the next read far off
+            reader.in_hand = None
             del item, method, work, future, result, error
         if connection is not None:
             connection.close()
@@ -411,6 +493,15 @@ def run_in_session(connection: Connection, query: Query[T]) -> T:
     return run_query(connection.engine, query)
 
 
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  a commit does this, and a Path takes as long again
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _roll_back(connection: Connection) -> None:
     with suppress(sqlite3.Error):  # there may be nothing left to roll back
         connection.execute("ROLLBACK")
@@ -421,6 +512,8 @@ class _ReaderThread:
 
     def __init__(self, number: int, read_forever: Callable[[_ReaderThread], None]) -> None:
         self.reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self.in_hand: _Read | None = None
+        """The read that the thread answers now."""
         self._submitted_count = 0
         self.completed_count = 0
         """Counted by the thread, the submitted ones by the loop: so no lock is needed."""

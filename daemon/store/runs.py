@@ -12,6 +12,7 @@ the journal never has a hole.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -50,6 +51,7 @@ from daemon.store.run_rows import (
 )
 from daemon.store.seen_items import ReportedItemRecord, record_reported_items
 from daemon.store.texts import BodyReader, encode
+from daemon.system.clock import seconds_since_boot
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -57,6 +59,10 @@ if TYPE_CHECKING:
 # Only where several daemons share a store: in a store of its own, the lock on the state folder says
 # that no other process runs.
 LEASE = timedelta(seconds=60)
+RENEW = (
+    "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
+    "cancel"
+)
 END_OF_TIME = 2**62  # microseconds
 
 # How many runs that were opened just now can be claimed lazily, and for how long: memory is not to
@@ -133,6 +139,8 @@ class RunRepository(Repository):
         """
         self._claimed: dict[str, tuple[int, int]] = {}
         """The runs this process has claimed, by id: the fence and the number of the next step."""
+        self._renewed_at: dict[str, float] = {}
+        """When the lease of each of them was renewed last, in seconds since the boot."""
         self._fresh: dict[str, Run] = {}
         """Runs that this process opened, until they are claimed or cancelled."""
         self._lazy_claims: dict[str, asyncio.Future[list[Step]]] = {}
@@ -170,12 +178,42 @@ class RunRepository(Repository):
             return None if row is None else (run_of(row[:-1]), row[-1])
 
         # a server that crashes must not forget a fence: two owners would have the same
+        asked_at = seconds_since_boot()
         claimed = await self._db.write(work, durable=shared)
         if claimed is None:
             return None
         run, steps = claimed
         self._claimed[run.id] = (run.fence, steps)
+        self._renewed_at[run.id] = asked_at
         return run
+
+    def note_renewal(self, runs: Iterable[str], asked_at: float) -> None:
+        """Note that leases were renewed by a write that was begun at `asked_at`, in seconds since
+        the boot.
+        """
+        self._renewed_at.update((run, asked_at) for run in runs if run in self._claimed)
+
+    async def confirm_lease(self, run: Run) -> None:
+        """Return if no other process can have taken a run: at once as long as its lease holds, else
+        once it is renewed. Raises Fenced if another process has it, StoreFull if that cannot be
+        written.
+
+        The lease is counted from when its renewal was begun, by a clock that goes on while this
+        process or the machine stands still.
+        """
+        now, clock_now = seconds_since_boot(), to_microseconds(self._clock())
+        renewed_at = self._renewed_at.get(run.id, -math.inf)
+        if not self.shared or now - renewed_at < self.lease.total_seconds():
+            return
+        fence, _ = self._claimed.get(run.id, (None, 0))
+
+        def work(connection: Connection) -> bool:
+            lease_until = connection.lease_clock(clock_now) + self._lease_microseconds
+            return bool(connection.execute(RENEW, (lease_until, run.id, fence)).fetchall())
+
+        if fence != run.fence or not await self._db.write(work):
+            raise make_fenced(run)
+        self.note_renewal([run.id], now)
 
     def claim_lazily(self, run_id: str, *, owner: str) -> Run | None:
         """Claim a run that this process opened just now, in the commit of whatever is written next.
@@ -456,6 +494,7 @@ class RunRepository(Repository):
         fence, _ = self._claimed.get(run.id, (None, 0))
         if fence == run.fence:
             del self._claimed[run.id]
+            self._renewed_at.pop(run.id, None)
             self._lazy_claims.pop(run.id, None)
             self._pending.pop(run.id, None)
 

@@ -18,7 +18,8 @@ from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_wai
 from daemon.store.connection import Connection
 from daemon.store.database import Database, Repository
 from daemon.store.rows import MICROSECOND, from_microseconds, to_microseconds
-from daemon.store.runs import LEASE, RunRepository
+from daemon.store.runs import LEASE, RENEW, RunRepository
+from daemon.system.clock import seconds_since_boot
 
 # By how much the clocks of a cluster may differ; beyond that the doctor warns.
 MAX_CLOCK_SKEW = timedelta(seconds=5)
@@ -73,10 +74,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity,
     has = excluded.has
 """  # noqa: E501
-_RENEW = (
-    "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
-    "cancel"
-)
 # A sub-agent is claimed again by the process that claims its parent.
 _FREE_EXPIRED = """
 UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL
@@ -112,6 +109,7 @@ class WorkerRepository(Repository):
         Durable, as fences move: a server that crashes must not forget a fence.
         """
         now, claimed = to_microseconds(self._clock()), self._runs.held
+        asked_at = seconds_since_boot()
         has = json.dumps(worker.has, ensure_ascii=False)
 
         def work(connection: Connection) -> LeaseRenewal:
@@ -137,7 +135,7 @@ class WorkerRepository(Repository):
             lost_runs, cancelled_runs = [], []
             lease_until = database_now + self._lease
             for run, fence in claimed.items():
-                row = connection.execute(_RENEW, (lease_until, run, fence)).fetchone()
+                row = connection.execute(RENEW, (lease_until, run, fence)).fetchone()
                 if row is None:
                     lost_runs.append(run)
                 elif row[0]:
@@ -159,6 +157,7 @@ class WorkerRepository(Repository):
             )
 
         renewal = await self._db.write(work, durable=True)
+        self._runs.note_renewal(claimed.keys() - set(renewal.lost), asked_at)
         renewal.waits.write_to_log()
         # A run that ended or was released here meanwhile was not lost to another process.
         still_claimed = self._runs.held

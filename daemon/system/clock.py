@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import time as seconds
 from contextlib import suppress
 from datetime import UTC, datetime, time, tzinfo
 from pathlib import Path
@@ -27,6 +28,12 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+def seconds_since_boot() -> float:
+    """Return seconds that nobody can set, and that go on while the machine is suspended."""
+    # time.monotonic() stands still then; macOS, which lacks this clock, has no other
+    return seconds.clock_gettime(getattr(seconds, "CLOCK_BOOTTIME", seconds.CLOCK_MONOTONIC))
 
 
 async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Clock) -> None:

@@ -1,9 +1,9 @@
-"""The end of tasks that were started to run for as long as the process does."""
+"""Tasks that run for as long as the process does, and their end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 # Seconds after which a task that goes on is cancelled once more: enough for what it has to close.
@@ -27,3 +27,19 @@ async def cancel_and_wait(
             task.cancel()
         _, pending_tasks = await asyncio.wait(pending_tasks, timeout=cancel_again)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_as_task(work: Coroutine[Any, Any, None], name: str) -> None:
+    """Await `work`, as the body of a task of a TaskGroup.
+
+    Raises RuntimeError where it was cancelled by what it waited for and not by the owner of the
+    task: a TaskGroup takes any cancelled task for one that was to end, and the process would go on
+    without it.
+    """
+    try:
+        await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{name} was cancelled by what it waited for") from None

@@ -97,7 +97,19 @@ class DirectoryWatcher:
         elif not self._is_pausing:
             self._stop()
             self._is_pausing = True
-            self._task = asyncio.create_task(self._run(), name="directory watcher")
+            self._begin()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="directory watcher")
+        self._task.add_done_callback(self._begin_again)
+
+    def _begin_again(self, task: asyncio.Task[None]) -> None:
+        """Watch anew after a failure that `_run` did not mend; not after a cancellation."""
+        if task is not self._task or (task.cancelled() and task.cancelling()):
+            return
+        problem = "" if task.cancelled() else repr(task.exception())
+        log.error("watch.ended", problem=problem or "what it waited for was cancelled")
+        self._begin()
 
     def _stop(self) -> None:
         if self._task:

@@ -258,6 +258,11 @@ class EventConsole:
                 return "started", f"{name} goes on: its pause is over"
             case "slot.missed" | "slot.skipped":
                 return _describe_slots(record)
+            case "database.upgraded":
+                return "notice", (
+                    f"the database is upgraded from schema {record['was']} to {record['schema']}; "
+                    f"a copy of before is {record['copy']}"
+                )
             case "store.accepted":
                 return "succeeded", "the database can be written again"
             case "database.back":

@@ -11,7 +11,9 @@ the same way, from `warning` up.
 
 A line that somebody outside can cause as often as they like is logged with `counted=`, a text that
 is equal for lines of one kind. One line of a kind is written a minute, and the next one has the
-number of those left out (`repeated`). All lines of libraries are counted.
+number of those left out (`repeated`). All lines of libraries are counted. Other warnings and errors
+are counted once BURST lines of the same event, routine and place in the code came in a minute: a
+fault that repeats itself without end must not push the log of the last day out of its files.
 
 structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
 """
@@ -46,6 +48,10 @@ KEEP = 5
 # Seconds in which one counted line of a kind is written, and how many kinds are told apart.
 REPEAT_INTERVAL = 60.0
 MAX_KINDS = 500
+# Warnings and errors of one kind that are written in a minute before they are counted.
+BURST = 20
+# How many kinds of them are told apart: each may be of another routine.
+MAX_BURST_KINDS = 5000
 
 _COLOURS = {
     "debug": "\x1b[2m",
@@ -57,6 +63,7 @@ _COLOURS = {
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 # What a whole run has in common.
 _LEADING_KEYS = ("routine", "run", "slot")
+_FAULTS = frozenset({"warning", "error", "critical"})
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 # Said at the front of a line, or not worth a field of their own.
 _KEYS_WITHOUT_NAME = frozenset({"at", "level", "event", "exception"})
@@ -200,15 +207,26 @@ def _record(
         if key in event:
             record[key] = event.pop(key)
     exc_info = event.pop("exc_info", None)
-    if "counted" in event:  # by `_Output`, within its event
-        event["counted"] = f"{record['event']} {event['counted']}"
-    record.update(event)
     if exc_info is True:
         exc_info = sys.exc_info()
     error = exc_info[1] if isinstance(exc_info, tuple) else exc_info
+    if "counted" in event:  # by `_Output`, within its event
+        event["counted"] = f"{record['event']} {event['counted']}"
+    elif level in _FAULTS:
+        place = _place_of(error) if isinstance(error, BaseException) else ""
+        event["burst"] = f"{record['event']} {record.get('routine', '')} {place}"
+    record.update(event)
     if isinstance(error, BaseException):
         record["exception"] = _traceback(error)
     return (record,), {}
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the type of an error and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    if not frames:
+        return repr(type(error))
+    return f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}"
 
 
 def _traceback(error: BaseException) -> str:
@@ -226,7 +244,27 @@ class RepeatedLines:
         """By kind: when its minute is over, how many lines were not written in it, and the last of
         these.
         """
+        self._bursts: dict[str, tuple[float, int]] = {}
+        """By kind: when its minute is over, and how many lines were written in it."""
         self._lock = threading.Lock()
+
+    def is_in_burst(self, kind: str) -> bool:
+        """Return whether a line is one of the first BURST of its kind in this minute."""
+        with self._lock:
+            if kind in self._kinds:
+                return False  # it goes on, and is counted
+            now = self._monotonic()
+            if len(self._bursts) >= MAX_BURST_KINDS:
+                self._bursts = {
+                    other: (end, count) for other, (end, count) in self._bursts.items() if end > now
+                }
+                if len(self._bursts) >= MAX_BURST_KINDS:
+                    kind = ""
+            end, count = self._bursts.get(kind, (0.0, 0))
+            if now >= end:
+                end, count = now + REPEAT_INTERVAL, 0
+            self._bursts[kind] = (end, count + 1)
+            return count < BURST
 
     def is_new(self, kind: str, record: dict[str, Any]) -> bool:
         """Return whether a line is the first of its kind in this minute, and count it if not."""
@@ -281,7 +319,9 @@ class _Output:
         """Write or count a record, after the counted ones whose minute is over."""
         for repeated in self._repeats.pop():
             self._write(repeated)
-        kind = record.pop("counted", None)
+        kind, burst = record.pop("counted", None), record.pop("burst", None)
+        if burst is not None and not self._repeats.is_in_burst(burst):
+            kind = burst
         if kind is None or self._repeats.is_new(kind, record):
             self._write(record)
 
@@ -406,13 +446,7 @@ class _LibraryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message, raised_at = record.getMessage(), ""
         if record.exc_info and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            frames = traceback.extract_tb(error.__traceback__, limit=-1)
-            raised_at = (
-                f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}"
-                if frames
-                else repr(type(error))
-            )
+            raised_at = _place_of(record.exc_info[1])
         # asyncio puts objects with their numbers and addresses into its messages, one to a line
         first_line = _NUMBER.sub("#", message.partition("\n")[0])
         event: dict[str, Any] = {

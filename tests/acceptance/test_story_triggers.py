@@ -1,5 +1,6 @@
 """Event triggers as a user sees them: real daemon, real files, real sockets, kill -9."""
 
+import hmac
 import json
 import os
 import stat
@@ -250,6 +251,62 @@ async def test_the_first_webhook_routine_of_a_running_daemon_opens_the_socket(ho
     home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "x"\n')
     assert (await home.agentctl("reload")).code == 0
     assert (await post(home, "door")).status == 202
+
+
+async def test_a_push_to_github_starts_a_routine_as_gh_webhook_forward_hands_it_on(home):
+    """`gh webhook forward` posts the body and the headers of GitHub's own request."""
+    home.routine(
+        "review",
+        '[trigger]\nwebhook = true\nsender = "github"\n[run]\nprompt = "What was pushed?"\n',
+    )
+    home.routine("typo", '[trigger]\nwebhook = true\nsender = "githup"\n[run]\nprompt = "x"\n')
+    home.write(
+        "config.toml",
+        '[hooks.senders.github]\nkind = "github"\nsecret_file = "github.secret"\n',
+    )
+    home.write("github.secret", "short")
+    result = await home.agentd("validate")
+    assert (
+        "hooks.senders.github.secret_file: holds a secret of less than 16 characters" in result.out
+    )
+    secret = "0123456789abcdef0123456789abcdef"
+    home.write("github.secret", secret)
+    result = await home.agentd("validate")
+    assert (
+        'typo.toml: trigger.sender: no such sender in config.toml (found "githup"); did you mean'
+        in result.out
+    )
+    await home.start()
+    body = json.dumps(
+        {"ref": "refs/heads/main", "commits": [{"message": "mend the lock"}]}
+    ).encode()
+
+    def headers(event, delivery, key=secret):
+        return {
+            "Accept": "*/*",
+            "Content_Type": "application/json",
+            "User_Agent": "GitHub-Hookshot/1234567",
+            "X_Github_Delivery": delivery,
+            "X_Github_Event": event,
+            "X_Github_Hook_Id": "292430182",
+            "X_Github_Hook_Installation_Target_Type": "repository",
+            "X_Hub_Signature_256": f"sha256={hmac.new(key.encode(), body, 'sha256').hexdigest()}",
+        }
+
+    assert (await post(home, "review", body)).status == 401
+    assert (await post(home, "review", body, **headers("push", "d-1", "wrong" * 4))).status == 401
+    assert (await post(home, "review", body, **headers("ping", "d-0"))).status == 200
+    answer = await post(home, "review", body, **headers("push", "d-1"))
+    assert answer.status == 202
+    again = await post(home, "review", body, **headers("push", "d-1"))
+    run = json.loads(answer.raw)["run"]
+    assert json.loads(again.raw)["run"] == run
+    await home.logged("run.finished", run=run)
+    run_view = await inspected(home, run)
+    assert run_view["input"] == {"event": "push", "payload": json.loads(body)}
+    assert "mend the lock" in run_view["report"]
+    assert len(await runs(home, "review")) == 1
+    assert secret not in (home.state / "logs" / "agentd.jsonl").read_text()
 
 
 # --- machines

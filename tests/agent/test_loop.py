@@ -251,6 +251,15 @@ async def test_denied_or_failed_required_tool_fails_the_run(make):
     )
 
 
+@pytest.mark.parametrize("answer", ["It is 3.", calls(call("finish", report="It is 3."))])
+async def test_an_answer_without_a_call_of_a_required_tool_fails_the_run(make, answer):
+    reply = await make(answer, required_tools=["add"]).process_message("Add them.")
+    assert (reply.status, reply.detail) == (
+        Status.FAILED,
+        "a required tool was not called: add",
+    )
+
+
 async def test_required_tool_succeeding_after_a_failure_lets_the_run_succeed(make):
     agent = make(
         calls(call("add", a="x", b=2)), calls(call("add", a=1, b=2)), "3", required_tools=["add"]

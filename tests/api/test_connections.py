@@ -235,7 +235,11 @@ async def test_an_interrupted_webhook_logs_no_error(
         raise AssertionError(f"{name} is started by half a message")
 
     hooks = Hooks(
-        version="9", start=start, settings=SimpleNamespace(webhook_secret=None), secrets=Secrets()
+        version="9",
+        start=start,
+        sender_of=lambda name: None,
+        settings=SimpleNamespace(webhook_secret=None, senders={}),
+        secrets=Secrets(),
     )
     listener = Listener(
         application(hooks),
@@ -400,7 +404,11 @@ async def test_one_address_cannot_use_all_connections(tmp_path: Path) -> None:
         raise AssertionError(f"{name} is started by half a message")
 
     hooks = Hooks(
-        version="9", start=start, settings=SimpleNamespace(webhook_secret=None), secrets=Secrets()
+        version="9",
+        start=start,
+        sender_of=lambda name: None,
+        settings=SimpleNamespace(webhook_secret=None, senders={}),
+        secrets=Secrets(),
     )
     async with open_harness(tmp_path) as harness:
         limits = limited(connections=4, per_peer=3)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 import os
 import stat
+import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +22,7 @@ from standardwebhooks import Webhook
 from daemon.api.webhooks import Hooks, HookServer
 from daemon.errors import ConfigError, NotFound, Refused, SocketBusy
 from daemon.models import Run
+from daemon.runs.settings import WebhookSender
 from daemon.telemetry.log import _LibraryHandler, configure
 from daemon.telemetry.redaction import Secrets
 from tests.api.harness import Answer, ask
@@ -34,6 +37,8 @@ class Office:
         self.started: dict[str, Run] = {}
         self.bodies: list[Any] = []
         self.webhook_secret: str | None = None
+        self.senders: dict[str, WebhookSender] = {}
+        self.routine_senders: dict[str, str] = {}
         self.secrets = Secrets()
 
     async def start(self, name: str, *, event: str, body: Any) -> Run:
@@ -59,6 +64,7 @@ class Desk:
         hooks = Hooks(
             version="9.9",
             start=self.office.start,
+            sender_of=lambda name: self.office.routine_senders.get(name),
             settings=self.office,
             secrets=self.office.secrets,
         )
@@ -251,6 +257,142 @@ async def test_a_signed_body_that_is_not_utf_8_is_refused(approver: Desk) -> Non
     assert (await approver.post(b"\xff", headers=signed(b"{}"))).status == 401
 
 
+# --- the signatures of known senders
+
+OTHER_SECRET = "a secret shared with them"
+
+
+def expect(approver: Desk, kind: Any, secret: str = OTHER_SECRET) -> None:
+    """Let the webhooks of `door` demand the signature of a sender."""
+    approver.office.senders = {"them": WebhookSender(kind=kind, secret=secret)}
+    approver.office.routine_senders = {"door": "them"}
+
+
+def digest(message: bytes, secret: str = OTHER_SECRET) -> str:
+    return hmac.new(secret.encode(), message, "sha256").hexdigest()
+
+
+def github(body: bytes, event: str = "push", secret: str = OTHER_SECRET) -> dict[str, str]:
+    return {
+        "X-GitHub-Event": event,
+        "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "X-Hub-Signature-256": f"sha256={digest(body, secret)}",
+    }
+
+
+def stripe(body: bytes, *, age: float = 0.0, secret: str = OTHER_SECRET) -> dict[str, str]:
+    moment = str(int(time.time() - age))
+    signature = digest(moment.encode() + b"." + body, secret)
+    return {"Stripe-Signature": f"t={moment},v1={'0' * 64},v1={signature},v0=abc"}
+
+
+async def test_the_signature_of_github_is_that_of_its_documentation(approver: Desk) -> None:
+    # the example of docs.github.com: "It's a Secret to Everybody", "Hello, World!"
+    expect(approver, "github", "It's a Secret to Everybody")
+    signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    answer = await approver.post(b"Hello, World!", headers={"X-Hub-Signature-256": signature})
+    assert answer.status == 400  # the signature holds, and then the body is no JSON
+    answer = await approver.post(b"Hello, World?", headers={"X-Hub-Signature-256": signature})
+    assert answer.status == 401
+
+
+async def test_a_delivery_of_github_is_one_run_that_knows_the_event(approver: Desk) -> None:
+    expect(approver, "github")
+    body = b'{"ref": "refs/heads/main"}'
+    for _ in range(2):
+        assert (await approver.post(body, headers=github(body))).status == 202
+    assert list(approver.office.started) == ["72d3162e-cc78-11e3-81ab-4c9367dc0958"]
+    assert approver.office.bodies == [{"event": "push", "payload": {"ref": "refs/heads/main"}}]
+
+
+async def test_the_ping_of_github_is_answered_and_starts_no_run(approver: Desk) -> None:
+    expect(approver, "github")
+    body = b'{"zen": "Keep it logically awesome.", "hook_id": 1}'
+    answer = await approver.post(body, headers=github(body, "ping"))
+    assert (answer.status, json.loads(answer.raw)) == (200, {"pong": True})
+    forged = github(body, "ping", secret="another")
+    assert (await approver.post(body, headers=forged)).status == 401
+    assert approver.office.started == {}
+
+
+async def test_an_event_of_gitlab_is_one_run(approver: Desk) -> None:
+    expect(approver, "gitlab")
+    headers = {"X-Gitlab-Token": OTHER_SECRET, "X-Gitlab-Event-UUID": "13792a34"}
+    for key in ("a", "a", "b"):
+        assert (await approver.post(headers={**headers, "Idempotency-Key": key})).status == 202
+    assert (await approver.post(headers=headers)).status == 202
+    assert list(approver.office.started) == ["a", "b", "13792a34"]
+
+
+async def test_an_event_of_stripe_is_one_run(approver: Desk) -> None:
+    secret = "whsec_test_secret"
+    expect(approver, "stripe", secret)
+    body = b'{"id": "evt_1", "type": "invoice.paid"}'
+    for age in (0, 290):
+        answer = await approver.post(
+            body, headers=stripe(body, age=age, secret="whsec_test_secret")
+        )
+        assert answer.status == 202
+    assert list(approver.office.started) == ["evt_1"]
+    assert approver.office.bodies == [json.loads(body)]
+
+
+def not_theirs() -> dict[str, tuple[str, dict[str, str]]]:
+    good = github(b"{}")
+    moment, _, rest = stripe(b"{}")["Stripe-Signature"].partition(",")
+    return {
+        "github, unsigned": ("github", {}),
+        "github, another secret": ("github", github(b"{}", secret="another")),
+        "github, another body": ("github", github(b'{"a": 1}')),
+        "github, sha1 only": ("github", {"X-Hub-Signature": "sha1=abc"}),
+        "github, no hex": ("github", good | {"X-Hub-Signature-256": "sha256=\u00fc"}),
+        "github, signed as Standard Webhooks": ("github", signed(b"{}")),
+        "gitlab, unsigned": ("gitlab", {}),
+        "gitlab, another token": ("gitlab", {"X-Gitlab-Token": "another"}),
+        "stripe, unsigned": ("stripe", {}),
+        "stripe, another secret": ("stripe", stripe(b"{}", secret="another")),
+        "stripe, another body": ("stripe", stripe(b'{"a": 1}')),
+        "stripe, too old": ("stripe", stripe(b"{}", age=400)),
+        "stripe, of the future": ("stripe", stripe(b"{}", age=-400)),
+        "stripe, another time": (
+            "stripe",
+            {"Stripe-Signature": f"t={int(moment[2:]) + 1},{rest}"},
+        ),
+        "stripe, two times": ("stripe", {"Stripe-Signature": f"t=1,{moment},{rest}"}),
+        "stripe, no time": ("stripe", {"Stripe-Signature": rest}),
+        "stripe, endless time": ("stripe", {"Stripe-Signature": f"t={'9' * 5000},{rest}"}),
+        "stripe, no signature": ("stripe", {"Stripe-Signature": moment}),
+        "standard, unsigned": ("standard", {}),
+        "standard, signed as GitHub": ("standard", good),
+    }
+
+
+@pytest.mark.parametrize("kind", list(not_theirs()))
+async def test_what_a_sender_did_not_sign_starts_no_run(approver: Desk, kind: str) -> None:
+    sender, headers = not_theirs()[kind]
+    expect(approver, sender, SECRET if sender == "standard" else OTHER_SECRET)
+    answer = await approver.post(headers=headers)
+    assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
+    assert approver.office.started == {}
+
+
+async def test_a_sender_that_the_config_lost_opens_no_door(approver: Desk) -> None:
+    approver.office.routine_senders = {"door": "gone"}
+    answer = await approver.post()
+    assert (answer.status, "hooks.senders.gone" in answer.raw.decode()) == (401, True)
+
+
+async def test_a_sender_counts_for_its_routine_and_the_common_secret_for_the_others(
+    approver: Desk,
+) -> None:
+    expect(approver, "github")
+    approver.office.webhook_secret = SECRET
+    assert (await approver.post(headers=signed(b"{}"))).status == 401
+    assert (await approver.post(headers=github(b"{}"))).status == 202
+    assert (await approver.post(name="other", headers=github(b"{}"))).status == 401
+    assert (await approver.post(name="other", headers=signed(b"{}"))).status == 404
+
+
 # --- the file
 
 
@@ -275,7 +417,8 @@ def test_only_a_socket_of_that_name_is_taken_over_from_systemd(tmp_path: Path) -
     hooks = Hooks(
         version="",
         start=Office().start,
-        settings=SimpleNamespace(webhook_secret=None),
+        sender_of=lambda name: None,
+        settings=SimpleNamespace(webhook_secret=None, senders={}),
         secrets=Secrets(),
     )
     server = HookServer(hooks, tmp_path / "agentd-hooks.sock", env)

@@ -476,7 +476,7 @@ async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_comma
     assert result.err.splitlines() == [
         "agentctl: no daemon answers. Looked at:",
         f"  {tmp_path}/none.sock: no such file",
-        "Start it with: agentd",
+        "Start it with: agentd, and the --config and --state of the one that was there",
     ]
 
 
@@ -492,6 +492,7 @@ async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_comma
         (["slots", "-n", "1001"], 2, "from 1 to 1000"),
         (["show", "daily-reprot"], 4, "did you mean 'daily-report'?"),
         (["run", "daily-reprot"], 4, "did you mean 'daily-report'?"),
+        (["run", "dail"], 4, "did you mean 'daily-report'?"),
         (["inspect", "01ZZZZZZZZ"], 4, "01ZZZZZZZZ"),
         (["cancel", "01ZZZZZZZZ"], 4, "01ZZZZZZZZ"),
         (["help", "lst"], 2, "did you mean 'list'?"),

@@ -131,6 +131,10 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
         ("日报日报", 8, "日报日报"),
         ("日报日报", 7, "日报日…"),
         ("日报日报", 6, "日报…"),
+        ("/srv/reports/daily.md", 10, "…/daily.md"),
+        ("/srv/日报", 4, "…报"),
+        ("/srv/reports/", 1, "…"),
+        ("/srv of mine", 6, "/srv …"),
     ],
 )
 def test_a_cut_never_splits_a_wide_character_or_passes_the_width(

@@ -90,6 +90,17 @@ def test_every_table_is_read(load: Any) -> None:
             "providers.a.model: is missing; kind claude needs the name of a model",
         ),
         (
+            '[providers.a]\nkind = "claude"\nmodel = "…"',
+            (
+                "providers.a.model: still has the … of the example; name a model as the vendor "
+                "writes it; `agentctl setup` proposes some"
+            ),
+        ),
+        (
+            '[provider.a]\nkind = "claude"\nmodel = "m"',
+            "provider: expected text in quotes (found a table); write [providers.a]",
+        ),
+        (
             '[providers.a]\nkind = "open_source"\nmodel = "m"',
             (
                 "providers.a.base_url: is missing; kind open_source needs the server's address; "
@@ -99,7 +110,7 @@ def test_every_table_is_read(load: Any) -> None:
         (
             '[providers.a]\nkind = "opensource"\nmodel = "m"',
             (
-                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "offline" '  # noqa: E501
+                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "command", "offline" '  # noqa: E501
                 ""
                 'or "scripted" '
                 '(found "opensource"); did you mean "open_source"?'

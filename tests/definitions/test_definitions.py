@@ -235,7 +235,7 @@ def test_a_cross_field_check_ignores_broken_keys(read: Any, text: str) -> None:
             'text needs quotes: key = "text"; true, false and numbers go without',
         ),
         ("name = 'a'\nname = 'b'\n", "line 2", "this key stands in the table twice; keep one"),
-        ("[door]\nwidth = 1\n[door]\n", "line 3", "this table stands in the file twice"),
+        ("[door]\nwidth = 1\n[door]\n", "line 3", "put its keys together"),
         (
             'name = "a\nwait = "1s"\n',
             "line 1",
@@ -257,6 +257,23 @@ def test_invalid_toml_is_reported_with_its_line_and_a_hint(
     (fault,) = faults_of(read, text)
     assert fault.key == key
     assert fault.problem.startswith("is not TOML: ")
+    assert hint in fault.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("[a]\n[b]\nx=1\n[b]\n", "the table [b] stands in the file twice, first in line 2", ""),
+        ("door.x = 1\n[door]\n", "the table [door] stands in the file twice", ""),
+        ('provider = "a"\n[provider.b]\n', "a key of this name stands above", "[providers.b]"),
+        ('name = "a"\n[name]\n', "a key of this name stands above", ""),
+    ],
+)
+def test_a_table_that_cannot_be_one_is_reported_in_words_of_toml(
+    read: Any, text: str, problem: str, hint: str
+) -> None:
+    (fault,) = faults_of(read, text)
+    assert fault.problem.startswith(f"is not TOML: {problem}")
     assert hint in fault.hint
 
 
@@ -322,6 +339,9 @@ def test_unknown_value_is_reported_with_the_known_values() -> None:
     assert did_you_mean("opnai", ["openai", "claude"]) == 'did you mean "openai"?'
     assert did_you_mean("zzz", ["openai", "claude"]) == "known: claude, openai"
     assert did_you_mean("zzz", []) == ""
+    assert did_you_mean("ollama", ["openai", "open_source"]) == 'did you mean "open_source"?'
+    assert did_you_mean("bash", ["shell", "git"]) == 'did you mean "shell"?'
+    assert did_you_mean("bash", ["git"]) == "known: git"
 
 
 # --- durations

@@ -261,6 +261,13 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             'trigger.catch_up: expected "once", "none" or a duration such as "6h" (found "onc")',
         ),
         (
+            '[trigger]\non_start = true\ncatch_up = true\n[run]\nprompt = "x"',
+            (
+                'trigger.catch_up: expected "once", "none" or a duration such as "6h" '
+                '(found true); write "once"'
+            ),
+        ),
+        (
             '[run]\nprompt = "x"\ntools = ["shell"]',
             (
                 'run.tools: this mode asks the model once, without tools (found ["shell"]); '

@@ -10,6 +10,7 @@ from tests.fakes.rules import (
     Json,
     Model,
     Refusal,
+    check_effort,
     check_function,
     check_image_url,
     check_model,
@@ -111,6 +112,7 @@ def _check_tools(body: Json) -> None:
 
 def _check_effort(body: Json, model: Model) -> None:
     """From gpt-5.4 on tools and reasoning_effort go together in Responses only."""
+    check_effort(model, "reasoning_effort", body.get("reasoning_effort"))
     since = re.match(r"gpt-(5\.([4-9])|[6-9])", body["model"].lower())
     require(
         not (since and body.get("tools") and body.get("reasoning_effort", "none") != "none"),

@@ -9,6 +9,7 @@ from typing import Any
 from tests.fakes.rules import (
     Json,
     Refusal,
+    check_effort,
     check_image,
     check_model,
     digest,
@@ -52,6 +53,10 @@ def check(body: Json, *, context: int | None, name: str) -> None:
         temperature is None or 0 < temperature <= 1,
         f"invalid params, temperature should be in (0.0, 1.0], got {temperature}",
     )
+    effort = (body.get("output_config") or {}).get("effort")
+    knows_effort = not re.match(r"claude-(haiku|opus|sonnet)-4-[1-5]", body["model"])
+    require(effort is None or knows_effort, "This model does not support the effort parameter.")
+    check_effort(model, "output_config.effort", effort)
     _check_thinking_field(body)
     _check_tools(body)
     _check_cache(body)

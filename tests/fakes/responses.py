@@ -8,6 +8,7 @@ from typing import Any
 from tests.fakes.rules import (
     Json,
     Refusal,
+    check_effort,
     check_function,
     check_image_url,
     check_model,
@@ -44,6 +45,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
         model.reasoning or "reasoning.encrypted_content" not in body.get("include", ()),
         "Encrypted content is not supported with this model.",
     )
+    check_effort(model, "reasoning.effort", (body.get("reasoning") or {}).get("effort"))
     require(body.get("tools") != [], "Invalid 'tools': empty array.", code="empty_array")
     names: set[str] = set()
     for index, tool in enumerate(body.get("tools", ())):

@@ -53,6 +53,26 @@ class Model:
         return self.family not in ("vllm", "ollama", "llamacpp", "lmstudio", "local")
 
 
+# From the SDKs of the vendors; not every model has every level.
+EFFORTS = {
+    "openai": ("none", "minimal", "low", "medium", "high", "xhigh", "max"),
+    "anthropic": ("low", "medium", "high", "xhigh", "max"),
+    "deepseek": ("low", "medium", "high", "max"),
+}
+
+
+def check_effort(model: Model, field: str, effort: object) -> None:
+    """Refuse a level that the vendor does not have, and any for a model that does not reason."""
+    known = EFFORTS.get(model.family, ()) if model.hosted else (effort,)
+    if model.family == "openai" and not model.reasoning:
+        known = ()
+    require(
+        effort is None or effort in known,
+        f"Unsupported value: '{field}' does not support {effort!r} with this model.",
+        code="unsupported_value",
+    )
+
+
 _HOSTED = {
     "gpt": "openai",
     "o1": "openai",

@@ -197,6 +197,22 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         blocks(tools=BLOCK_TOOLS, tool_choice={"type": "any"}),
         "forcing a tool",
     ),
+    "effort that OpenAI does not have": (
+        chat("gpt-6-astra", reasoning_effort="much"),
+        "'reasoning_effort' does not support 'much'",
+    ),
+    "effort of a model that does not reason": (
+        chat("gpt-4.1", reasoning_effort="low"),
+        "'reasoning_effort' does not support 'low'",
+    ),
+    "effort in responses": (
+        ("/v1/responses", {"model": "gpt-4.1", "input": [HI], "reasoning": {"effort": "low"}}),
+        "'reasoning.effort' does not support 'low'",
+    ),
+    "effort of an old model": (
+        blocks(HI, model="claude-haiku-4-5", output_config={"effort": "low"}),
+        "does not support the effort",
+    ),
     "effort and tools": (
         chat("gpt-6-astra", tools=CHAT_TOOLS, reasoning_effort="low"),
         "use /v1/responses",

@@ -27,6 +27,7 @@ from daemon.errors import (
     Unavailable,
 )
 from daemon.models import Json
+from daemon.providers import create_provider
 from daemon.providers.vendor_errors import from_response
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
@@ -137,6 +138,24 @@ async def test_a_base_url_without_its_v1_is_named(turn: Json, provider_for: Open
         with pytest.raises(ProviderError) as claude_error:
             await provider_for("claude opus", vendor).chat([user("hi")])
     assert "try base_url" not in f"{path_error.value} {claude_error.value}"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (None, "no key was sent, and the vendor asks for one (401 invalid_api_key)"),
+        ("of-another", "the key was refused (401 invalid_api_key)"),
+    ],
+)
+async def test_a_401_says_whether_a_key_was_sent(key: str | None, text: str) -> None:
+    turn = {"error": 401, "message": "no", "code": "invalid_api_key"}
+    async with FakeVendor([turn]) as vendor:
+        provider = create_provider(
+            "open_source", name="mine", model="local", base_url=f"{vendor.url}/v1", api_key=key
+        )
+        with pytest.raises(BadKey, match=re.escape(text)):
+            await provider.chat([user("hi")])
+        await provider.close()
 
 
 @pytest.mark.parametrize("way", ["openai chat", "claude opus"])

@@ -159,3 +159,21 @@ def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
         None,
         [],
     )
+
+
+async def test_a_scheduler_whose_timer_is_lost_is_woken(harness: EngineHarness) -> None:
+    await harness.boot(routine("pulse", {"every": timedelta(minutes=1)}))
+    scheduler = harness.engine._scheduler
+    assert scheduler
+    scheduler._stop_timer()  # as if its turn of the event loop had failed
+    await harness.reach("01 08:02")
+    assert not harness.submitted
+    with capture_logs() as lines:
+        watching = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
+        while not any(line["event"] == "engine.late" for line in lines):
+            await asyncio.sleep(0)
+        watching.cancel()
+        async with asyncio.timeout(60):
+            while not harness.submitted:
+                await asyncio.sleep(0)
+    assert [run.routine for run in harness.submitted] == ["pulse"]

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+import structlog
 
 from daemon.errors import ConfigError, StoreFull
 from daemon.store.connection import check_features, check_sqlite, open_reader
@@ -349,14 +350,16 @@ async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Pat
 
 async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path, migrations: Path) -> None:
     path = tmp_path / "agentd.db"
+    await tables(path, migrations)
     newer = migrations / "002_second.sql"
     newer.write_text("CREATE TABLE second (x);")
     await tables(path, migrations)
     newer.unlink()
     with pytest.raises(
         ConfigError, match=r"newer version of agentd \(schema 2, this one knows 1\); install that"
-    ):
+    ) as refusal:
         await tables(path, migrations)
+    assert f"such as {path}.before-upgrade-001" in str(refusal.value)
 
 
 async def test_an_upgrade_keeps_one_copy_of_the_database_before_it(tmp_path: Path) -> None:
@@ -367,8 +370,12 @@ async def test_an_upgrade_keeps_one_copy_of_the_database_before_it(tmp_path: Pat
     assert list(tmp_path.glob("*.before-*")) == [], "a new database has nothing before it"
     for number in (2, 3):
         (steps / f"00{number}_next.sql").write_text(f"CREATE TABLE b{number} (x);")
-        await (await Database.open(path, migrations=steps)).close()
+        with structlog.testing.capture_logs() as upgrades:
+            await (await Database.open(path, migrations=steps)).close()
         [copy] = tmp_path.glob("*.before-*")
+        assert {"event": "database.upgraded", "schema": number, "was": number - 1}.items() <= (
+            upgrades[-1].items()
+        )
         assert copy.name == f"agentd.db.before-upgrade-00{number - 1}"
         assert copy.stat().st_mode & 0o777 == 0o600
         with closing(sqlite3.connect(copy)) as old:

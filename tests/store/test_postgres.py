@@ -16,8 +16,10 @@ from sqlmodel import select
 from daemon.errors import ConfigError, DatabaseAway, Fenced, StoreFull
 from daemon.models import Status, StepKind
 from daemon.store.database import BATCH, MIGRATIONS, Database, Work
+from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.tables import MetaRow
+from daemon.system.clock import seconds_since_boot
 from daemon.testing import FakeClock
 from tests.postgres import Server
 from tests.store.conftest import Ledger, step
@@ -190,6 +192,25 @@ async def test_a_process_with_an_expired_lease_loses_its_run(
         1
     ]
     await other_ledger.journal.runs.end(claimed_run.to(Status.SUCCEEDED))
+
+
+async def test_a_process_that_stood_still_past_its_lease_learns_before_it_asks_a_model(
+    db: Database, other_db: Database, clock: FakeClock
+) -> None:
+    own_journal = Journal(db, clock=clock.now, lease=timedelta(seconds=0.2))
+    other_ledger = Ledger(other_db, clock)
+    queued = await Ledger(db, clock).queued()
+    run = await own_journal.runs.claim(queued.id, owner="own")
+    assert run is not None
+    own_journal.runs.note_renewal([run.id], seconds_since_boot())
+    await own_journal.runs.confirm_lease(run)  # it holds: nobody is asked
+    own_journal.runs.note_renewal([run.id], seconds_since_boot() - 1)
+    await own_journal.runs.confirm_lease(run)  # it ran out, and nobody took the run: renewed
+    await Ledger(db, clock).lapse()
+    assert await other_ledger.journal.runs.claim(run.id, owner="other")
+    own_journal.runs.note_renewal([run.id], seconds_since_boot() - 1)
+    with pytest.raises(Fenced):
+        await own_journal.runs.confirm_lease(run)
 
 
 async def test_a_restarted_daemon_recovers_its_own_runs_at_once(

@@ -145,6 +145,16 @@ def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None
             "! asyncio: slow",
         ),
         ({"event": "daemon.stopping", "runs": 0}, "- stopping"),
+        (
+            {
+                "event": "database.upgraded", "was": 16, "schema": 30, "database": "s/agentd.db",
+                "copy": "s/agentd.db.before-upgrade-016",
+            },
+            (
+                "- the database is upgraded from schema 16 to 30; a copy of before is "
+                "s/agentd.db.before-upgrade-016"
+            ),
+        ),
     ],
 )  # fmt: skip
 def test_events_that_concern_a_person_are_one_sentence(record: dict[str, Any], line: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from daemon.errors import ConfigError
-from daemon.telemetry.log import _LibraryHandler, configure, format_line, is_level_enabled
+from daemon.telemetry.log import BURST, _LibraryHandler, configure, format_line, is_level_enabled
 from daemon.telemetry.redaction import MARK, Secrets
 
 CANARY = "canary-7f3a91c2"
@@ -337,7 +337,7 @@ def test_escape_sequences_in_a_log_record_are_escaped() -> None:
 
 SPEAK = """
 import structlog
-from daemon.telemetry.log import configure
+from daemon.telemetry.log import BURST, configure
 from daemon.telemetry.redaction import Secrets
 secrets = Secrets(); secrets.add("canary-7f3a91c2")
 configure(level="info", console=True, file=None, secrets=secrets)
@@ -402,3 +402,45 @@ def test_closed_console_raises_nothing_in_the_caller(tmp_path: Path) -> None:
         [sys.executable, "-c", "from pathlib import Path\n" + code], check=True, env=environment
     )
     assert len(records(tmp_path / "a.jsonl")) == 1
+
+
+def break_down(routine: str) -> None:
+    """Log a warning of our own and an error with its traceback, always from this place."""
+    structlog.get_logger().warning("rule.odd", routine=routine)
+    try:
+        raise OSError(28, "No space left on device")
+    except OSError:
+        structlog.get_logger().exception("queue.failed", routine=routine)
+
+
+def test_own_faults_that_repeat_themselves_are_counted_after_a_burst(
+    file: Path, clock: HandMovedClock
+) -> None:
+    for _ in range(5000):
+        break_down("mail")
+    break_down("other")
+    lines = records(file)
+    assert len([line for line in lines if line["routine"] == "mail"]) == 2 * (BURST + 1)
+    assert len([line for line in lines if line["routine"] == "other"]) == 2
+    for _ in range(60):  # an hour
+        clock.seconds += 61
+        for _ in range(100):
+            break_down("mail")
+    assert len(records(file)) < len(lines) + 2 * 61, "a fault that goes on is two lines a minute"
+    repeated = sum(line.get("repeated", 0) for line in records(file) if line["event"] == "rule.odd")
+    written = sum(line["event"] == "rule.odd" and "repeated" not in line for line in records(file))
+    assert 0 <= 5000 + 1 + 6000 - repeated - written <= 100, "each is written or counted"
+    clock.seconds += 61
+    structlog.get_logger().info("tick")
+    clock.seconds += 61
+    structlog.get_logger().info("tick")
+    before = len(records(file))
+    break_down("mail")
+    assert len(records(file)) == before + 2, "what has stopped and comes again is new"
+
+
+def test_ordinary_events_of_a_busy_day_are_all_written(file: Path, clock: HandMovedClock) -> None:
+    for number in range(500):
+        structlog.get_logger().info("run.finished", routine="mail", run=str(number))
+        structlog.get_logger().warning("run.failed", routine=f"r{number}")
+    assert len(records(file)) == 1000

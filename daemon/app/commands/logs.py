@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from daemon.cli.call import Call, start_command
 from daemon.cli.client import Unreachable
 from daemon.cli.parser import Parser
+from daemon.cli.times import parse_time
 from daemon.definitions.paths import find_state, user_home
 from daemon.telemetry.log import LEVELS, format_line, wants_colour
 
@@ -66,19 +67,16 @@ def _at(record: dict[str, Any]) -> datetime:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Return the moment that `1h`, `2d12h`, `2026-11-20` or `2026-11-20T08:30` means; ValueError
-    otherwise.
+    """Return the moment that `1h`, `2d12h`, `yesterday`, `mon 09:00`, `2026-11-20` or
+    `2026-11-20T08:30` means; ValueError otherwise.
     """
     if text and (match := _AGO.fullmatch(text)):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        message = (
-            f"{text!r} is neither a length of time such as 1h nor a date such as 2026-11-20T08:30"
-        )
-        raise ValueError(message) from None
+        return parse_time(text, now)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a length of time such as 1h") from None
 
 
 def logs(call: Call) -> int:
@@ -158,7 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--routine", metavar="NAME", help="of one routine")
     parser.add_argument("--run", metavar="ID", help="of one run; the end of its id is enough")
     parser.add_argument("--level", choices=LEVELS, default="debug", help="from this level on")
-    parser.add_argument("--since", metavar="TIME", help="like 1h, 2d or 2026-11-20T08:30")
+    parser.add_argument(
+        "--since", metavar="TIME", help="like 1h, yesterday, mon 09:00 or 2026-11-20T08:30"
+    )
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="the state folder whose log is meant"
     )

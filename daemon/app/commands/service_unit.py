@@ -5,6 +5,7 @@ written.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -34,11 +35,20 @@ class Plan:
 
     @property
     def description(self) -> str:
-        """Everything that would happen, for a person to read first."""
-        lines = [f"--- {self.unit}", *self.text.splitlines(), "---"]
-        lines += [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
+        """Everything that would happen, with the whole unit."""
+        return "\n".join([f"--- {self.unit}", *self.text.splitlines(), "---", *self._further_lines])
+
+    @property
+    def summary(self) -> str:
+        """What would happen, for a person to read before a question."""
+        first_line = f"write {self.unit} ({len(self.text.splitlines())} lines; --print shows them)"
+        return "\n".join([first_line, *self._further_lines])
+
+    @property
+    def _further_lines(self) -> list[str]:
+        lines = [f"mkdir {folder}" for folder in self.folders if not folder.is_dir()]
         lines += [f"run   {' '.join(command)}" for command in self.commands]
-        return "\n".join([*lines, *self.notes])
+        return [*lines, *self.notes]
 
 
 def plan(*, system: bool, config: Path, home: Path | None = None, user: str | None = None) -> Plan:
@@ -64,7 +74,7 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
         notes = _system_notes(config)
     else:
         unit = home / ".config/systemd/user/agentd.service"
-        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or home.name)
+        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or _own_name(home))
     ctl = ("systemctl",) if system else ("systemctl", "--user")
     commands = ((*ctl, "daemon-reload"), (*ctl, "enable", "--now", "agentd.service"))
     return Plan(
@@ -82,6 +92,14 @@ def _system_notes(config: Path) -> tuple[str, ...]:
     return (note, "routines in /etc/agentd")
 
 
+def _own_name(home: Path) -> str:
+    """Return the name of this user; without an account, that of the home folder."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return home.name
+
+
 def _linger_notes(user: str) -> tuple[str, ...]:
     """Return lines that say what lingering is and how to switch it on; none if it is on."""
     if (Path("/var/lib/systemd/linger") / user).exists():
@@ -91,7 +109,7 @@ def _linger_notes(user: str) -> tuple[str, ...]:
             "note: systemd ends your services when you log out, and starts them when you log in. To "  # noqa: E501
             "let agentd run while"
         ),
-        f"nobody is logged in, once: loginctl enable-linger {user}",
+        "nobody is logged in, once: loginctl enable-linger",
     )
 
 

@@ -17,20 +17,21 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml
-from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
+from daemon.definitions.routines.folder import AGENT_FOLDER, is_routine_file, load_folder
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
-from daemon.delivery.targets import mail_fault, missing_extra
+from daemon.delivery.targets import address_fault, missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
+from daemon.providers.programs import find_program, missing_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
-from daemon.scheduler.routine_rules import argument_checks
+from daemon.scheduler.routine_rules import argument_checks, provider_checks, sender_checks
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 from daemon.tools.builtin import files, git, http_request, shell, sysinfo
@@ -38,6 +39,9 @@ from daemon.tools.registry import FunctionRegistry
 
 # The tools of every daemon; a test compares them with those that a daemon registers.
 TOOLS = frozenset(SHIPPED_TOOLS) - {"web_search"}  # registered where [search] says how to search
+
+# Of files in the folder of routines that people take for routines; others are notes of theirs.
+_SUFFIXES_OF_ROUTINES = frozenset({".yaml", ".yml", ".json", ".tml", ".tom", ".tolm", ".toml"})
 
 
 @dataclass(slots=True)
@@ -108,6 +112,7 @@ def examine(
         providers = config.provider_names
         checkup.faults += _provider_faults(config)
         config.hooks_secret()
+        config.sender_secrets()
         targets = config.target_names
     except ConfigError as error:
         checkup.faults += error.faults
@@ -136,6 +141,8 @@ def examine(
         rules = (
             *reference_checks(providers, tools, targets=targets),
             *price_checks(config),
+            *provider_checks(config),
+            *sender_checks(config),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
         loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
@@ -158,10 +165,13 @@ def examine(
     checkup.notes += checkup.missing
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
+    checkup.notes += _missing_programs(config, env)
     checkup.notes += _missing_extras(config, loaded.routines.values(), env)
-    checkup.notes += _mail_faults(config, env)
+    checkup.notes += _unusable_addresses(config, env)
     checkup.notes += _ordinary_passwords(config, env)
+    checkup.notes += _unread_files(config.routines_path)
     checkup.notes += _silent_routines(loaded.routines.values())
+    checkup.notes += _factless_routines(loaded.routines.values())
     if policy:
         policy = with_folders_in_use(policy, config, loaded.routines.values(), state=state)
         checkup.notes += policy_notes(policy, loaded.routines.values())
@@ -232,6 +242,18 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
     return notes
 
 
+def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each provider of kind command whose program is not here."""
+    file = display(config.file)
+    return [
+        f"{file}: providers.{name}.command: {missing_program(provider.command[0])}"
+        for name, provider in sorted(config.providers.items())
+        if provider.kind == "command"
+        and provider.command
+        and not find_program(provider.command[0], provider.program_environment(env))
+    ]
+
+
 def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
     """Return a note for each target whose address or secret is not set; the daemon would not start
     without it.
@@ -273,19 +295,21 @@ def _missing_extras(
     return notes
 
 
-def _mail_faults(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target of kind mail to which no mail can be sent: its address is
-    wrong, or the program that it needs is missing.
+def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each target of kind mail or apprise to which nothing can be sent: its
+    address is wrong, or the program that it needs is missing.
     """
     notes = []
     for name, target in sorted(config.targets.items()):
-        if target.kind != "mail":
+        if target.kind not in ("mail", "apprise"):
             continue
         try:
             url = config.target_url(name, env)
         except ConfigError:
             continue  # `_missing_addresses` has a note for it
-        if url and (problem := mail_fault(url.get_secret_value())):
+        if not url or missing_extra(target.kind, url.get_secret_value()):
+            continue  # `_missing_extras` has a note for it
+        if problem := address_fault(target.kind, url.get_secret_value()):
             notes.append(f"{display(config.file)}: targets.{name}: {problem}")
     return notes
 
@@ -384,6 +408,22 @@ def _unusable_tools(policy: Policy, routines: Iterable[Routine]) -> list[str]:
     return notes
 
 
+def _unread_files(folder: Path) -> list[str]:
+    """Return a note for each file in the folder of routines, or one below it, that is probably
+    meant to be a routine and is read by nobody.
+    """
+    notes = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith(".") or is_routine_file(path.name):
+            continue
+        if path.is_dir() and any(path.glob("*.toml")):
+            notes.append(f"{display(path)}: routines in a folder of their own are not read")
+        elif path.suffix.lower() in _SUFFIXES_OF_ROUTINES:
+            name = display(path.name.partition(".")[0])
+            notes.append(f"{display(path)}: is not read; a routine is a file {name}.toml")
+    return notes
+
+
 def _silent_routines(routines: Iterable[Routine]) -> list[str]:
     """Return a note for each routine whose report goes nowhere."""
     return [
@@ -391,6 +431,29 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
         f"the journal only (agentctl inspect {routine.name})"
         for routine in routines
         if not routine.deliver
+    ]
+
+
+# Tools that look at something; with others an agent writes, remembers or hands on.
+_LOOKING_TOOLS = frozenset(
+    {"file_list", "file_read", "git", "http_request", "shell", "sysinfo", "web_search"}
+)
+
+
+def _factless_routines(routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each agent that has to look by tools, as its run brings no facts, and would
+    succeed without having looked.
+    """
+    return [
+        f"{display(routine.path or f'{routine.name}.toml')}: run.required_tools: nothing is "
+        f"gathered, so an answer without a call of a tool is made up, and succeeds; name the tools "
+        "that it has to call"
+        for routine in routines
+        if routine.run.mode == "agent"
+        and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
+        and not (routine.run.required_tools or routine.gather or routine.run.media)
+        and not (routine.trigger.watch or routine.trigger.webhook or routine.trigger.after)
+        and routine.dedupe is None
     ]
 
 

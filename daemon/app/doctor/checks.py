@@ -46,6 +46,8 @@ class ProviderFacts:
     """
     fault: str = ""
     """Why there is no key."""
+    missing_program: str = ""
+    """Of kind command: that its program is not here, and what to do."""
     vendor: VendorAnswer | None = None
     """What its vendor answered, if it was asked."""
 
@@ -200,6 +202,10 @@ def check_providers(survey: Survey) -> Iterator[Check]:
         if provider.fault:
             state = "fail" if provider.used else "warn"
             yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
+        elif provider.missing_program:
+            state = "fail" if provider.used else "warn"
+            found = f"{text}, its program is missing"
+            yield Check(name=name, state=state, found=found, fix=provider.missing_program)
         elif provider.key == "environment":
             fix = (
                 "put the key into a file of mode 0600 and name it as api_key_file: any process of "
@@ -230,6 +236,14 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
         )
     elif not vendor.models:
         yield Check(name=name, state="ok", found="answers, and lists no models")
+    elif not _is_listed(model, vendor.models) and _is_of_one_model(provider, vendor):
+        (listed,) = vendor.models
+        yield Check(
+            name=name,
+            state="warn",
+            found=f"lists only {listed}; some servers of one model answer by any name",
+            fix=f"if its runs fail, name that one in [providers.{provider.name}]",
+        )
     elif not _is_listed(model, vendor.models):
         near = get_close_matches(model, vendor.models, 3) or sorted(vendor.models)[:5]
         fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
@@ -255,6 +269,11 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
         yield Check(name=name, state="warn", found=f"{model} retires{date_text}", fix=fix)
     else:
         yield Check(name=name, state="ok", found=f"has {model}")
+
+
+def _is_of_one_model(provider: ProviderFacts, vendor: VendorAnswer) -> bool:
+    """Tell whether a provider is a server that was started with one model, as llama.cpp's is."""
+    return provider.kind == "open_source" and len(vendor.models) == 1
 
 
 def _is_listed(model: str, models: Collection[str]) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from daemon.app.doctor import database_server
 from daemon.app.doctor.check import Check
 from daemon.definitions.paths import user_home
-from daemon.delivery.targets import mail_fault, missing_extra
+from daemon.delivery.targets import address_fault, missing_extra
 from daemon.errors import ConfigError
 from daemon.store.offline import DatabaseServer
 from daemon.telemetry.redaction import count_secrets, has_ordinary_password
@@ -114,7 +114,7 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
             config.target_secret(name, env)
             fault = missing_extra(target.kind, url.get_secret_value() if url else "")
             if target.kind in ("mail", "apprise") and url and not fault:
-                fault = _address_fault(url.get_secret_value())
+                fault = address_fault(target.kind, url.get_secret_value())
         except ConfigError as error:
             fault = "; ".join(str(fault) for fault in error.faults)
         yield name, target.kind, fault
@@ -128,22 +128,6 @@ def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
             if url := config.target_url(name, env):
                 urls[name] = url.get_secret_value()
     return urls
-
-
-def _address_fault(url: str) -> str:
-    """Return what is wrong with the address of a mailbox or of Apprise; empty if nothing is."""
-    from daemon.delivery.channels.mail_url import is_mail
-    from daemon.errors import DeliveryFailed
-
-    if is_mail(url):
-        return mail_fault(url)
-    from daemon.delivery.channels.apprise import service
-
-    try:
-        service(url)
-    except DeliveryFailed as error:
-        return str(error)
-    return ""
 
 
 def _check_database(database: Path) -> str:

@@ -22,6 +22,7 @@ from daemon.app.doctor.trifecta import find_trifectas
 from daemon.app.doctor.vendors import ask_vendors
 from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
+from daemon.providers.programs import find_program, missing_program
 from daemon.store.lock import NETWORK, filesystem
 from daemon.system.clock import host_zone
 
@@ -145,13 +146,20 @@ def _providers(
     for routine in routines.values():
         providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
     # Only those in use are asked: the server of any other may seldom run.
-    vendors = ask_vendors(config, env, sorted(providers_used & config.provider_names - {"offline"}))
+    asked = {
+        name
+        for name in (providers_used & config.provider_names) - {"offline"}
+        if config.provider_config(name).kind != "command"  # a program has no list of models
+    }
+    vendors = ask_vendors(config, env, sorted(asked))
     for name in sorted({*config.providers, *providers_used}):
         settings, key, fault = config.provider_config(name), "", ""
         try:
             key = _key_of(config, name, env)
         except ConfigError as error:
             fault = "; ".join(str(fault) for fault in error.faults)
+        program = settings.command[0] if settings.kind == "command" else ""
+        is_missing = program and not find_program(program, settings.program_environment(env))
         yield ProviderFacts(
             name=name,
             kind=settings.kind,
@@ -159,6 +167,7 @@ def _providers(
             used=name in providers_used,
             key=key,
             fault=fault,
+            missing_program=missing_program(program) if is_missing else "",
             vendor=vendors.get(name),
         )
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -143,8 +145,10 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, socket: Path) 
     questions = Questions(assume_yes=options.yes)
     editor = ConfigEditor(file=file, state=state, socket=socket, env=os.environ)
     steps_done: list[str] = []
+    written: dict[str, Any] = {"config": os.fspath(file)}
     try:
-        _run_steps(options, questions, editor, steps_done)
+        with redirect_stdout(sys.stderr) if options.json else nullcontext():
+            _run_steps(options, questions, editor, steps_done, written)
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
@@ -156,6 +160,8 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, socket: Path) 
             f"agentd setup: {sanitize(str(error))}; {_describe_progress(steps_done)}\n"
         )
         return _NOT_SUCCEEDED
+    if options.json:
+        sys.stdout.write(f"{json.dumps(written, ensure_ascii=False)}\n")
     return 0
 
 
@@ -167,31 +173,42 @@ def _describe_progress(steps_done: Sequence[str]) -> str:
 
 
 def _run_steps(
-    options: argparse.Namespace, questions: Questions, editor: ConfigEditor, steps_done: list[str]
+    options: argparse.Namespace,
+    questions: Questions,
+    editor: ConfigEditor,
+    steps_done: list[str],
+    written: dict[str, Any],
 ) -> None:
     """Go through the steps that the flags ask for, all of them if none is named and a person can be
-    asked; what each step has written is added to `steps_done`.
+    asked; what each step has written is added to `steps_done` in words, and to `written` as data.
     """
     model_flags = (options.provider, options.model, options.base_url, options.key_file)
     wants_target, wants_routine = options.target is not None, options.routine is not None
     wants_model = any(model_flags) or options.key_stdin or not (wants_target or wants_routine)
     if wants_model:
-        set_up_model(options, questions, editor)
+        written["provider"] = set_up_model(options, questions, editor)
         steps_done.append("the model")
         if not wants_target:
             wants_target = questions.confirm("Shall reports reach you by mail, chat or phone, too?")
     target = ""
     if wants_target:
-        target = set_up_target(options, questions, editor)
+        written["target"] = set_up_target(options, questions, editor)
+        target = written["target"]["name"]
         steps_done.append("the target")
     if wants_model and not wants_routine:
         wants_routine = questions.confirm("Write a first routine of your own now?")
     if wants_routine:
-        write_routine(options, questions, editor, target=target)
+        written["routine"] = write_routine(options, questions, editor, target=target)
 
 
-def set_up_model(options: argparse.Namespace, questions: Questions, editor: ConfigEditor) -> None:
-    """Have a model write the reports: find, choose and try it, and write it into the config."""
+def set_up_model(
+    options: argparse.Namespace, questions: Questions, editor: ConfigEditor
+) -> dict[str, Any]:
+    """Have a model write the reports: find, choose and try it, and write it into the config.
+
+    Returns its name and table, and what the test call brought and cost (`usd` is None if the price
+    is not known).
+    """
     config = editor.load()
     vendor = _choose_vendor(options, questions, editor.env)
     base_url = options.base_url or vendor.base_url
@@ -234,12 +251,16 @@ def set_up_model(options: argparse.Namespace, questions: Questions, editor: Conf
         overlay = editor.state / OVERLAY
         say(f'An agent has set provider = "{in_force}" in {overlay}, which goes before the config.')
     say(f"Next: {editor.tell_daemon()}")
+    test = {"answer": answer, "tokens": response.usage.total, "usd": cost}
+    return {"name": vendor.name, **table, "test": test}
 
 
-def set_up_target(options: argparse.Namespace, questions: Questions, editor: ConfigEditor) -> str:
+def set_up_target(
+    options: argparse.Namespace, questions: Questions, editor: ConfigEditor
+) -> dict[str, Any]:
     """Have reports reach a person: ask for the address, send a test message, write the target.
 
-    Returns the target's name.
+    Returns its name and table, and the receipt of the test message, None without one.
     """
     config = editor.load()
     choices = [(name, kind.title) for name, kind in TARGET_KINDS.items()]
@@ -277,6 +298,7 @@ def set_up_target(options: argparse.Namespace, questions: Questions, editor: Con
         raise UnusableAnswer(problem)
     url = make_address(choice, hostname=os.uname().nodename, **answers)
 
+    receipt = None
     if not options.no_test:
         say("Sending a test message …")
         table = TargetConfig.model_validate({"kind": target_kind.kind, "url": url})
@@ -286,6 +308,7 @@ def set_up_target(options: argparse.Namespace, questions: Questions, editor: Con
         )
         if not result.error:
             say(result.text)
+            receipt = result.text
         elif questions.is_interactive:
             say(sanitize(result.text))
             if not questions.confirm("Write the target all the same?"):
@@ -303,13 +326,16 @@ def set_up_target(options: argparse.Namespace, questions: Questions, editor: Con
     say(f"{editor.file} has [targets.{name}]; its address is in {file} beside it (mode 0600).")
     say(f'A routine sends its reports there by [[deliver]] with to = "{name}".')
     say(f"Next: {editor.tell_daemon()}")
-    return str(name)
+    return {"name": name, "kind": target_kind.kind, "url_file": file, "test": receipt}
 
 
 def write_routine(
     options: argparse.Namespace, questions: Questions, editor: ConfigEditor, *, target: str
-) -> None:
-    """Write a first routine as `agentctl new` does, with reports to a file and to `target`."""
+) -> dict[str, Any]:
+    """Write a first routine as `agentctl new` does, with reports to a file and to `target`.
+
+    Returns its name and schedule.
+    """
     name = options.routine or questions.ask(
         "Its name (a-z, 0-9 and -); Enter for morning:", flag="--routine", default="morning"
     )
@@ -323,8 +349,9 @@ def write_routine(
     if target:
         command += ["--to", f"file,{target}"]
     sys.stdout.flush()
-    if subprocess.run(command, check=False).returncode:
+    if subprocess.run(command, check=False, stdout=sys.stdout.fileno()).returncode:
         raise UnusableAnswer("`agentctl new` wrote no routine")
+    return {"name": name, "when": schedule}
 
 
 def _choose_vendor(

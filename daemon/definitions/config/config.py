@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, SecretStr
 from daemon.definitions.config.environment import Override
 from daemon.definitions.config.secret_files import (
     HOOKS_KEY,
+    check_shared_secret,
     check_signing_secret,
     raise_no_address,
     read_secret,
@@ -314,3 +315,18 @@ class Config(Table):
             secret, file=file, key=key, found=show_value(str(path)), where=display(path)
         )
         return secret
+
+    def sender_secrets(self) -> dict[str, SecretStr]:
+        """Return the secret of each [hooks.senders.NAME], by its name. Raises ConfigError."""
+        secrets, file = {}, display(self.file)
+        for name, sender in self.hooks.senders.items():
+            path = self.folder / Path(sender.secret_file).expanduser()
+            key = f"hooks.senders.{name}.secret_file"
+            refuse_if_shared(path, file, key)
+            secrets[name] = secret = read_secret(path, file, key)
+            found, where = show_value(str(path)), display(path)
+            if sender.kind == "standard":
+                check_signing_secret(secret, file=file, key=key, found=found, where=where)
+            else:
+                check_shared_secret(secret, file=file, key=key, found=found, where=where)
+        return secrets

@@ -61,6 +61,10 @@ def _model_is_named(config: Config) -> Iterator[Conflict]:
         if provider.kind in KINDS_WITH_MODEL and provider.model is None:
             problem = f"is missing; kind {provider.kind} needs the name of a model"
             yield Conflict(format_key_path("providers", name, "model"), problem)
+        elif provider.model == "…":
+            problem = "still has the … of the example"
+            hint = "name a model as the vendor writes it; `agentctl setup` proposes some"
+            yield Conflict(format_key_path("providers", name, "model"), problem, hint=hint)
 
 
 def _address_is_named(config: Config) -> Iterator[Conflict]:
@@ -71,9 +75,26 @@ def _address_is_named(config: Config) -> Iterator[Conflict]:
             yield Conflict(format_key_path("providers", name, "base_url"), problem, hint=hint)
 
 
+def _command_is_named(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.kind == "command" and not provider.command:
+            yield Conflict(
+                format_key_path("providers", name, "command"),
+                "is missing; kind command needs a program and its words",
+                hint='like command = ["llm", "-m", "gpt-5.5"]',
+            )
+
+
 def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
-        for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
+        for key, kind in (
+            ("api", "openai"),
+            ("region", "minimax"),
+            ("replies", "scripted"),
+            ("command", "command"),
+            ("env", "command"),
+            ("pass_env", "command"),
+        ):
             value = getattr(provider, key)
             if value and provider.kind != kind:
                 yield Conflict(
@@ -169,6 +190,15 @@ def _network_webhooks_are_signed(config: Config) -> Iterator[Conflict]:
         )
 
 
+def _sender_keys_fit(config: Config) -> Iterator[Conflict]:
+    for name, sender in config.hooks.senders.items():
+        key = format_key_path("hooks", "senders", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(key, "a sender's name is made of a-z, 0-9, - and _", name)
+        if "tolerance" in sender.model_fields_set and sender.kind != "stripe":
+            yield Conflict(f"{key}.tolerance", "only kind stripe takes it")
+
+
 def _incident_targets_exist(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.incidents.to):
         if name not in config.target_names:
@@ -211,13 +241,18 @@ RULES = (
     CrossFieldCheck(("providers.*",), _provider_names_are_valid),
     CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_is_named),
     CrossFieldCheck(("providers.*.kind", "providers.*.base_url"), _address_is_named),
+    CrossFieldCheck(("providers.*.kind", "providers.*.command"), _command_is_named),
     CrossFieldCheck(
-        ("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"),
+        tuple(
+            f"providers.*.{key}"
+            for key in ("kind", "api", "region", "replies", "command", "env", "pass_env")
+        ),
         _keys_fit_their_kind,
     ),
     CrossFieldCheck(("targets.*",), _targets_are_valid),
     CrossFieldCheck(("digest.to", "targets.*"), _digest_targets_exist),
     CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
+    CrossFieldCheck(("hooks.senders.*",), _sender_keys_fit),
     CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
     CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
     CrossFieldCheck(("incidents.to", "targets.*"), _incident_targets_exist),

@@ -7,17 +7,19 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 from pydantic import SecretStr
 
-from daemon.definitions.words import display, show_value
+from daemon.definitions.words import display, may_be_secret, show_value
 from daemon.errors import ConfigError, Fault
 
 HOOKS_KEY = "hooks.secret_file"
 
 # Bytes; the specification of Standard Webhooks demands at least so many.
 _SHORTEST_SECRET = 24
+_FEWEST_CHARACTERS = 16
 
 
 def check_signing_secret(
@@ -34,6 +36,16 @@ def check_signing_secret(
     if size < _SHORTEST_SECRET:
         problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
         hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
+        raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
+
+
+def check_shared_secret(secret: SecretStr, *, file: str, key: str, found: str, where: str) -> None:
+    """Raise ConfigError if a secret of GitHub, GitLab or Stripe is so short that it can be
+    guessed.
+    """
+    if len(secret.get_secret_value()) < _FEWEST_CHARACTERS:
+        problem = f"holds a secret of less than {_FEWEST_CHARACTERS} characters"
+        hint = f"make one, and give it to the sender: openssl rand -hex 32 > {where}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
@@ -85,12 +97,15 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
     """Raise ConfigError if other users could read or write a file with a secret, as ssh does."""
     try:
         about = path.stat()
+    except FileNotFoundError:
+        if may_be_secret(str(path), ""):  # a key that was pasted as the name of its file
+            problem, hint = "no such file", "name a file that holds the key"
+        else:
+            problem = f"no such file: {display(path)}"
+            hint = f"create it: (umask 077; cat > {quote(display(path))}), one line, then Ctrl-D"
+        raise ConfigError(Fault(file=file, key=key, found="", problem=problem, hint=hint)) from None
     except OSError as error:
-        problem = (
-            "no such file"
-            if isinstance(error, FileNotFoundError)
-            else f"cannot be read: {error.strerror}"
-        )
+        problem = f"cannot be read: {error.strerror}"
         raise ConfigError(
             Fault(file=file, key=key, found=show_value(str(path)), problem=problem)
         ) from None

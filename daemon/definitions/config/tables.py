@@ -29,11 +29,35 @@ from daemon.errors import ConfigError, Fault
 # Files beside config.toml that are part of every prompt.
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
-PROVIDER_KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
+PROVIDER_KINDS = (
+    "openai",
+    "claude",
+    "minimax",
+    "open_source",
+    "command",
+    "offline",
+    "scripted",
+)
 # The group of entry points by which a package brings a kind of its own.
 PROVIDER_ENTRY_POINTS = "agentd.providers"
 KINDS_WITH_MODEL = ("openai", "claude", "minimax", "open_source")
 _KINDS_WITH_KEY = ("openai", "claude", "minimax")
+
+# Variables of agentd's that every program of kind command gets.
+PROGRAM_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+)
 
 # Keys that the tool `config` may write if the policy names them: how agentd speaks, when it reports
 # and how hard it works, never what it may do, spend or reach.
@@ -173,8 +197,9 @@ class ProviderConfig(Table):
     """One model and the way to it."""
 
     kind: Annotated[str, BeforeValidator(_check_kind)]
-    """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that
-    a package brings (entry point `agentd.providers`), or a class of yours as "module:Class".
+    """Which family of providers: openai, claude, minimax, open_source, command, offline, scripted,
+    one that a package brings (entry point `agentd.providers`), or a class of yours as
+    "module:Class".
     """
     model: Name | None = None
     """The model's name, as its vendor writes it."""
@@ -208,6 +233,15 @@ class ProviderConfig(Table):
     """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger
     one fails for good.
     """
+    command: Items[str] = ()
+    """Kind command: a program and its words, which takes the prompt on standard input and answers
+    on standard output, such as ["llm", "-m", "{model}"]; it runs with your rights, outside of the
+    sandbox.
+    """
+    env: dict[str, str] = Field(default_factory=dict)
+    """Kind command: more of its environment than PATH, HOME and the language."""
+    pass_env: Items[Name] = ()
+    """Kind command: variables of agentd's own environment that it gets too, such as a key."""
     price: PriceConfig | None = None
     """What the model costs, where that is not known or you pay another price; 0 for one of your
     own.
@@ -219,13 +253,18 @@ class ProviderConfig(Table):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings for `create_provider`, which gets kind and key as other arguments."""
-        other_keys = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
+        other_keys = {"kind", "api_key", "api_key_file", "api_key_env", "price", "env", "pass_env"}
         # not model_dump: to build its serializer takes longer than all else that makes a provider
         return {
             **{name: getattr(self, name) for name in self.model_fields_set - other_keys},
             "timeout": self.timeout.total_seconds(),
             "stall": self.stall.total_seconds(),
         }
+
+    def program_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return all variables of the program of kind command; `env` are those of agentd."""
+        passed = {name: env[name] for name in (*PROGRAM_VARIABLES, *self.pass_env) if name in env}
+        return passed | self.env
 
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
@@ -516,6 +555,19 @@ class ListenConfig(Table):
     """
 
 
+class SenderConfig(Table):
+    """Who signs webhooks in a way of their own: `sender = "NAME"` in a routine."""
+
+    kind: Literal["standard", "github", "gitlab", "stripe"]
+    """How they sign: as Standard Webhooks says, or by X-Hub-Signature-256, X-Gitlab-Token or
+    Stripe-Signature.
+    """
+    secret_file: Name
+    """A file (yours, 0600) with the secret that is shared with them."""
+    tolerance: PositiveDuration = timedelta(minutes=5)
+    """Kind stripe: how far the time of a signature may be from now."""
+
+
 class HooksConfig(Table):
     """How webhooks prove who sent them, and who may bring them."""
 
@@ -526,6 +578,7 @@ class HooksConfig(Table):
     """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard
     Webhooks; then every request must be signed.
     """
+    senders: dict[str, SenderConfig] = Field(default_factory=dict)
 
 
 class LogConfig(Table):

@@ -58,12 +58,14 @@ def _parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def _parse_catch_up(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("once", "none"):
-        try:
-            return parse_duration(value)
-        except InvalidValue:
-            raise InvalidValue('expected "once", "none" or a duration such as "6h"') from None
-    return value
+    if value in ("once", "none"):
+        return value
+    try:
+        return parse_duration(value)
+    except InvalidValue:
+        hint = {"True": 'write "once"', "False": 'write "none"'}.get(str(value), "")
+        problem = 'expected "once", "none" or a duration such as "6h"'
+        raise InvalidValue(problem, hint=hint) from None
 
 
 def _format_catch_up(value: str | timedelta) -> str:
@@ -109,6 +111,7 @@ def _check_media_pattern(value: Any) -> Any:
 
 MediaPattern = Annotated[str, BeforeValidator(_check_media_pattern)]
 Count = Annotated[int, Field(ge=1)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
@@ -131,6 +134,8 @@ class Trigger(Table):
     """Of `watch`: how long files must have been left alone."""
     webhook: bool = False
     """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
+    sender: Name | None = None
+    """Of `webhook`: the [hooks.senders.NAME] of config.toml that must have signed each request."""
     after: Items[Name] = ()
     """When a run of one of these routines has ended."""
     on: Literal["succeeded", "failed", "ended"] = "succeeded"
@@ -241,7 +246,7 @@ class RunSpec(Table):
     does asks again.
     """
     required_tools: Items[Name] = ()
-    """Tools without which the run is no success: denied or failed = failed."""
+    """Tools without which the run is no success: not called, denied or failed = failed."""
     max_iterations: Count = 10
     """Model calls in one run."""
     max_tool_calls: Count = 40
@@ -259,6 +264,10 @@ class RunSpec(Table):
     """
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Sent only where the model takes it."""
+    effort: Effort | None = None
+    """How much the model is to think, where its vendor has such levels; by default as the vendor
+    does.
+    """
     max_tokens: Count | None = None
     """The longest answer, in tokens; one that is cut is asked for once more with four times that,
     if the model can.

@@ -43,6 +43,10 @@ def _trigger_keys_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
             "belongs to watch, which is not there",
             hint='like watch = ["inbox/*.csv"]',
         )
+    if trigger.sender is not None and not trigger.webhook:
+        yield Conflict(
+            "trigger.sender", "belongs to webhook, which is not there", hint="add webhook = true"
+        )
     if "on" in keys and not trigger.after:
         yield Conflict(
             "trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]'
@@ -239,7 +243,9 @@ def _path_fault(path: str) -> tuple[str, str] | None:
 
 RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*TRIGGER_KEYS, "on_start")), _one_trigger),
-    CrossFieldCheck(("trigger.watch", "trigger.webhook", "trigger.after"), _trigger_keys_fit),
+    CrossFieldCheck(
+        ("trigger.watch", "trigger.webhook", "trigger.sender", "trigger.after"), _trigger_keys_fit
+    ),
     CrossFieldCheck(("gather.args", "trigger.watch"), _path_arguments_fit),
     CrossFieldCheck(("run.media", "trigger.watch"), _media_path_fits),
     CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_are_not_watched),

@@ -12,6 +12,9 @@ from typing import Any, NoReturn, Protocol
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
 
+# Tokens; no call has more. A larger count of a vendor is none.
+MAX_TOKENS = 50_000_000
+
 # What the model reads as the result of a call in which the token limit cut its answer off.
 CUT_OFF = (
     "the answer reached its limit of output tokens inside this call, so its arguments are "
@@ -35,6 +38,8 @@ class ChatRequest:
     cache_key: str | None
     """Key for the vendor's prompt cache: requests with the same key probably begin alike."""
     capabilities: Capabilities
+    effort: str | None = None
+    """The level of reasoning effort; None: the vendor's default."""
 
 
 class StreamAssembler(Protocol):
@@ -96,7 +101,12 @@ def visible_images(message: LLMMessage, request: ChatRequest) -> tuple[Image, ..
 
 def user_text(message: LLMMessage, request: ChatRequest) -> str:
     """Return the text of a user's message, with a note on images that the model cannot see."""
-    if not message.images or request.capabilities.images:
+    return message.content if request.capabilities.images else text_without_images(message)
+
+
+def text_without_images(message: LLMMessage) -> str:
+    """Return the text of a message, with a note on its images, which are left out."""
+    if not message.images:
         return message.content
     note = "[1 image was left out: this model sees none]"
     if len(message.images) > 1:
@@ -206,10 +216,9 @@ def read_name(value: Any) -> str:
     return repair_text(value)
 
 
-_MAX_COUNT = 2**50  # counts are added up, priced as floats and stored in 64 bits
-
-
 def to_count(value: Any) -> int:
-    """Return a count of a vendor; 0 if it is missing, null or no count."""
+    """Return a count of a vendor; 0 if it is missing, or no number of tokens that a call can have:
+    such a count is replaced by an estimate (token_counts.py).
+    """
     is_count = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_count and 0 <= value <= _MAX_COUNT else 0
+    return value if is_count and 0 <= value <= MAX_TOKENS else 0

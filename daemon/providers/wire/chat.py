@@ -50,6 +50,8 @@ _SENT_BACK_KEYS = ("extra_content",)
 def _build_body(request: ChatRequest) -> Json:
     capabilities = request.capabilities
     body: Json = {"model": request.model, "messages": _convert_messages(request)}
+    if request.effort is not None:
+        body["reasoning_effort"] = request.effort
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:

@@ -58,6 +58,8 @@ def _build_body(request: ChatRequest) -> Json:
     }
     if system.strip():
         body["system"] = system
+    if request.effort is not None:
+        body["output_config"] = {"effort": request.effort}
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if capabilities.thinking:

@@ -48,6 +48,8 @@ def _build_body(request: ChatRequest) -> Json:
     if capabilities.reasoning:
         # Other models refuse this: "Encrypted content is not supported with this model".
         body["include"] = ["reasoning.encrypted_content"]
+    if request.effort is not None:
+        body["reasoning"] = {"effort": request.effort}
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.max_tokens is not None:

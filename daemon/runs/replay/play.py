@@ -254,6 +254,7 @@ class ReplayContext:
                     max_tool_calls=max_tool_calls,
                     tokens=spec.budget.tokens,
                     temperature=spec.temperature,
+                    effort=spec.effort,
                     max_tokens=spec.max_tokens,
                 ),
                 deadline=deadline,

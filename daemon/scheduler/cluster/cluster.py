@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -152,7 +153,20 @@ class Cluster:
         executor, journal = self._services.queue, self._services.journal
         for queue in sorted(set(queues) - self._queue_tasks.keys()):
             work = executor.serve(journal, self._url, [queue], self._hand_over_if_unable)
-            self._queue_tasks[queue] = asyncio.create_task(work, name=f"queue {queue}")
+            task = asyncio.create_task(work, name=f"queue {queue}")
+            self._queue_tasks[queue] = task
+            task.add_done_callback(partial(self._serve_again, queue))
+
+    def _serve_again(self, queue: str, task: asyncio.Task[None]) -> None:
+        """Serve a queue anew whose task has ended and was not cancelled: no run would come from it
+        any more.
+        """
+        is_wanted = self._executes_runs and self._queue_tasks.get(queue) is task
+        if is_wanted and not (task.cancelled() and task.cancelling()):
+            problem = "cancelled" if task.cancelled() else repr(task.exception())
+            log.error("cluster.queue_ended", queue=queue, problem=problem)
+            del self._queue_tasks[queue]
+            asyncio.get_running_loop().call_later(1.0, self._serve_queues, [queue])
 
     async def stop_taking_runs(self) -> None:
         """Take no more runs from the queues; runs under way go on."""

@@ -101,6 +101,9 @@ class Heartbeat:
                         "cluster.heartbeat_failed",
                         detail=str(error) or "the database does not answer",
                     )
+                for task in self._running_leader_tasks:
+                    if task.done():  # it should not: with its error, this process ends
+                        task.result()
                 if loop.time() - last_success >= lease:
                     self._give_up()
                 self.has_beaten.set()
@@ -140,6 +143,8 @@ class Heartbeat:
             self._running_leader_tasks = [
                 asyncio.create_task(work, name=name) for name, work in self._host.leader_tasks()
             ]
+            for task in self._running_leader_tasks:
+                task.add_done_callback(lambda _: self._wake.set())
         elif not renewal.leads:
             await self._stop_leading()
 

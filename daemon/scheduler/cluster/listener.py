@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -63,4 +64,6 @@ class NotificationListener:
             await connection.execute(f"LISTEN {CHANNEL}")
             self._on_connect()
             async for notification in connection.notifies():
-                self._on_notification(json.loads(notification.payload))
+                with suppress(ValueError):  # whoever may connect may notify
+                    if isinstance(message := json.loads(notification.payload), dict):
+                        self._on_notification(message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.errors import DaemonError, NotFound
+from daemon.errors import NotFound
 from daemon.models import Run, Status
 from daemon.scheduler.cluster.queue import TASK, open_procrastinate
 from daemon.scheduler.run_queue import LocalRunQueue
@@ -89,8 +89,6 @@ class ClusterRunQueue(LocalRunQueue):
         while not self._stopping:
             try:
                 await self._work_on(journal, url, queues, hand_over_if_unable)
-            except DaemonError:
-                raise
             except Exception as error:  # noqa: BLE001  a background task; procrastinate and psycopg raise many
                 log.warning(
                     "cluster.queue_away",

@@ -82,17 +82,19 @@ def test_logs_are_readable_and_without_colour_in_a_pipe(
         ("2d12h", NOW - timedelta(days=2, hours=12)),
         ("1h30m15s", NOW - timedelta(hours=1, minutes=30, seconds=15)),
         ("2026-11-20T08:30:00+00:00", NOW - timedelta(minutes=30)),
+        ("yesterday", datetime(2026, 11, 19).astimezone()),
+        ("yesterday 09:00", datetime(2026, 11, 19, 9).astimezone()),
     ],
 )
 def test_since_accepts_a_duration_or_a_date(text: str, moment: datetime) -> None:
     assert parse_since(text, NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "1x", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "soon", "1x", "2026-13-01"])
 def test_an_invalid_since_is_refused(
     text: str, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ValueError, match="neither a length of time such as 1h nor a date"):
+    with pytest.raises(ValueError, match=r"is no moment.* or a length of time such as 1h"):
         parse_since(text, NOW)
     if text:
         assert main(["--since", text], log) == 2

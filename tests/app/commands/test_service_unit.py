@@ -29,9 +29,14 @@ def test_service_install_shows_the_unit_and_explains_lingering(service_plan, tmp
         or "daemon.app.main" in service_plan.description
     )
     assert f'--config "{tmp_path}/my config.toml"' in service_plan.text
-    assert "loginctl enable-linger nobody-of-that-name" in service_plan.description
+    assert service_plan.description.endswith("once: loginctl enable-linger")
     assert "run   systemctl --user enable --now agentd.service" in service_plan.description
     assert f"mkdir {tmp_path}/.local/state/agentd" in service_plan.description
+    first_line, *_ = service_plan.summary.splitlines()
+    assert first_line.startswith(f"write {service_plan.unit} (")
+    assert "--print shows them" in first_line
+    assert service_plan.description.endswith(service_plan.summary.partition("\n")[2])
+    assert "ExecStart=" not in service_plan.summary
     assert not service_plan.unit.exists()
 
 
@@ -63,5 +68,5 @@ async def test_service_install_without_a_terminal_is_refused(home):
     result = await home.run(
         "agentd", "service", "install", "--user", "--config", home.folder / "config.toml"
     )
-    assert result.code == 5 and "--yes" in result.err and "[Service]" in result.out
+    assert result.code == 5 and "--yes" in result.err and "--print" in result.out
     assert not (Path(home.env["HOME"]) / ".config").exists()

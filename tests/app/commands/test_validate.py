@@ -148,7 +148,79 @@ def test_a_missing_api_key_is_a_note_of_validate(folder: Path) -> None:
 def test_validate_reports_an_unusable_webhook_secret(folder: Path) -> None:
     (folder / "config.toml").write_text('[hooks]\nsecret_file = "hooks.secret"\n')
     (fault,) = examine(folder / "config.toml", env={}, state=folder).faults
-    assert (fault.key, fault.problem) == ("hooks.secret_file", "no such file")
+    path = folder / "hooks.secret"
+    assert (fault.key, fault.problem) == ("hooks.secret_file", f"no such file: {path}")
+    assert f"cat > {path}" in fault.hint
+
+
+def test_validate_names_files_that_are_probably_meant_to_be_routines(folder: Path) -> None:
+    routines = folder / "routines"
+    (routines / "report.yaml").write_text("run: x\n")
+    (routines / "notes.md").write_text("mine")
+    (routines / ".draft.toml").write_text("")
+    (routines / "old").mkdir()
+    (routines / "old/week.toml").write_text("")
+    (routines / "pictures").mkdir()
+    examination = examine(folder / "config.toml", env={}, state=folder / "state")
+    assert examination.faults == []
+    assert examination.notes == [
+        f"{routines}/old: routines in a folder of their own are not read",
+        f"{routines}/report.yaml: is not read; a routine is a file report.toml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "problem"),
+    [
+        ("apprise", "tgram://nonsense", "apprise knows no service by this tgram: URL"),
+        ("apprise", "ntfys://ntfy.sh/topic", ""),
+        ("mail", "tgram://nonsense", "it begins neither with mailto:// nor with mailtos://"),
+        ("mail", "mailto://relay.lan:25?from=a@example.org&to=b@example.org", ""),
+    ],
+)
+def test_validate_names_an_address_to_which_nothing_can_be_sent(
+    folder: Path, kind: str, address: str, problem: str
+) -> None:
+    if kind == "apprise":
+        pytest.importorskip("apprise", reason="needs pip install 'agentd-routines[notify]'")
+    (folder / "config.toml").write_text(
+        f'[targets.chat]\nkind = "{kind}"\nurl_env = "CHAT_ADDRESS"\n'
+    )
+    env = {"CHAT_ADDRESS": address}
+    notes = examine(folder / "config.toml", env=env, state=folder / "state").notes
+    assert [note for note in notes if "targets.chat" in note] == (
+        [note for note in notes if problem in note] if problem else []
+    )
+    assert bool(notes) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("run", "more", "has_note"),
+    [
+        ('mode = "agent"\ntools = ["sysinfo"]', "", True),
+        ('mode = "agent"\ntools = ["sysinfo", "git"]\nrequired_tools = ["git"]', "", False),
+        ('mode = "agent"\ntools = ["file_write", "memory_recall"]', "", False),
+        (
+            'mode = "agent"\ntools = ["file_read"]',
+            '[[gather]]\nname = "machine"\ntool = "sysinfo"',
+            False,
+        ),
+        ('mode = "agent"\ntools = ["file_read"]', '[trigger]\nwatch = ["inbox/*"]', False),
+        ("", '[[gather]]\nname = "machine"\ntool = "sysinfo"', False),
+    ],
+)
+def test_validate_says_where_an_answer_without_a_look_would_succeed(
+    folder: Path, run: str, more: str, has_note: bool
+) -> None:
+    (folder / "routines/disks.toml").write_text(
+        f'[run]\nprompt = "How full are the disks?"\n{run}\n{more}\n[[deliver]]\nto = "log"\n'
+    )
+    examination = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
+    assert examination.faults == []
+    notes = [
+        note for note in examination.notes if "run.required_tools: nothing is gathered" in note
+    ]
+    assert len(notes) == has_note
 
 
 def test_validate_reports_unknown_tools(folder: Path) -> None:

@@ -224,6 +224,12 @@ def test_sqlite_versions_with_the_wal_reset_bug_are_known(
         ({}, "ok", "claude / m-1, key from a file"),
         ({"used": False}, "ok", "not used"),
         ({"kind": "offline", "model": None, "key": "none needed"}, "ok", "no model is asked"),
+        ({"key": "none needed", "missing_program": "install it"}, "fail", "program is missing"),
+        (
+            {"key": "none needed", "missing_program": "install it", "used": False},
+            "warn",
+            "program is missing",
+        ),
         ({"key": "environment"}, "warn", "key from the environment"),
         ({"key": "", "fault": "has no API key"}, "fail", "no key"),
         ({"key": "", "fault": "has no API key", "used": False}, "warn", "no key"),

@@ -122,6 +122,19 @@ def test_doctor_judges_the_answer_of_a_vendor(
     assert fix in row.fix
 
 
+def test_a_server_of_one_model_may_answer_by_another_name() -> None:
+    """As a server of llama.cpp does, whatever model it was started with."""
+    vendor = VendorAnswer(models=("tiny.gguf",))
+    facts = ProviderFacts(
+        name="mine", kind="open_source", model="m-1", used=True, key="none needed", vendor=vendor
+    )
+    rows = judge(Survey(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC)))
+    row = next(row for row in rows if row.name == "vendor of mine")
+    assert row.state == "warn"
+    assert "lists only tiny.gguf" in row.found
+    assert judged(vendor).state == "fail"  # a vendor that has one model for this key
+
+
 CONFIG = """
 provider = "retiring"
 [providers.retiring]

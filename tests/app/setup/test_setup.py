@@ -5,6 +5,7 @@ writes nothing where it fails.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -71,6 +72,40 @@ async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
     config = load_config(site.folder / "config.toml")
     assert config.provider == "claude"
     assert KEY not in result.out + result.err + after
+
+
+async def test_setup_prints_what_it_wrote_as_json_and_all_else_to_stderr(site: Home) -> None:
+    async with FakeVendor(["I am ready."]) as vendor:
+        vendor.models = MODELS
+        result = await setup(
+            site,
+            "--json",
+            *("--provider", "claude", "--base-url", vendor.url),
+            *("--model", "claude-haiku-4-5", "--key-file", "key"),
+            *("--target", "webhook", "--to", "http://127.0.0.1:9/hook-of-ada", "--no-test"),
+            *("--routine", "backups", "--when", "weekdays at 9am", "--prompt", "Did they work?"),
+        )
+    assert result.code == 0, result.err
+    written = json.loads(result.out)
+    test_call = written["provider"].pop("test")
+    assert (test_call["answer"], test_call["tokens"] > 0) == ("I am ready.", True)
+    assert written == {
+        "config": str(site.folder / "config.toml"),
+        "provider": {
+            "name": "claude",
+            "kind": "claude",
+            "model": "claude-haiku-4-5",
+            "base_url": vendor.url,
+            "api_key_file": "claude.key",
+        },
+        "target": {"name": "ops", "kind": "webhook", "url_file": "ops.url", "test": None},
+        "routine": {"name": "backups", "when": "weekdays at 9am"},
+    }
+    assert "It says: I am ready." in result.err
+    assert KEY not in result.out + result.err
+    assert "hook-of-ada" not in result.out
+    failed = await setup(site, "--json", "--provider", "claude", "--key-file", "none")
+    assert (failed.code, failed.out) == (5, "")
 
 
 async def test_a_key_of_the_environment_goes_into_a_file(site: Home) -> None:

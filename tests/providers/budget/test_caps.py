@@ -330,3 +330,32 @@ async def test_a_sub_agent_spends_the_token_budget_of_its_parent_run(
         cost, tokens = await app.journal.spending.get_total_of_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": None, "completion_tokens": None},
+        {"prompt_tokens": -100_000, "completion_tokens": -1},
+        {"prompt_tokens": 10**40, "completion_tokens": True},
+        {"prompt_tokens": "many", "completion_tokens": 1.5},
+    ],
+    ids=["none", "negative", "absurd", "no numbers"],
+)
+async def test_an_answer_whose_tokens_the_vendor_does_not_count_is_counted_by_estimate(
+    app: ReplayedApp, usage: Any
+) -> None:
+    async with FakeVendor([{"text": "well " * 1000, "usage": usage, "repeat": 9}]) as vendor:
+        app.write(
+            "config.toml",
+            'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = '
+            f'"{vendor.url}/v1"\n[budget]\nday_tokens = 4000',
+        )
+        routine(app, run="max_tokens = 1500")
+        async with app:
+            run = await app.run("daily")
+            assert run.status is Status.SUCCEEDED
+            assert 1000 < run.usage.output < 2500 and run.usage.input > 10
+            await app.run("daily")
+            with pytest.raises(Refused, match=r"may spend no more.*day_tokens = 4000"):
+                await app.run("daily")

@@ -1,0 +1,55 @@
+"""Estimate the tokens of a call: before it is made, and after it where the vendor did not count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from daemon.models import Json, LLMMessage, LLMResponse, Usage
+from daemon.tokens import estimate
+
+# Estimates are multiplied by it, as they may be too low.
+MARGIN = 1.25
+# Tokens: the most that one image has, and what the role and the like of a message take.
+_IMAGE, _MESSAGE = 1600, 8
+
+
+def estimate_messages(
+    messages: Sequence[LLMMessage], functions: Sequence[Json] | None = None
+) -> int:
+    """Return how many tokens messages and descriptions of functions have, rather too many."""
+    tokens = sum(map(_estimate_message, messages))
+    if functions:
+        tokens += estimate(json.dumps(functions, ensure_ascii=False))
+    return int(tokens * MARGIN)
+
+
+def fill_usage(
+    response: LLMResponse, messages: Sequence[LLMMessage], functions: Sequence[Json] | None
+) -> LLMResponse:
+    """Return the answer with estimates for what its vendor did not count: no call has an input of 0
+    tokens, and no text or call an output of 0.
+
+    Without this, an answer without `usage` would count for nothing under every cap.
+    """
+    usage, has_output = response.usage, bool(response.content or response.function_calls)
+    if not usage.input:
+        usage = Usage(
+            input=max(1, estimate_messages(messages, functions)),
+            output=usage.output,
+            reasoning=usage.reasoning,
+        )
+    if not usage.output and has_output:
+        answer = LLMMessage(
+            role="assistant",
+            content=response.content + response.reasoning,
+            tool_calls=response.function_calls,
+        )
+        usage = replace(usage, output=max(1, estimate_messages([answer])))
+    return response if usage is response.usage else replace(response, usage=usage)
+
+
+def _estimate_message(message: LLMMessage) -> int:
+    calls = sum(estimate(str(call.arguments)) for call in message.tool_calls)
+    return estimate(message.content) + calls + _MESSAGE + _IMAGE * len(message.images)

@@ -1,0 +1,78 @@
+"""Whatever part of a daemon fails, the process ends with an honest exit code, or the part is mended
+and the log says so: no daemon goes on without one of its parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.failing_parts import MAY_GO_ON, POLICY, THREADS
+from tests.acceptance.story import Home
+
+ROOT = Path(__file__).parents[2]
+# What the log says of a failure.
+ENDED = {"daemon.failed"}
+MENDED = {"watch.ended", "watch.restarted", "maintenance.failed", "memory.maintenance_failed"}
+
+
+@pytest.mark.timeout(600)
+async def test_a_daemon_whose_part_fails_ends_or_mends_it_and_says_so(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.acceptance.failing_parts", str(tmp_path)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, complaint = await process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    lives: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    assert {"Task-1", "control socket", "outbox", *THREADS} <= {life["part"] for life in lives}
+    for life in lives:
+        events = set(life["log"])
+        if (life["part"], life["way"]) in MAY_GO_ON and life["code"] is None:
+            assert life["stop"] == 0, life
+            assert events & MENDED, life
+        else:
+            assert life["code"] == 1, life
+            # the daemon itself is cancelled by nothing that could be logged
+            assert events & ENDED or (life["part"], life["way"]) == ("Task-1", "is cancelled"), life
+
+
+@pytest.mark.process
+async def test_a_daemon_whose_database_is_replaced_acknowledges_nothing_more(home: Home) -> None:
+    home.write("policy.toml", POLICY)
+    home.routine("work", '[trigger]\ncron = "0 0 1 1 *"\n[run]\nmode = "script"\n' + GATHER)
+    await home.start()
+    assert (await home.agentctl("run", "work")).code == 0
+    for file in home.state.glob("agentd.db*"):
+        file.unlink()
+    refused = await home.agentctl("run", "work", "--detach")
+    assert refused.code != 0, "it was acknowledged, and is lost"
+    assert await home.process.wait() == 75
+    (line,) = await home.logged("state.lost")
+    assert line["level"] == "error"
+
+
+@pytest.mark.process
+async def test_a_hang_up_at_any_moment_of_a_start_does_not_end_the_daemon(home: Home) -> None:
+    home.env = {**home.env, "PYTHONUNBUFFERED": "1"}  # so it is a fresh Python
+    starting = asyncio.create_task(home.start())
+    while home.process is None:
+        await asyncio.sleep(0)
+    # the interpreter itself must have begun with agentd: nobody can ignore a signal before that
+    while not home.state.exists():
+        await asyncio.sleep(0)
+    while not starting.done():
+        home.process.send_signal(1)
+        await asyncio.sleep(0.005)
+    await starting
+    assert (await home.agentctl("status")).code == 0
+
+
+GATHER = '[[gather]]\nname = "now"\ntool = "sysinfo"\nargs = { parts = ["load"] }\n'
