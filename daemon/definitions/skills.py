@@ -177,7 +177,8 @@ def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:
         for event in yaml.parse(text, yaml.BaseLoader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
                 problem = "is no YAML that is read here: it has aliases (*name) or tags (!!name)"
-                raise _fault(path, f"line {event.start_mark.line + 2}", "", problem)
+                position = f"line {event.start_mark.line + 2}" if event.start_mark else ""
+                raise _fault(path, position, "", problem)
         data = yaml.load(text, yaml.BaseLoader)  # noqa: S506  # it makes texts, lists and dicts only
     except RecursionError:
         raise _fault(path, "", "", "its front matter is nested too deeply") from None

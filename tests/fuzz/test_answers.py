@@ -69,7 +69,7 @@ ANSWERS: dict[str, Document] = {
 }
 # Shrinking a document of 300,000 characters takes minutes, and most failures name their place.
 FUZZ = settings(
-    scaled_settings(200, fewest=20, suppress=[HealthCheck.data_too_large]),
+    scaled_settings(60, fewest=8, suppress=[HealthCheck.data_too_large]),
     phases=(Phase.explicit, Phase.generate),
 )
 
@@ -128,7 +128,7 @@ RESULTS: list[Document] = [
 ]
 
 
-@FUZZ
+@settings(FUZZ, max_examples=scaled_settings(60, fewest=4).max_examples)
 @given(
     listed=broken([{"tools": [TOOL, {**TOOL, "name": "see"}]}]).map(to_json),
     results=st.lists(broken(RESULTS).map(to_json), min_size=2, max_size=6),

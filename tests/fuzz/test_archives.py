@@ -26,7 +26,7 @@ from tests.fuzz.hostile import HOSTILE_VALUES, LONG, broken, to_json
 from tests.properties import scaled_settings
 
 FUZZ = settings(
-    scaled_settings(400, fewest=40, suppress=[HealthCheck.data_too_large]),
+    scaled_settings(200, fewest=30, suppress=[HealthCheck.data_too_large]),
     phases=(Phase.explicit, Phase.generate),
 )
 # What a column of a database may hold though its type says another thing.
@@ -93,11 +93,13 @@ def test_a_changed_backup_is_restored_or_refused(
                     database.execute(statement, (value,))
                 except sqlite3.Error:
                     return  # the table does not take it
+        refusal = ""
         try:
             restore(file, state, definitions=Path(folder, "definitions"))
         except Refused as error:
-            assert str(file) in str(error) or folder in str(error)
-            str(error).encode()
+            refusal = str(error)
+        assert not refusal or folder in refusal
+        refusal.encode()
         outside = {path.name for path in Path(folder).iterdir()}
         assert outside <= {"backup", "state", "definitions"}
         kept = [path for path in state.glob("agentd.db*") if path.read_bytes() == b"earlier"]
@@ -122,12 +124,15 @@ def test_a_changed_export_is_taken_in_whole_or_refused_whole(
         config_file = Path(folder, "config.toml")
         config_file.write_text("")
         config_file.chmod(0o600)
+        refusal = ""
         try:
             import_file(file, state, load_config(config_file, env={}), progress=QUIET)
         except Refused as error:
-            assert str(file) in str(error)
-            assert len(str(error)) < 2_000
-            str(error).encode()
+            refusal = str(error)
+        refusal.encode()
+        assert len(refusal) < 2_000
+        if refusal:
+            assert str(file) in refusal
             with closing(sqlite3.connect(state / "agentd.db")) as database:
                 names = {name for (name,) in database.execute("SELECT routine FROM run")}
             assert names == {"evening"}

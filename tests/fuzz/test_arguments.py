@@ -72,12 +72,18 @@ VALUES = [
 
 
 def calls(tool: str, argument_names: list[str]) -> list[dict[str, Any]]:
-    """Return calls of a tool with each hostile value in each of its arguments, and with all of
-    them, none and others.
+    """Return calls of a tool with each hostile value in its first argument and in one of the
+    others, and with all of them, none and others.
     """
     sound = dict.fromkeys(argument_names, "x")
-    hostile = [{**sound, name: value} for name in argument_names for value in VALUES]
-    whole = [dict.fromkeys(argument_names, value) for value in VALUES[::5]]
+    # each value is tried in some argument, as each call takes a commit to the disk
+    count = len(argument_names)
+    hostile = [
+        {**sound, name: value}
+        for position, name in enumerate(argument_names)
+        for value in (VALUES if position == 0 else VALUES[position::count])
+    ]
+    whole = [dict.fromkeys(argument_names, value) for value in VALUES[::10]]
     return [
         {"name": tool, "arguments": arguments}
         for arguments in (*hostile, *whole, {}, {"": ""}, {LONG: LONG}, {"\ud800": "\ud800"})

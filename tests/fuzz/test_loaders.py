@@ -7,9 +7,11 @@ The same properties are a soak: `pytest -m soak --soak-seconds 600 tests/fuzz`.
 from __future__ import annotations
 
 import json
+import os
+import time
 import tomllib
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,16 +28,20 @@ from daemon.api.problems import InvalidRequest
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.crontab_file import parse_crontab
+from daemon.definitions.reading import read_toml
 from daemon.definitions.routines.folder import load_folder
 from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.skills import load_skills
+from daemon.definitions.toml_text import parse_toml_text
 from daemon.errors import ConfigError, Refused
 from daemon.memory.transfer import FORMAT, parse_lines
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS, PolicyFile
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.rows import from_microseconds
+from daemon.testing import TestApp
 from tests.fuzz.hostile import (
+    HOSTILE_VALUES,
     Document,
     broken,
     hostile_values,
@@ -75,7 +81,7 @@ class Loader:
 
 
 @contextmanager
-def bounded_memory():
+def bounded_memory() -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
@@ -319,7 +325,7 @@ LOADERS = {
 }
 # Shrinking a document of 300,000 characters takes minutes, and most failures name their place.
 FUZZ = settings(
-    scaled_settings(1000, fewest=150, suppress=[HealthCheck.data_too_large]),
+    scaled_settings(400, fewest=60, suppress=[HealthCheck.data_too_large]),
     phases=(Phase.explicit, Phase.generate),
 )
 
@@ -332,3 +338,107 @@ def test_a_loader_returns_a_value_or_names_the_place_of_the_fault(
 ) -> None:
     loader = LOADERS[name]
     loader.check(data.draw(loader.documents))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", LOADERS)
+def test_loaders_hold_out_for_as_long_as_they_are_tried(
+    name: str, pytestconfig: pytest.Config
+) -> None:
+    end = time.monotonic() + pytestconfig.getoption("soak_seconds") / len(LOADERS)
+    loader = LOADERS[name]
+
+    @settings(
+        scaled_settings(20),
+        derandomize=False,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(content=loader.documents)
+    def check(content: bytes) -> None:
+        loader.check(content)
+
+    while time.monotonic() < end:
+        check()
+
+
+# --- what was found by hand once
+
+
+def deep_yaml(levels: int) -> bytes:
+    """Aliases of aliases: 331 bytes that stand for ten to the power of `levels` words."""
+    lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    for level in range(1, levels):
+        members = ",".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} [{members}]")
+    return "\n".join([*lines, f"name: *a{levels - 1}", "description: d"]).encode()
+
+
+TOML_FAULTS = {
+    b"a = " + b"9" * 5_000: "line 1: is a number with more digits than can be read",
+    b"a = 0x" + b"f" * 100_000: "a: is a whole number that does not fit into 64 bits",
+    b"[t]\nat = 9999-12-31T23:59:59-23:59": "t.at: is no date of the years 1900 to 2999",
+    b"a" + b".a" * 200 + b" = 1": "line 1: has a key of more than 64 parts",
+    b"a = " + b"[" * 100 + b"]" * 100: "lies more than 64 levels deep",
+    b"a = " + b"[" * 5_000 + b"]" * 5_000: "nested too deeply",
+    b"a = 2026-02-30": "Invalid date or datetime",
+    b"x" * (5 << 20): "is longer than",
+    b"a = 'x'" + bytes([0]): "is not TOML",
+    b"\xff": "is not UTF-8 text",
+}
+
+
+@pytest.mark.parametrize("content", TOML_FAULTS, ids=range(len(TOML_FAULTS)))
+def test_a_value_beyond_all_bounds_is_named_with_its_place(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_toml(path)
+    assert TOML_FAULTS[content] in str(caught.value) and "x.toml" in str(caught.value)
+
+
+def test_dots_in_texts_and_comments_are_no_keys() -> None:
+    dots = "e.g. this. " * 200
+    text = f'a = """\n{dots}\n"""\nb = "{dots}" # {dots}\n"c.c" = \'{dots}\'\n'
+    assert set(parse_toml_text(text)) == {"a", "b", "c.c"}
+
+
+def test_aliases_of_a_skill_are_not_followed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="aliases"):
+        load_skill(deep_yaml(30), tmp_path)
+
+
+def test_a_skill_without_an_end_or_a_reader_is_a_fault_of_that_skill(tmp_path: Path) -> None:
+    for name in ("endless", "pipe", "good"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "endless" / "SKILL.md").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe" / "SKILL.md")
+    (tmp_path / "good" / "SKILL.md").write_text("---\nname: good\ndescription: d\n---\nDo it.\n")
+    (tmp_path / "loop").symlink_to("loop")
+    catalog = load_skills(tmp_path)
+    assert set(catalog.skills) == {"good"} and set(catalog.faults) == {"endless", "pipe"}
+    assert "not a regular file" in str(catalog.faults["pipe"])
+
+
+async def test_a_start_lists_bad_routines_and_has_the_others(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine("good", '[trigger]\ncron = "0 7 * * *"\n[run]\nprompt = "x"\n')
+    bad = {
+        f"bad-{number}": to_toml({"trigger": {key: value}, "run": {"prompt": "x"}})
+        for number, (key, value) in enumerate(
+            (key, value)
+            for key in ("at", "cron", "every", "catch_up", "spread", "x")
+            for value in HOSTILE_VALUES
+        )
+    }
+    for name, content in bad.items():
+        app.write(f"routines/{name}.toml", "").write_bytes(content)
+    (tmp_path / "routines" / "a\udcff.toml").write_text("")
+    async with app:
+        names = set(app.daemon.scheduling.engine.routines)
+        assert "good" in names
+        assert names | {name for name in app.faults if name.startswith("bad-")} == {"good", *bad}
+        assert len(app.faults) > len(bad) - 30
+        for fault in app.faults.values():
+            str(fault).encode()
