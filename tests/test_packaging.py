@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped, shipped_text
+from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped_folder, shipped_text
 from daemon.app.commands.recipes import find_recipes
 from daemon.app.commands.validate import check_all, examine
 from daemon.definitions.config.config import Config
@@ -81,17 +81,17 @@ def test_the_ci_script_is_executable_bash() -> None:
 
 
 def test_the_shipped_files_have_no_faults(tmp_path: Path) -> None:
-    examination = examine(shipped() / "config.toml", env={}, state=tmp_path)
+    examination = examine(shipped_folder() / "config.toml", env={}, state=tmp_path)
     assert [str(fault) for fault in examination.faults] == []
     assert examination.notes == []
 
 
 def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
-    config = load_config(shipped() / "config.toml")
+    config = load_config(shipped_folder() / "config.toml")
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read", "git"}
     loaded = load_folder(
-        shipped() / "routines", rules=reference_checks(config.provider_names, tools)
+        shipped_folder() / "routines", rules=reference_checks(config.provider_names, tools)
     )
     assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults
@@ -103,7 +103,7 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
 
 
 def test_the_shipped_config_shows_every_key_with_its_default() -> None:
-    text = (shipped() / "config.toml").read_text()
+    text = (shipped_folder() / "config.toml").read_text()
     sound = tomllib.loads(
         re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE).partition(
             "\n# Where reports may go"
@@ -174,7 +174,7 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     for name in (*FILES, UNIT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(shipped_text(shipped(), name))
+        (folder / name).write_text(shipped_text(shipped_folder(), name))
     command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "shipped"]):
         subprocess.run([*command, *words], check=True)
@@ -186,7 +186,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_the_edits_of_a_checkout_are_not_shipped(checkout: Path) -> None:
     text = shipped_text(checkout, "config.toml")
     assert "mailto://secret" not in text
-    assert text == shipped_text(shipped(), "config.toml")
+    assert text == shipped_text(shipped_folder(), "config.toml")
 
 
 def test_an_edited_config_without_its_history_is_not_copied(checkout: Path) -> None:
@@ -196,8 +196,8 @@ def test_an_edited_config_without_its_history_is_not_copied(checkout: Path) -> N
     (checkout / "config.toml").write_text("[targets")
     with pytest.raises(Refused, match="was edited"):
         shipped_text(checkout, "config.toml")
-    (checkout / "config.toml").write_text(shipped_text(shipped(), "config.toml"))
-    assert shipped_text(checkout, "config.toml") == shipped_text(shipped(), "config.toml")
+    (checkout / "config.toml").write_text(shipped_text(shipped_folder(), "config.toml"))
+    assert shipped_text(checkout, "config.toml") == shipped_text(shipped_folder(), "config.toml")
 
 
 # --- the wheel
@@ -227,9 +227,9 @@ def test_a_wheel_contains_the_shipped_files(site: Path) -> None:
     assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
     code = """
-from daemon.app.commands.init import shipped
+from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.recipes import find_recipes
-print(shipped(), *find_recipes().values())
+print(shipped_folder(), *find_recipes().values())
 """
     env = {**os.environ, "PYTHONPATH": str(site)}
     process = subprocess.run(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.app.commands.init import shipped
+from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.recipes import find_recipe, find_recipes, needed_lines
 from daemon.app.commands.validate import examine
 from daemon.definitions.routines.rules import TRIGGER_KEYS
@@ -63,7 +63,7 @@ INPUTS: dict[str, Any] = {
 def install(app: ReplayedApp, name: str) -> str:
     """Write the recipe, with what its comment names, into an installation; return its text."""
     text = RECIPES[name].read_text("utf-8")
-    policy = (shipped() / "policy.toml").read_text("utf-8")
+    policy = (shipped_folder() / "policy.toml").read_text("utf-8")
     app.write("policy.toml", f"{policy}\n{needed_lines(text, 'policy.toml')}")
     app.write("config.toml", f"{CONFIG}\n{needed_lines(text, 'config.toml')}")
     app.write("mail.url", MAILBOX)

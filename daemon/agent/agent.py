@@ -235,7 +235,7 @@ class Agent:
         self.limits = limits or options.limits
         self.required_tools = options.required_tools
         self.transcript = Transcript(steps, options.taint)
-        self.start = 0
+        self.earlier_iterations = 0
         """The iterations that earlier messages of the conversation took."""
         self._options, self._services = options, services
         self._context = options.prompt_context or _prompt_context_for_a_program()
@@ -288,7 +288,7 @@ class Agent:
         if self._is_resumed:
             self._is_resumed = False
         else:
-            self.start = self.transcript.iterations
+            self.earlier_iterations = self.transcript.iterations
             images = [
                 item if isinstance(item, Image) else await asyncio.to_thread(_read_image, item)
                 for item in media
@@ -684,7 +684,7 @@ class Agent:
         retry_until = (
             first_asked_at + limits.offline_after if next_providers and not next_is_vendor else 0.0
         )
-        falls_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
+        fails_over_at_once = next_is_vendor and limits.on_rate_limit == "fallback"
         while True:
             try:
                 return await ask(
@@ -694,7 +694,7 @@ class Agent:
                     deadline=deadline,
                     attempts=limits.attempts,
                     backoff=limits.backoff,
-                    not_retried=(Overloaded,) if falls_over_at_once else (),
+                    not_retried=(Overloaded,) if fails_over_at_once else (),
                     temperature=limits.temperature,
                     max_tokens=max_tokens or limits.max_tokens,
                     effort=limits.effort,
@@ -721,7 +721,7 @@ class Agent:
             executor=self._executor,
             policy=self.policy,
             context=self._tool_context,
-            offered=self.offered_tools,
+            offered_tools=self.offered_tools,
             redact=self._redact,
             approver=self._approver,
             inspector=self._services.inspector,

@@ -1,4 +1,4 @@
-"""Text into values: ask a model for JSON of a form, and once more where it does not fit."""
+"""Turn a text into a value: ask a model for JSON that fits a schema, twice if need be."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ async def extract(
     from pydantic import TypeAdapter, ValidationError
 
     adapter: TypeAdapter[T] = TypeAdapter(schema)
-    words = _TEXTS.get(language, _TEXTS["en"])
+    texts = _TEXTS.get(language, _TEXTS["en"])
     schema_text = json.dumps(adapter.json_schema(), ensure_ascii=False)
     messages = [
-        LLMMessage(role="system", content=f"{words['rules']}\n\n{schema_text}"),
+        LLMMessage(role="system", content=f"{texts['rules']}\n\n{schema_text}"),
         LLMMessage(role="user", content=f"<text>\n{text}\n</text>"),
     ]
     fault = ""
@@ -60,7 +60,7 @@ async def extract(
             )
         messages += [
             LLMMessage(role="assistant", content=answer),
-            LLMMessage(role="user", content=words["again"].format(fault=fault)),
+            LLMMessage(role="user", content=texts["again"].format(fault=fault)),
         ]
     raise ValueError(f"the model gave nothing that fits: {fault}")
 

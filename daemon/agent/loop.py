@@ -68,7 +68,7 @@ class LoopAgent(Protocol):
     @property
     def required_tools(self) -> Sequence[str]: ...
     @property
-    def start(self) -> int:
+    def earlier_iterations(self) -> int:
         """The iterations that earlier messages of the same conversation took."""
 
     async def ask(self) -> None: ...
@@ -87,8 +87,8 @@ async def converse(agent: LoopAgent) -> Reply:
         if pending_calls := transcript.pending:
             # a call that was started in an earlier attempt is among the transcript's calls already
             not_started = sum(not call.started for call in pending_calls)
-            earlier = len(transcript.calls) - (len(pending_calls) - not_started)
-            await agent.run_calls(pending_calls, agent.limits.max_tool_calls - earlier)
+            earlier_calls = len(transcript.calls) - (len(pending_calls) - not_started)
+            await agent.run_calls(pending_calls, agent.limits.max_tool_calls - earlier_calls)
         elif agent.take_messages():
             continue  # even after a final answer, a person who has just written is answered
         elif _has_outgrown_model(transcript):
@@ -112,7 +112,7 @@ async def converse(agent: LoopAgent) -> Reply:
 def reply_if_over(agent: LoopAgent) -> Reply | None:
     """Return the reply if the conversation is over, else None."""
     transcript, limits = agent.transcript, agent.limits
-    answer, iterations = transcript.last, transcript.iterations - agent.start
+    answer, iterations = transcript.last, transcript.iterations - agent.earlier_iterations
     if iterations == 0 or answer is None:
         return (
             _limit_reply(agent, "cap_tokens", limits.tokens)
@@ -136,8 +136,8 @@ def _reply_to_answer(agent: LoopAgent, answer: LLMResponse) -> Reply | None:
     """Return the reply for an answer that asks for no call; None if the conversation goes on."""
     match answer.finish_reason:
         case "refusal" | "content_filter":
-            declined = "the model, or its vendor's filter, declined to answer"
-            return _reply(agent, answer.content, Status.FAILED, detail=declined)
+            detail = "the model, or its vendor's filter, declined to answer"
+            return _reply(agent, answer.content, Status.FAILED, detail=detail)
         case "length":
             note = say("cap_length", agent.language)
             detail = "; ".join([note.strip("[]"), *agent.transcript.notes])
@@ -169,12 +169,12 @@ def _has_outgrown_model(transcript: Transcript) -> bool:
     yet.
     """
     answer = transcript.last
-    full = (
+    return (
         answer is not None
         and answer.finish_reason == "context"
         and transcript.messages[-1].role == "assistant"
+        and transcript.compactions == 0
     )
-    return full and transcript.compactions == 0
 
 
 def _is_empty_answer(transcript: Transcript) -> bool:
@@ -250,7 +250,7 @@ def _reply(
     return Reply(
         content=content,
         function_calls=calls,
-        iterations=agent.transcript.iterations - agent.start,
+        iterations=agent.transcript.iterations - agent.earlier_iterations,
         usage=agent.transcript.usage,
         status=status,
         silent=silent,

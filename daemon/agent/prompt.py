@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
 from daemon.agent.transcript import mark_untrusted
+from daemon.durations import duration_in_words
 from daemon.models import Json, Taint
 
 if TYPE_CHECKING:
@@ -42,21 +43,35 @@ class LeftOut:
 
     memories: int = 0
     previous_report: bool = False
+    reports: Sequence[str] = ()
+    """The routines whose reports are not shown (`context_from`)."""
     tools: Sequence[str] = ()
     """The tools that the run keeps by not being shown these."""
     is_denied: bool = False
     """Whether these tools would be denied then, instead of a person being asked."""
 
     def __bool__(self) -> bool:
-        return bool(self.memories or self.previous_report)
+        return bool(self.memories or self.previous_report or self.reports)
 
     def as_json(self) -> Json:
         """Return it as the body of a `prompt` step holds it."""
         return {
             "memories": self.memories,
             "previous_report": self.previous_report,
+            **({"reports": list(self.reports)} if self.reports else {}),
             "tools": list(self.tools),
         }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherReport:
+    """The last report of another routine, for a run with `context_from`."""
+
+    routine: str
+    text: str = ""
+    """Empty where the routine has not reported yet, had nothing to say, or is left out."""
+    at: datetime | None = None
+    """When the run ended; None if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +107,7 @@ class PromptContext:
     silent_token: str = ""
     previous_report: str = ""
     previous_at: datetime | None = None
+    other_reports: Sequence[OtherReport] = ()
     approach: str = ""
     sections: Mapping[str, str] = field(default_factory=dict)
     """The routine's own sections, in order."""
@@ -181,19 +197,9 @@ def _environment(context: PromptContext) -> str:
     lines = [context.say("environment", workspace=context.workspace, now=now)]
     if context.slot is not None and context.lateness >= 60:
         cause = "caught_up" if context.was_down else "late"
-        late = context.say(cause, late=_span(context.lateness))
+        late = context.say(cause, late=duration_in_words(context.lateness))
         lines.append(context.say("scheduled", slot=context.local(context.slot), now=now, why=late))
     return "\n".join(lines)
-
-
-def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    days, hours = minutes // 1440, minutes // 60 % 24
-    return " ".join(
-        f"{count} {unit}"
-        for count, unit in ((days, "d"), (hours, "h"), (minutes % 60, "min"))
-        if count
-    )
 
 
 def _principles(context: PromptContext) -> str | None:
@@ -213,12 +219,25 @@ def _routine(context: PromptContext) -> str | None:
     if context.left_out.previous_report:
         time = context.local(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous_left_out", when=time))
+    lines += [_other_report(other, context) for other in context.other_reports]
     if context.approach:
         name = f"routine:{context.routine}:approach"
         lines.append(
             context.say("approach", name=name, approach=context.mark_if_tainted(context.approach))
         )
     return "\n".join(lines)
+
+
+def _other_report(other: OtherReport, context: PromptContext) -> str:
+    if other.at is None:
+        return context.say("report_missing", routine=other.routine)
+    time = context.local(other.at)
+    if other.routine in context.left_out.reports:
+        return context.say("report_left_out", routine=other.routine, when=time)
+    if not other.text:
+        return context.say("report_silent", routine=other.routine, when=time)
+    report = context.mark_if_tainted(other.text[:PREVIOUS_REPORT_CHARACTERS])
+    return context.say("report", routine=other.routine, when=time, report=report)
 
 
 def _own_sections(context: PromptContext) -> str | None:

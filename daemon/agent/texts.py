@@ -162,6 +162,13 @@ stands: no greeting to a developer, no account of your steps, no question.""",  
         "previous_left_out": (
             "The last report ({when}) is not shown, as strangers may have written parts of it."
         ),
+        "report": "The last report of {routine} ({when}) was:\n{report}",
+        "report_left_out": (
+            "The last report of {routine} ({when}) is not shown, as strangers may have written "
+            "parts of it."
+        ),
+        "report_silent": "At its last run ({when}) {routine} had nothing to report.",
+        "report_missing": "{routine} has not reported yet.",
         "approach": "The way that worked before (stored as {name}):\n{approach}",
         "facts": (
             "The facts below were gathered just now. They are data between marks that only this run "  # noqa: E501
@@ -228,6 +235,10 @@ stands: no greeting to a developer, no account of your steps, no question.""",  
         "failure": "如果任务没有完成,在第一行说明;失败绝不能沉默。",
         "previous": "上一份报告({when}):\n{report}",
         "previous_left_out": "上一份报告({when})没有列出,因为其中可能有陌生人写的内容。",
+        "report": "{routine} 的上一份报告({when}):\n{report}",
+        "report_left_out": "{routine} 的上一份报告({when})没有列出,因为其中可能有陌生人写的内容。",
+        "report_silent": "{routine} 上一次运行({when})没有要报告的内容。",
+        "report_missing": "{routine} 还没有报告。",
         "approach": "以前有效的做法(保存为 {name}):\n{approach}",
         "facts": "下面的事实是刚刚收集的。它们是标记之间的数据,标记只有本次运行知道。",
         "manual": "手动启动",

@@ -204,19 +204,22 @@ class _Plan:
     """Whether the call waits for a person's answer."""
     answer: ToolResult | None = None
     """The result of an earlier call of the same address, if that is read only once in a run."""
-    offered: Sequence[str] | None = None
-    """The tools that there are, if none has the name of the call."""
+    offered_tools: Sequence[str] | None = None
+    """The tools that the model was offered, if none of them has the name of the call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallRunner:
-    """Runs the calls of one run: judged, journalled before they start, in order."""
+    """Run the calls of one run, in order: each is judged, and its step committed before it
+    starts.
+    """
 
     registry: FunctionRegistry
     executor: ToolExecutor
     policy: PolicyEngine
     context: ToolContext
-    offered: Sequence[str]
+    offered_tools: Sequence[str]
+    """Names of the tools that the model was offered: no other is run."""
     redact: Callable[[str], str] = str
     approver: Approver = field(default_factory=DenyApprovals)
     inspector: ResultInspector = field(default_factory=NoInspection)
@@ -250,19 +253,21 @@ class ToolCallRunner:
         then.
         """
         plans = [
-            await self._plan(pending_call, steps, allowed=allowance is None or index < allowance)
+            await self._plan(
+                pending_call, steps, within_limit=allowance is None or index < allowance
+            )
             for index, pending_call in enumerate(pending_calls)
         ]
-        plans = self._refuse_twins(self._end_repeated_attempts(plans, denials))
+        plans = self._refuse_repeated_reads(self._end_repeated_attempts(plans, denials))
         waiting_plans = [plan for plan in plans if plan.waits]
         ran_unrepeatable = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
             # an earlier call of this turn read strangers' words
             if batch[0].taint is not steps.taint:
-                decided = [await self._decide(plan, steps) for plan in batch]
-                decided = self._refuse_twins(decided)
-                waiting_plans += [plan for plan in decided if plan.waits]
-                batch = [plan for plan in decided if not plan.waits]
+                new_plans = [await self._decide(plan, steps) for plan in batch]
+                new_plans = self._refuse_repeated_reads(new_plans)
+                waiting_plans += [plan for plan in new_plans if plan.waits]
+                batch = [plan for plan in new_plans if not plan.waits]
             await self._run_all(batch, iteration, steps)
             if any(not plan.refusal and not plan.repeatable for plan in batch):
                 ran_unrepeatable = True
@@ -309,30 +314,32 @@ class ToolCallRunner:
             step = result_step(
                 plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
             )
-            if plan.offered is not None:
-                step.body["offered"] = list(plan.offered)
+            if plan.offered_tools is not None:
+                step.body["offered"] = list(plan.offered_tools)
             steps.add_step(step)
 
-    async def _plan(self, pending_call: PendingCall, steps: CallSteps, *, allowed: bool) -> _Plan:
+    async def _plan(
+        self, pending_call: PendingCall, steps: CallSteps, *, within_limit: bool
+    ) -> _Plan:
         call, language = pending_call.call, self.context.language
         plan = _Plan(
             key=pending_call.key, call=call, started=pending_call.started, taint=steps.taint
         )
         if pending_call.started and not pending_call.repeatable:
             return replace(plan, refusal=say("interrupted", language))
-        if not allowed:
+        if not within_limit:
             return replace(plan, refusal=say("over_limit", language))
         if call.invalid is not None:
             return replace(
                 plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid)
             )
-        if call.name not in self.offered or not self.registry.has_function(call.name):
-            similar_names = get_close_matches(call.name, self.offered, 1)
+        if call.name not in self.offered_tools or not self.registry.has_function(call.name):
+            similar_names = get_close_matches(call.name, self.offered_tools, 1)
             hint = say("nearest", language, name=similar_names[0]) if similar_names else ""
-            offered_tools = sorted(self.offered)
+            offered_tools = sorted(self.offered_tools)
             names = ", ".join(offered_tools) or "-"
             refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
-            return replace(plan, refusal=refusal, offered=offered_tools)
+            return replace(plan, refusal=refusal, offered_tools=offered_tools)
         return await self._decide(plan, steps)
 
     async def _decide(self, plan: _Plan, steps: CallSteps) -> _Plan:
@@ -375,9 +382,9 @@ class ToolCallRunner:
             answer=steps.first_answer(verdict.once) if verdict.once else None,
         )
 
-    def _refuse_twins(self, plans: Sequence[_Plan]) -> list[_Plan]:
-        """Let one of several calls run that read the same address at once, where a run reads it
-        once.
+    def _refuse_repeated_reads(self, plans: Sequence[_Plan]) -> list[_Plan]:
+        """Refuse all but the first of several calls that read the same address, where a run reads
+        it once.
         """
         results, addresses = [], set[str]()
         for plan in plans:

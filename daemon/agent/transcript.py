@@ -464,7 +464,7 @@ def summarise(transcript: Transcript, language: str) -> str:
         if room < 0:
             break
         lines.append(line)
-    parts = [words["head"], words["task"], _cut(goal, MAX_GOAL_CHARACTERS, words["cut"])]
+    parts = [words["head"], words["task"], _shorten(goal, MAX_GOAL_CHARACTERS, words["cut"])]
     if lines:
         parts += [words["done"], "\n".join(reversed(lines))]
     return "\n\n".join([*parts, words["go"]])
@@ -472,14 +472,14 @@ def summarise(transcript: Transcript, language: str) -> str:
 
 def _summary_line(message: LLMMessage, limit: int, mark: str) -> str:
     calls = ", ".join(
-        f"{call.name}({_cut(str(call.arguments), MIN_MESSAGE_CHARACTERS, mark)})"
+        f"{call.name}({_shorten(str(call.arguments), MIN_MESSAGE_CHARACTERS, mark)})"
         for call in message.tool_calls
     )
-    text = _cut(" ".join(message.content.split()), limit, mark)
+    text = _shorten(" ".join(message.content.split()), limit, mark)
     if message.role == "tool":
         return f"- {message.name}{'' if message.ok else ' (failed)'}: {text}"
     return f"- {message.role}: {' '.join(filter(None, (text, calls)))}" if text or calls else ""
 
 
-def _cut(text: str, limit: int, mark: str) -> str:
+def _shorten(text: str, limit: int, mark: str) -> str:
     return text if len(text) <= limit else text[:limit] + mark

@@ -172,7 +172,7 @@ async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # no
 
 async def list_remembered(api: ApiContext) -> RememberedList:
     """List what is allowed for good."""
-    remembered = api.approvals.remembered
+    remembered_calls = api.approvals.remembered_calls
     items = [
         RememberedView(
             id=entry.id,
@@ -182,9 +182,9 @@ async def list_remembered(api: ApiContext) -> RememberedList:
             by=entry.by,
             at=iso(entry.at),
         )
-        for entry in remembered.entries()
+        for entry in remembered_calls.entries()
     ]
-    return RememberedList(items=items, next=None, fault=remembered.fault)
+    return RememberedList(items=items, next=None, fault=remembered_calls.fault)
 
 
 async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002

@@ -27,6 +27,8 @@ class LeftOutView(TypedDict):
 
     memories: int
     previous_report: bool
+    reports: list[str]
+    """The routines of `context_from` whose last report is left out."""
     tools: list[str]
     """The tools that a run which has read such words uses only after a person was asked."""
 
@@ -73,6 +75,7 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
         left_out=LeftOutView(
             memories=left_out.memories,
             previous_report=left_out.previous_report,
+            reports=list(left_out.reports),
             tools=list(left_out.tools),
         )
         if (left_out := preview.left_out)

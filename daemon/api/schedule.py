@@ -85,8 +85,8 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     run_id = next((row.run for row in rows if row.run), None)
     run = await journal.runs.get(run_id) if run_id else None
     reasons = await reasons_for_waiting(api, [run]) if run else {}
-    later = await journal.slots.find_within(name, until, now, limit=20)
-    later_rows = [row for row in later if row.event is None]
+    later_slots = await journal.slots.find_within(name, until, now, limit=20)
+    later_rows = [row for row in later_slots if row.event is None]
     explanation = explain(
         SlotQuery(
             routine=routine,
@@ -169,7 +169,7 @@ async def next_starts(
 
 
 async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str, str]:
-    """Return what queued runs wait for that no process of the cluster has, in words by run."""
+    """Return what queued runs wait for that no process of the cluster has, by run id."""
     queued = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
     if not api.in_cluster or not queued:
         return {}

@@ -28,6 +28,7 @@ from daemon.system.tasks import cancel_and_wait, run_as_task
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import App, DeliveryServices, Store
+    from daemon.chat.inbound import ChatInbound
     from daemon.definitions.config.config import Config
     from daemon.policy.policy import LivePolicy, Observation
     from daemon.runs.settings import LiveSettings
@@ -117,6 +118,7 @@ def tasks_after_ready(app: App, reload_now: Callable[[], None]) -> list[Backgrou
         tasks += maintenance_tasks(
             app.installation, app.settings, app.clock, app.store, app.delivery, app.runs.queue
         )
+        tasks += chat_tasks(app.chat_inbound)
     if app.settings.config.memory.mirror:
         from daemon.memory.markdown_mirror import FOLDER, NAME, Mirror
 
@@ -133,6 +135,11 @@ def tasks_after_ready(app: App, reload_now: Callable[[], None]) -> list[Backgrou
         tasks.append(BackgroundTask(name="memory mirror", run=mirror.run))
     tasks.append(BackgroundTask(name="doctor", run=partial(_examine_installation, app)))
     return tasks
+
+
+def chat_tasks(chats: Iterable[ChatInbound]) -> list[BackgroundTask]:
+    """Return the tasks that read chats: one process of a database does."""
+    return [BackgroundTask(name=f"chat {chat.name}", run=chat.run) for chat in chats]
 
 
 def maintenance_tasks(

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.app.background import BackgroundTask, maintenance_tasks, run_with_retries
+from daemon.app.background import (
+    BackgroundTask,
+    chat_tasks,
+    maintenance_tasks,
+    run_with_retries,
+)
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status
 from daemon.scheduler.cluster.requirements import capabilities_of
@@ -22,6 +27,7 @@ from daemon.system.tasks import run_as_task
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
     from daemon.app.parts import DeliveryServices, Store, Tools
+    from daemon.chat.inbound import ChatInbound
     from daemon.delivery.outbox import Outbox
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
@@ -55,6 +61,7 @@ class ClusterMember:
     approvals: Approvals
     engine: RoutineEngine
     supervisor: RunSupervisor
+    chat_inbound: Sequence[ChatInbound]
     tasks: asyncio.TaskGroup
 
     def capabilities(self) -> Json:
@@ -74,6 +81,7 @@ class ClusterMember:
             *maintenance_tasks(
                 self.installation, self.settings, self.clock, self.store, self.delivery, self.queue
             ),
+            *chat_tasks(self.chat_inbound),
         ]
         return [(task.name, run_as_task(run_with_retries(task), task.name)) for task in tasks]
 

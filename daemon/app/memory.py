@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.memory import Memory
-from daemon.memory.retention import Retention
+from daemon.memory.retention import MemoryRetention
 
 if TYPE_CHECKING:
     from daemon.app.installation import Installation
@@ -62,10 +62,10 @@ def _embedder(config: Config, env: Mapping[str, str], secrets: Secrets) -> Embed
     return None
 
 
-def retention_of(config: Config) -> Retention:
+def retention_of(config: Config) -> MemoryRetention:
     """Return how long each class of items and texts in memory stays."""
     memory = config.memory
-    return Retention(
+    return MemoryRetention(
         tools=memory.keep_tools,
         reasoning=memory.keep_reasoning,
         runs=memory.keep_runs,

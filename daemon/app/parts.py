@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from daemon.app.reload import Reloader
     from daemon.app.skills import SkillFolder
     from daemon.app.webhooks import Webhooks
+    from daemon.chat.chats import Chats
+    from daemon.chat.inbound import ChatInbound
     from daemon.delivery.incidents.full_disk import FullDiskIncident
     from daemon.delivery.incidents.model_outages import ModelOutages
     from daemon.delivery.outbox import Outbox
@@ -120,5 +123,9 @@ class App:
     cluster: Cluster | None
     """What this process is to others, where several share the database."""
     reloader: Reloader
+    chats: Chats | None
+    """The chats of the config; None where it has none."""
+    chat_inbound: Sequence[ChatInbound]
+    """What reads these chats; in a cluster only the leader runs it."""
     tasks: asyncio.TaskGroup
     """The background tasks and those of the servers; `serve` and `work` open the group."""

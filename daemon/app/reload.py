@@ -49,7 +49,7 @@ _REPORT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _UnrequestedReloads:
+class _AutomaticReloads:
     """What the daemon has reloaded by itself, as files had changed, since the last request."""
 
     since: float
@@ -86,7 +86,7 @@ class Reloader:
         self._webhooks, self._cluster = webhooks, cluster
         self._lock = asyncio.Lock()
         self._logged_faults: frozenset[Fault] = frozenset()
-        self._unrequested: _UnrequestedReloads | None = None
+        self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
         self.fault = overlay_fault(settings.config)
         """What was wrong at the last reload, in words; None if nothing was."""
@@ -111,16 +111,16 @@ class Reloader:
         A routine that names an unknown provider or tool is as invalid as one that is misspelt.
         """
         config = config or self._settings.config
-        loaded = await asyncio.to_thread(
+        loaded_routines = await asyncio.to_thread(
             load_folder,
             config.routines_path,
             agent_folder=self._installation.state / AGENT_FOLDER,
             rules=self.routine_rules(config, own_tools),
         )
-        # before any of them can run or watch; those of before go on until they are replaced
-        routines = [*self._engine.routines.values(), *loaded.routines.values()]
+        # set before any of them can run or watch; earlier ones run until they are replaced
+        routines = [*self._engine.routines.values(), *loaded_routines.routines.values()]
         self._note_folders_in_use(config, routines)
-        return loaded
+        return loaded_routines
 
     def routine_rules(
         self, config: Config | None = None, own_tools: FunctionRegistry | None = None
@@ -136,7 +136,7 @@ class Reloader:
         return routine_rules(config or self._settings.config, tools, registries=registries)
 
     def _note_folders_in_use(self, config: Config, routines: Iterable[Routine]) -> None:
-        """Tell the policy which folders of the workspace these routines watch or deliver to."""
+        """Give the policy the folders of the workspace that these routines watch or deliver to."""
         workspace = self._installation.workspace
         self._settings.set_folders_in_use(folders_in_use(config, routines, workspace))
 
@@ -157,11 +157,11 @@ class Reloader:
         async with self._lock:  # a command and a changed file may both ask for it
             routines = dict(self._engine.routines)
             changes, changed_files, _ = await self._reload()
-            unrequested = self._get_recent_unrequested()
-            if unrequested is not None:
-                unrequested.files.update(dict.fromkeys(changed_files))
+            automatic_reloads = self._get_recent_automatic_reloads()
+            if automatic_reloads is not None:
+                automatic_reloads.files.update(dict.fromkeys(changed_files))
             elif changes or changed_files:
-                self._unrequested = _UnrequestedReloads(
+                self._automatic_reloads = _AutomaticReloads(
                     time.monotonic(), routines, dict.fromkeys(changed_files)
                 )
 
@@ -173,14 +173,14 @@ class Reloader:
         """
         async with self._lock:
             changes, changed_files, faults = await self._reload()
-            unrequested = self._get_recent_unrequested()
-            if unrequested is not None:
+            automatic_reloads = self._get_recent_automatic_reloads()
+            if automatic_reloads is not None:
                 # In a thread: to compare ten thousand takes 0.1 s.
                 changes = await asyncio.to_thread(
-                    diff, unrequested.routines, dict(self._engine.routines)
+                    diff, automatic_reloads.routines, dict(self._engine.routines)
                 )
-                changed_files = list(dict.fromkeys([*unrequested.files, *changed_files]))
-            self._unrequested = None
+                changed_files = list(dict.fromkeys([*automatic_reloads.files, *changed_files]))
+            self._automatic_reloads = None
         return {
             "added": list(changes.added),
             "changed": list(changes.changed),
@@ -201,12 +201,15 @@ class Reloader:
         except ConfigError:  # another file is faulty; the change counts once that file is mended
             log.warning("definitions.kept", fault=self.fault)
 
-    def _get_recent_unrequested(self) -> _UnrequestedReloads | None:
+    def _get_recent_automatic_reloads(self) -> _AutomaticReloads | None:
         """Return the reloads that nobody asked for; None if there are none or they are too old."""
-        unrequested = self._unrequested
-        if unrequested is None or time.monotonic() - unrequested.since > _REPORT_SECONDS:
+        automatic_reloads = self._automatic_reloads
+        if (
+            automatic_reloads is None
+            or time.monotonic() - automatic_reloads.since > _REPORT_SECONDS
+        ):
             return None
-        return unrequested
+        return automatic_reloads
 
     async def _reload(self) -> tuple[RoutineChanges, list[str], list[ConfigError]]:
         """Read everything again; return how the routines changed, which other files did, and what
@@ -224,9 +227,9 @@ class Reloader:
                 sources = {}
                 own_tools = await asyncio.to_thread(user_tools.load, config, sources=sources)
             new = await asyncio.to_thread(
-                read_settings, self._installation, config, own_tools, earlier=old
+                read_settings, self._installation, config, own_tools, old_settings=old
             )
-            loaded = await self.load_routines(config, own_tools)
+            loaded_routines = await self.load_routines(config, own_tools)
             tracer = settings.tracer
             if config.otel.endpoint != old.config.otel.endpoint:
                 tracer = open_tracer(
@@ -253,7 +256,7 @@ class Reloader:
             if earlier_tracer:
                 await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
-        changes = await self._apply_routines(loaded)
+        changes = await self._apply_routines(loaded_routines)
         self._note_folders_in_use(config, self._engine.routines.values())
         if changes or config != old.config:
             log.info(
@@ -262,7 +265,7 @@ class Reloader:
                 changed=changes.changed,
                 removed=changes.removed,
             )
-        faults = list(loaded.faults.values())
+        faults = list(loaded_routines.faults.values())
         self.log_faults(faults)
         return changes, changed_files, faults
 
@@ -283,18 +286,18 @@ class Reloader:
         self._own_tools.replace(self._own_tools, own_tools)
         log.info("tools.reloaded", tools=own_tools.names())
 
-    async def _apply_routines(self, loaded: LoadedRoutines) -> RoutineChanges:
+    async def _apply_routines(self, loaded_routines: LoadedRoutines) -> RoutineChanges:
         """Give the routines to the engine and the cluster, and open the webhook socket if one needs
         it.
         """
         engine = self._engine
         changes = RoutineChanges()
         if engine.started:
-            changes = await engine.reload(loaded, zone=self._settings.zone.key)
+            changes = await engine.reload(loaded_routines, zone=self._settings.zone.key)
         else:  # a worker
-            await engine.load(loaded)
+            await engine.load(loaded_routines)
         if self._cluster:
-            self._cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
+            self._cluster.take_runs(loaded_routines.routines.values(), engine.is_for_this_host)
         try:
             if engine.started:
                 await self._webhooks.open()

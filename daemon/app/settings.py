@@ -37,11 +37,11 @@ def read_settings(
     config: Config,
     own_tools: FunctionRegistry,
     *,
-    earlier: Settings | None = None,
+    old_settings: Settings | None = None,
 ) -> Settings:
     """Read the policy and make targets and providers of `config`.
 
-    The providers of `earlier` settings are kept where nothing about them has changed.
+    The providers of `old_settings` settings are kept where nothing about them has changed.
     Raises ConfigError for a policy that opens what is the daemon's own, and where a key or an
     address is missing.
     """
@@ -56,12 +56,12 @@ def read_settings(
     providers = Providers(config, env, secrets)
     providers.get(config.provider)  # a missing key is reported now, not at 08:30
     if (
-        earlier is not None
-        and config.providers == earlier.config.providers
-        and config.provider == earlier.config.provider
-        and providers.keys == earlier.providers.keys
+        old_settings is not None
+        and config.providers == old_settings.config.providers
+        and config.provider == old_settings.config.provider
+        and providers.keys == old_settings.providers.keys
     ):
-        providers = earlier.providers
+        providers = old_settings.providers
     webhook_secret = config.hooks_secret()
     if webhook_secret:
         secrets.add(webhook_secret.get_secret_value())
@@ -79,8 +79,8 @@ def read_settings(
     for url in (*config.addresses(), *proxies):
         secrets.add_address(url)
     for server in config.mcp.values():
-        passed = {name: env[name] for name in server.pass_env if name in env}
-        secrets.add_environment({**server.env, **passed})
+        passed_variables = {name: env[name] for name in server.pass_env if name in env}
+        secrets.add_environment({**server.env, **passed_variables})
     for provider in config.providers.values():
         secrets.add_environment(provider.program_environment(env))
     return Settings(

@@ -81,6 +81,8 @@ from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
+    from daemon.chat.chats import Chats
+    from daemon.delivery.channels.base import Channel
     from daemon.scheduler.cluster.cluster import Cluster
 
 log = structlog.get_logger()
@@ -154,9 +156,21 @@ async def _build(
         lease=config.executor.lease,
         in_turn=shared,
     )
+    events = EventBus()
+    chats: Chats | None = None
+    if config.chat:
+        from daemon.chat.chats import Chats
+
+        chats = Chats(config, secrets=secrets, journal=journal, events=events)
+
+    def channel(target: str) -> Channel:
+        if chats and target in chats.channels:
+            return chats.channels[target]
+        return settings.channel(target)
+
     outbox = Outbox(
         journal=journal,
-        channel=settings.channel,
+        channel=channel,
         clock=clock,
         redact=secrets.redact,
         metrics=metrics,
@@ -217,7 +231,13 @@ async def _build(
     async def cancel(run_id: str) -> None:
         queue.interrupt((await journal.runs.request_cancel(run_id)).id)
 
-    budget_ledger = BudgetLedger(journal.spending, clock=clock, settings=settings, is_shared=shared)
+    budget_ledger = BudgetLedger(
+        journal.spending,
+        clock=clock,
+        settings=settings,
+        is_shared=shared,
+        incidents=journal.incidents,
+    )
     directory_watcher = DirectoryWatcher()
     engine = RoutineEngine(
         journal=journal,
@@ -232,7 +252,20 @@ async def _build(
         on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
     conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)
-    events = EventBus()
+    chat_inbound = []
+    if chats:
+        from daemon.chat.inbound import InboundServices
+
+        chat_inbound = chats.inbound(
+            InboundServices(
+                settings=settings,
+                journal=journal,
+                conversations=conversations,
+                approvals=approvals,
+                engine=engine,
+                clock=clock,
+            )
+        )
     parts = RunParts(
         RunServices(
             settings=settings,
@@ -293,6 +326,7 @@ async def _build(
             approvals=approvals,
             engine=engine,
             supervisor=supervisor,
+            chat_inbound=chat_inbound,
             tasks=tasks,
         )
         cluster = Cluster(
@@ -356,6 +390,8 @@ async def _build(
         role=role,
         cluster=cluster,
         reloader=reloader,
+        chats=chats,
+        chat_inbound=chat_inbound,
         tasks=tasks,
     )
 
@@ -422,6 +458,8 @@ def handle_clock_change(app: App) -> None:
 
 
 async def _close(app: App) -> None:
+    if app.chats:
+        await app.chats.close()
     await app.delivery.full_disk.close()
     await app.delivery.model_outages.close()
     await app.tools.mcp_servers.close()

@@ -13,7 +13,6 @@ from daemon.cli.render import (
     DIM,
     RED,
     YELLOW,
-    format_duration,
     format_instant,
     local_now,
     one_line,
@@ -21,6 +20,7 @@ from daemon.cli.render import (
     pluralize,
     short_id,
 )
+from daemon.durations import duration_in_words
 
 
 def approvals(call: Call) -> int:
@@ -63,7 +63,7 @@ def _write_approval(call: Call, approval: Mapping[str, Any], now: datetime) -> N
     ]
     if is_pending:
         remaining = parse_instant(approval["expires"]) - now
-        notes.append(f"expires in {format_duration(remaining.total_seconds())}")
+        notes.append(f"expires in {duration_in_words(remaining.total_seconds())}")
     if approval["calls"] > 1:
         notes.append(f"{pluralize(approval['calls'], 'run')} wait for this")
     notes.append(f"run {short_id(approval['run'])}")

@@ -23,7 +23,7 @@ from daemon.cli.progress import RunProgress
 from daemon.cli.render import DIM, RED, YELLOW, humanize, one_line, short_id
 from daemon.cli.runs import find_run
 
-ASK_TARGET = "/v1/ask"
+ASK_PATH = "/v1/ask"
 
 
 def ask(call: Call) -> int:
@@ -36,7 +36,7 @@ def ask(call: Call) -> int:
         body["session"] = call.session
     if call.new:
         body["fresh"] = "yes"
-    return _converse(call, ASK_TARGET, body)
+    return _converse(call, ASK_PATH, body)
 
 
 def tell(call: Call) -> int:
@@ -44,8 +44,8 @@ def tell(call: Call) -> int:
     text = _read_message(call)
     if text is None:
         return USAGE
-    target = f"/v1/runs/{quote(find_run(call)['id'])}/tell"
-    return _converse(call, target, {"text": text, "event": os.urandom(16).hex()})
+    path = f"/v1/runs/{quote(find_run(call)['id'])}/tell"
+    return _converse(call, path, {"text": text, "event": os.urandom(16).hex()})
 
 
 def _read_message(call: Call) -> str | None:
@@ -60,19 +60,19 @@ def _read_message(call: Call) -> str | None:
     return None
 
 
-def _converse(call: Call, target: str, body: dict[str, Any]) -> int:
+def _converse(call: Call, path: str, body: dict[str, Any]) -> int:
     """Send a message and show the answer; Ctrl-C stops the run that it began."""
     run = None
     try:
-        run = _send(call, target, body)
+        run = _send(call, path, body)
         return _show_answer(call, run)
     except KeyboardInterrupt:
         # What follows takes a moment, and a second Ctrl-C must not leave the run behind.
         signal(SIGINT, SIG_IGN)
-        if run is None and target == ASK_TARGET:
+        if run is None and path == ASK_PATH:
             return _withdraw(call, body)
         # Sent again, the same event gives the same run.
-        return _stop(call, run or _send(call, target, body))
+        return _stop(call, run or _send(call, path, body))
 
 
 def _withdraw(call: Call, body: Mapping[str, Any]) -> int:
@@ -80,7 +80,7 @@ def _withdraw(call: Call, body: Mapping[str, Any]) -> int:
     err, message = call.err, {key: body[key] for key in ("event", "session") if key in body}
     err.write_line()
     try:
-        answer = call.client.request("POST", f"{ASK_TARGET}/withdraw", message)
+        answer = call.client.request("POST", f"{ASK_PATH}/withdraw", message)
     except (Problem, ConnectionLost, Unreachable) as error:
         err.write_line(f"the message could not be withdrawn: {error}")
         return DETACHED
@@ -93,12 +93,12 @@ def _withdraw(call: Call, body: Mapping[str, Any]) -> int:
     return DETACHED
 
 
-def _send(call: Call, target: str, body: dict[str, Any]) -> Mapping[str, Any]:
+def _send(call: Call, path: str, body: dict[str, Any]) -> Mapping[str, Any]:
     """Return the run that takes the message."""
     try:
-        return dict(call.client.request("POST", target, body))
+        return dict(call.client.request("POST", path, body))
     except ConnectionLost:  # with the same event, the message is not taken twice
-        return dict(call.client.request("POST", target, body))
+        return dict(call.client.request("POST", path, body))
 
 
 def _show_answer(call: Call, run: Mapping[str, Any]) -> int:

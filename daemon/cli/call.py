@@ -83,19 +83,19 @@ class Call:
         if self._client is not None:
             self._client.close()
 
-    def request(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer, or with --json print the answer as it came and return None."""
         if not self.json:
-            return self.client.request(method, target, body)
-        self.out.write_line(self.client.request_text(method, target, body))
+            return self.client.request(method, path, body)
+        self.out.write_line(self.client.request_text(method, path, body))
         return None
 
-    def request_items(self, target: str) -> list[Any]:
+    def request_items(self, path: str) -> list[Any]:
         """Return all items of a list, from all its pages."""
-        answer = self.client.request("GET", target)
+        answer = self.client.request("GET", path)
         items = list(answer["items"])
         while answer["next"] is not None:
-            answer = self.client.request("GET", f"{target}&cursor={quote(answer['next'])}")
+            answer = self.client.request("GET", f"{path}&cursor={quote(answer['next'])}")
             items += answer["items"]
         return items
 

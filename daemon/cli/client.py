@@ -60,8 +60,11 @@ class Client:
     folder that only root can make.
     """
 
-    def __init__(self, path: str, *, named: bool = False) -> None:
-        self.path, self.is_trusted = path, named or path.startswith("/run/agentd/")
+    def __init__(self, socket_path: str, *, named: bool = False) -> None:
+        self.socket_path, self.is_trusted = (
+            socket_path,
+            named or socket_path.startswith("/run/agentd/"),
+        )
         self.version = ""
         """The version of the daemon, known after the first answer."""
         self._idle_connection: socket.socket | None = None
@@ -71,31 +74,31 @@ class Client:
         self._is_closed = False
 
     @classmethod
-    def open(cls, path: str, *, named: bool = False) -> Client:
+    def open(cls, socket_path: str, *, named: bool = False) -> Client:
         """Return a client that has connected; raise Unreachable if there is no daemon."""
-        client = cls(path, named=named)
+        client = cls(socket_path, named=named)
         client._idle_connection = client.connect()
         return client
 
     def request(
         self,
         method: str,
-        target: str,
+        path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Return the JSON answer; raise Unreachable, ConnectionLost, or Problem if refused."""
-        return _parse_json(self.request_text(method, target, body, headers))
+        return _parse_json(self.request_text(method, path, body, headers))
 
     def request_text(
         self,
         method: str,
-        target: str,
+        path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> str:
         """Return the body of the answer as text; raise what `request` raises."""
-        connection = self._send(method, target, body, headers)
+        connection = self._send(method, path, body, headers)
         try:
             answer = _HttpAnswer(connection)
             text = answer.read_body().decode()
@@ -107,13 +110,13 @@ class Client:
             raise Problem(answer.status, _parse_json(text) if is_json else {})
         return text
 
-    def stream(self, target: str, on_idle: Callable[[], None] | None = None) -> Iterator[Any]:
+    def stream(self, path: str, on_idle: Callable[[], None] | None = None) -> Iterator[Any]:
         """Begin a stream of server-sent events and return its events, until it ends.
 
         Nothing that happens after the call is missed. `on_idle` is called whenever a second has
         passed without an event.
         """
-        connection = self._send("GET", target, None)
+        connection = self._send("GET", path, None)
         try:
             answer = _HttpAnswer(connection)
             if answer.status >= 400:
@@ -138,7 +141,7 @@ class Client:
     def _send(
         self,
         method: str,
-        target: str,
+        path: str,
         body: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None = None,
     ) -> socket.socket:
@@ -150,7 +153,7 @@ class Client:
         data = json.dumps(body).encode() if body is not None else b""
         lines = [f"{name}: {value}\r\n" for name, value in (headers or {}).items()]
         head = (
-            f"{method} {target} HTTP/1.1\r\n"
+            f"{method} {path} HTTP/1.1\r\n"
             "Host: agentd\r\n"
             "Connection: close\r\n"
             f"{''.join(lines)}"
@@ -160,7 +163,7 @@ class Client:
             connection.sendall(head.encode() + data)
         except OSError as error:
             connection.close()
-            raise ConnectionLost(self.path) from error
+            raise ConnectionLost(self.socket_path) from error
         return connection
 
     def close(self) -> None:
@@ -181,18 +184,18 @@ class Client:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(TIMEOUT_SECONDS)
         try:
-            connection.connect(self.path)
+            connection.connect(self.socket_path)
         except OSError as error:
             connection.close()
             if error.errno is None:  # Python refuses "AF_UNIX path too long" before the kernel
                 reason = "the path is too long for a socket"
             else:
                 reason = CONNECT_ERRORS.get(error.errno, str(error.strerror))
-            raise Unreachable((self.path, reason)) from None
+            raise Unreachable((self.socket_path, reason)) from None
         if not self.is_trusted and (uid := _foreign_uid(connection)) is not None:
             connection.close()
             reason = f"the daemon there belongs to another user (uid {uid})"
-            raise Unreachable((self.path, reason))
+            raise Unreachable((self.socket_path, reason))
         return connection
 
 
@@ -202,9 +205,9 @@ def open_first(paths: Iterable[str], *, named: bool = False) -> Client:
     Raise Unreachable with all paths that were tried.
     """
     attempts: list[tuple[str, str]] = []
-    for path in paths:
+    for socket_path in paths:
         try:
-            return Client.open(path, named=named)
+            return Client.open(socket_path, named=named)
         except Unreachable as error:
             attempts += error.attempts
     raise Unreachable(*attempts)

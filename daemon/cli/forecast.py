@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import DIM, YELLOW, format_duration, format_instant, pluralize
+from daemon.cli.render import DIM, YELLOW, format_instant, pluralize
+from daemon.durations import duration_in_words
 
 DEFAULT_DAYS = 7
 PERCENTILES = ("p50", "p95")
@@ -77,5 +78,5 @@ def _format_row(estimate: Mapping[str, Any]) -> list[str]:
         str(estimate["starts"]),
         *(f"{estimate['tokens'][percentile]:,.0f}" for percentile in PERCENTILES),
         *(f"{estimate['usd'][percentile]:.2f}" for percentile in PERCENTILES),
-        *(format_duration(estimate["seconds"][percentile]) for percentile in PERCENTILES),
+        *(duration_in_words(estimate["seconds"][percentile]) for percentile in PERCENTILES),
     ]

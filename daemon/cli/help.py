@@ -56,9 +56,9 @@ def _write_every_verb(out: OutputStream, verbs_by_group: dict[str, tuple[str, ..
 
 def all_by_group() -> dict[str, tuple[str, ...]]:
     """Return every verb by its group."""
-    grouped = {name for names in GROUPS.values() for name in names}
-    ungrouped = tuple(name for name in VERBS if name not in grouped)
-    return {**GROUPS, "keep": GROUPS["keep"] + ungrouped}
+    grouped_names = {name for names in GROUPS.values() for name in names}
+    ungrouped_names = tuple(name for name in VERBS if name not in grouped_names)
+    return {**GROUPS, "keep": GROUPS["keep"] + ungrouped_names}
 
 
 def _write_verbs(out: OutputStream, verbs_by_group: dict[str, tuple[str, ...]]) -> None:

@@ -17,7 +17,6 @@ from daemon.cli.render import (
     YELLOW,
     OutputStream,
     display_width,
-    format_duration,
     format_instant,
     humanize,
     one_line,
@@ -26,6 +25,7 @@ from daemon.cli.render import (
     short_id,
 )
 from daemon.cli.runs import SANDBOX_LEVELS, find_run
+from daemon.durations import duration_in_words
 
 VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # The sources of messages that are not the task.
@@ -162,7 +162,7 @@ def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
     if run["started"]:
         lines.append(("started", format_instant(run["started"])))
     if run["ended"]:
-        duration = format_duration(seconds_of_work(run))
+        duration = duration_in_words(seconds_of_work(run))
         lines.append(("ended", f"{format_instant(run['ended'])}, {duration} of work"))
     if run["attempt"] > 1:
         lines.append(("attempts", str(run["attempt"])))
@@ -206,6 +206,7 @@ def describe_left_out(left_out: Mapping[str, Any]) -> str:
         parts.append("1 memory" if count == 1 else f"{count} memories")
     if left_out["previous_report"]:
         parts.append("the last report")
+    parts += [f"the last report of {name}" for name in left_out.get("reports", ())]
     tools = ", ".join(left_out["tools"])
     return (
         f"{' and '.join(parts)} with words of strangers; a run that has read them asks a person "
@@ -266,7 +267,7 @@ class _Timeline:
         offset = ""
         if self.begin and step["at"]:
             seconds = (parse_instant(step["at"]) - self.begin).total_seconds()
-            offset = f"+{format_duration(seconds)}"
+            offset = f"+{duration_in_words(seconds)}"
         self.out.write_line(f"  {self.out.paint(f'{offset:>9}', DIM)} {text}".rstrip())
 
     def _write_text(self, text: str) -> None:
@@ -278,7 +279,7 @@ class _Timeline:
             f"{out.sign('ok' if body['ok'] else 'fail')} {self._describe_call(step, call or body)}"
         )
         # 0 seconds: it was not run
-        duration = format_duration(body["seconds"]) if body.get("seconds") else ""
+        duration = duration_in_words(body["seconds"]) if body.get("seconds") else ""
         text += f"  {out.paint(duration, DIM)}"
         if taint := body.get("taint"):
             text += out.paint(f"  {RESULT_TAINTS.get(taint, taint)}", YELLOW)
@@ -291,8 +292,8 @@ class _Timeline:
     def _write_answer(self, step: Mapping[str, Any]) -> None:
         out, body = self.out, step["body"]
         usage = body.get("usage") or {}
-        cached = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
-        tokens = f"{usage.get('input', 0):,} in{cached}, {usage.get('output', 0):,} out"
+        cache_note = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
+        tokens = f"{usage.get('input', 0):,} in{cache_note}, {usage.get('output', 0):,} out"
         usd = self.call_by_step.get(step["seq"], {}).get("usd")
         if usd is not None:
             tokens += f", ${usd:.4f}"
@@ -300,7 +301,7 @@ class _Timeline:
         text = f"{out.sign('ok')} {model or 'model'} answered"
         if body.get("calls"):
             text += f", asks for {pluralize(len(body['calls']), 'call')}"
-        duration = format_duration(body.get("seconds") or 0)
+        duration = duration_in_words(body.get("seconds") or 0)
         self._write_entry(step, f"{text}  {out.paint(f'{duration}, {tokens}', DIM)}")
         if self.full and body.get("reasoning"):
             out.write_line(STEP_INDENT + out.paint("thinking:", DIM))
@@ -333,10 +334,10 @@ def _write_usage(
     if not usage["input"] and not usage["output"] and not extra_calls:
         return
     out.write_title("Usage")
-    cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
+    cache_note = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
     reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
     iterations = pluralize(run["iterations"], "iteration")
-    out.write_line(f"  {usage['input']:,} tokens in{cached}")
+    out.write_line(f"  {usage['input']:,} tokens in{cache_note}")
     out.write_line(f"  {usage['output']:,} tokens out{reasoning}, in {iterations}")
     if run.get("usd") is not None:
         out.write_line(f"  ${run['usd']:.4f}")

@@ -134,9 +134,9 @@ def list_routines(call: Call) -> dict[str, Any]:
 
 def run_routine(call: Call) -> dict[str, Any]:
     """Start a routine and wait for its end; a run that is under way is waited for instead."""
-    target = f"/v1/routines/{quote(call.routine)}/run"
+    path = f"/v1/routines/{quote(call.routine)}/run"
     try:
-        run = _send(call, target, {"event": os.urandom(16).hex()})
+        run = _send(call, path, {"event": os.urandom(16).hex()})
     except Problem as problem:
         if "run" not in problem.body:
             raise
@@ -147,17 +147,17 @@ def run_routine(call: Call) -> dict[str, Any]:
 
 def tell(call: Call) -> dict[str, Any]:
     """Tell a run something, and wait for the end of the run that takes it."""
-    target = f"/v1/runs/{quote(find_run(call)['id'])}/tell"
-    run = _send(call, target, {"text": call.text, "event": os.urandom(16).hex()})
+    path = f"/v1/runs/{quote(find_run(call)['id'])}/tell"
+    run = _send(call, path, {"text": call.text, "event": os.urandom(16).hex()})
     return _wait_for_end(call, run["id"])
 
 
-def _send(call: Call, target: str, body: dict[str, Any]) -> Any:
+def _send(call: Call, path: str, body: dict[str, Any]) -> Any:
     """Return the run that a request starts; sent again, the same event gives the same run."""
     try:
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
     except ConnectionLost:
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
 
 
 def _wait_for_end(call: Call, run_id: str) -> dict[str, Any]:
@@ -191,10 +191,10 @@ def _describe_run(call: Call, run: Mapping[str, Any]) -> dict[str, Any]:
         ],
     }
     if run["status"] == "waiting":
-        target = f"/v1/approvals?run={run['id']}&status=pending"
+        path = f"/v1/approvals?run={run['id']}&status=pending"
         answer["waits_for"] = [
             {"approval": approval["id"], "tool": approval["tool"], "call": mark(approval["what"])}
-            for approval in call.client.request("GET", target)["items"]
+            for approval in call.client.request("GET", path)["items"]
         ]
         answer["remark"] = "a person decides: agentctl approvals, or agentctl ui"
     elif not run["ended"]:
@@ -270,15 +270,15 @@ def _cut(text: str, characters: int) -> str:
 
 def explain_slot(call: Call) -> dict[str, Any]:
     """Return in one sentence why a slot ran or did not."""
-    target = f"/v1/routines/{quote(call.routine)}/why"
+    path = f"/v1/routines/{quote(call.routine)}/why"
     if call.at:
         zone = ZoneInfo(call.client.request("GET", "/v1/status")["zone"])
         try:
             at = parse_time(call.at, datetime.now(zone))
         except (ValueError, OverflowError) as error:
             raise InvalidArgument(f"at: {error}") from None
-        target += f"?at={quote(at.isoformat())}"
-    answer = call.client.request("GET", target)
+        path += f"?at={quote(at.isoformat())}"
+    answer = call.client.request("GET", path)
     return {
         **{name: answer[name] for name in ("routine", "slot", "outcome", "rule", "run")},
         # it may quote the message of an error

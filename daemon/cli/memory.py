@@ -218,8 +218,8 @@ def list_items(call: Call) -> int:
 
 def show(call: Call) -> int:
     """Show one item in full; raise Problem (not_found) if there is none."""
-    target = f"/v1/memory/search?query={quote(call.key)}&limit=50"
-    for item in call.client.request("GET", target)["items"]:
+    path = f"/v1/memory/search?query={quote(call.key)}&limit=50"
+    for item in call.client.request("GET", path)["items"]:
         if item["key"] == call.key:
             break
     else:

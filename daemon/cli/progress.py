@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from daemon.cli.render import DIM, RED, OutputStream, format_duration, one_line, parse_instant
+from daemon.cli.render import DIM, RED, OutputStream, one_line, parse_instant
+from daemon.durations import duration_in_words
 
 CLEAR_LINE = "\r\x1b[K"
 
@@ -75,7 +76,7 @@ class RunProgress:
         text = one_line(self._out.sanitize(text))
         seconds = int(time.monotonic() - begin)
         if seconds:
-            text += f"  {format_duration(seconds)}"
+            text += f"  {duration_in_words(seconds)}"
         text = self._out.paint(self._out.truncate(text, (self._out.width or 80) - 3), DIM)
         self._out.stream.write(f"{CLEAR_LINE}{self._out.sign('running')} {text}")
         self._out.stream.flush()
@@ -93,11 +94,11 @@ class RunProgress:
         tool, arguments, begin = self._running_calls.pop(call, (event["tool"], "", now))
         seconds = event.get("seconds")
         if seconds is None:
-            duration = format_duration(now - begin)
+            duration = duration_in_words(now - begin)
         elif seconds == 0:  # it was not run
             duration = ""
         else:
-            duration = format_duration(seconds)
+            duration = duration_in_words(seconds)
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
         self._write_step("ok" if event["ok"] else "fail", f"{name} {arguments}".strip(), duration)
         if not event["ok"]:

@@ -55,8 +55,8 @@ def _write_rehearsal(out: OutputStream, rehearsal: Mapping[str, Any]) -> None:
             colour = {"-": RED, "+": GREEN, "@": DIM}.get(line[:1], "")
             out.write_line(out.paint(f"    {out.sanitize(line)}", colour))
         if len(diff) > MAX_EFFECT_LINES:
-            hidden = pluralize(len(diff) - MAX_EFFECT_LINES, "more line")
-            out.write_line(out.paint(f"    … {hidden}: --json has them all", DIM))
+            remainder = pluralize(len(diff) - MAX_EFFECT_LINES, "more line")
+            out.write_line(out.paint(f"    … {remainder}: --json has them all", DIM))
     for delivery in rehearsal["deliveries"]:
         out.write_line(f"  {out.paint(out.sanitize(delivery), BOLD)}")
     if not (rehearsal["effects"] or rehearsal["deliveries"]):

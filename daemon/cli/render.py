@@ -13,6 +13,8 @@ from datetime import datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
+from daemon.durations import duration_in_words
+
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
@@ -289,25 +291,6 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - display_width(text))
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`."""
-    if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24} d"
-    if hours < 10 and minutes:
-        return f"{hours} h {minutes} min"
-    return f"{hours} h"
-
-
 def local_now() -> datetime:
     return datetime.now().astimezone()
 
@@ -333,7 +316,8 @@ def format_relative_time(at: datetime, now: datetime) -> str:
     seconds = (at - now).total_seconds()
     if -1 < seconds < 1:
         return "now"
-    return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
+    distance = duration_in_words(abs(seconds))
+    return f"in {distance}" if seconds > 0 else f"{distance} ago"
 
 
 def format_instant(iso: str | None, now: datetime | None = None, *, never: str = "") -> str:

@@ -46,8 +46,8 @@ def replay(call: Call) -> int:
             call.err.write_line(f"agentctl: --{name} {value} cannot be read: {reason}")
             return NOT_FOUND if isinstance(error, FileNotFoundError) else USAGE
     try:
-        target = f"/v1/runs/{quote(find_run(call)['id'])}/replay"
-        result = call.client.request("POST" if body else "GET", target, body or None)
+        path = f"/v1/runs/{quote(find_run(call)['id'])}/replay"
+        result = call.client.request("POST" if body else "GET", path, body or None)
     except Unreachable:
         if "model" in options or "prompt" in options:
             raise  # only the daemon asks a model, and counts what that costs

@@ -28,12 +28,12 @@ def report(call: Call) -> int:
 
 def find_last_report(call: Call) -> Any:
     """Return the newest run that reported something; None if there is none."""
-    target = "/v1/runs?limit=50"
+    path = "/v1/runs?limit=50"
     if call.routine:
-        target += f"&routine={quote(call.routine)}"
+        path += f"&routine={quote(call.routine)}"
     cursor = ""
     while True:
-        answer = call.client.request("GET", target + cursor)
+        answer = call.client.request("GET", path + cursor)
         for run in answer["items"]:
             if run["headline"] and not run["silent"]:
                 return call.client.request("GET", f"/v1/runs/{run['id']}")

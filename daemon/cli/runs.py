@@ -10,7 +10,6 @@ from daemon.cli.call import DETACHED, DONE, USAGE, Call, quote
 from daemon.cli.client import ConnectionLost, Problem
 from daemon.cli.render import (
     DIM,
-    format_duration,
     format_instant,
     humanize,
     local_now,
@@ -18,6 +17,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+from daemon.durations import duration_in_words
 
 if TYPE_CHECKING:
     from typing import Any
@@ -73,7 +73,7 @@ def _describe_duration(run: Mapping[str, Any]) -> str:
     if not (run["started"] and run["ended"]):
         return ""
     duration = parse_instant(run["ended"]) - parse_instant(run["started"])
-    return format_duration(duration.total_seconds())
+    return duration_in_words(duration.total_seconds())
 
 
 def status_with_delivery(run: Mapping[str, Any]) -> str:
@@ -193,13 +193,13 @@ def _request_run(call: Call, run_input: Mapping[str, Any]) -> Any:
     """
     import os
 
-    target = f"/v1/routines/{quote(call.routine)}/run"
+    path = f"/v1/routines/{quote(call.routine)}/run"
     body = {"event": os.urandom(16).hex(), **run_input}
     try:
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
     except ConnectionLost:
         # the same event gives the same run, whether or not the first request arrived
-        return call.client.request("POST", target, body)
+        return call.client.request("POST", path, body)
 
 
 def _wait_for_turn(call: Call, run: Mapping[str, Any]) -> bool:

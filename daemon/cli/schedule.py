@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, USAGE, Call, quote
 from daemon.cli.render import (
     YELLOW,
-    format_duration,
     format_instant,
     format_relative_time,
     humanize,
@@ -19,6 +18,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+from daemon.durations import duration_in_words
 
 DEFAULT_START_COUNT = 10
 DEFAULT_CALENDAR_DAYS = 30
@@ -37,11 +37,11 @@ def list_next_starts(call: Call) -> int:
     if limit < 1:
         call.err.write_line(f"agentctl: -n: at least 1 (found {limit})")
         return USAGE
-    target = f"/v1/routines/{quote(call.routine)}/next" if call.routine else "/v1/next"
-    target += f"?count={min(limit, PAGE_SIZE)}"
+    path = f"/v1/routines/{quote(call.routine)}/next" if call.routine else "/v1/next"
+    path += f"?count={min(limit, PAGE_SIZE)}"
     if days is not None:
-        target += f"&days={days}"
-    starts, is_truncated = _request_starts(call, target, limit)
+        path += f"&days={days}"
+    starts, is_truncated = _request_starts(call, path, limit)
     if call.ics:
         _write_calendar(call, starts)
         if is_truncated and call.limit is None:
@@ -70,12 +70,12 @@ def list_next_starts(call: Call) -> int:
     return DONE
 
 
-def _request_starts(call: Call, target: str, limit: int) -> tuple[list[Any], bool]:
-    """Return at most `limit` starts of the list at `target`, and whether there are more."""
-    page = call.client.request("GET", target)
+def _request_starts(call: Call, path: str, limit: int) -> tuple[list[Any], bool]:
+    """Return at most `limit` starts of the list at `path`, and whether there are more."""
+    page = call.client.request("GET", path)
     starts = list(page["items"])
     while page["next"] is not None and len(starts) < limit:
-        page = call.client.request("GET", f"{target}&cursor={quote(page['next'])}")
+        page = call.client.request("GET", f"{path}&cursor={quote(page['next'])}")
         starts += page["items"]
     return starts[:limit], page["next"] is not None or len(starts) > limit
 
@@ -104,13 +104,13 @@ def _write_calendar(call: Call, starts: list[Any]) -> None:
 
 def explain_slot(call: Call) -> int:
     """Explain in one sentence what became of a slot, and by which rule."""
-    target = f"/v1/routines/{quote(call.routine)}/why"
+    path = f"/v1/routines/{quote(call.routine)}/why"
     if call.at:
         at = _parse_time(call, "--at", call.at)
         if at is None:
             return USAGE
-        target += f"?at={quote(at)}"
-    answer = call.request("GET", target)
+        path += f"?at={quote(at)}"
+    answer = call.request("GET", path)
     if answer is not None:
         call.out.write_line(call.out.sanitize(answer["sentence"]))
     return DONE
@@ -146,9 +146,9 @@ def _describe_slot(slot: Mapping[str, Any]) -> str:
     if slot["rule"]:
         text += f" ({slot['rule']})"
     if slot["lateness"] >= 1 and slot["outcome"] == "ran":
-        text += f" on time, within {format_duration(slot['lateness'])}"
+        text += f" on time, within {duration_in_words(slot['lateness'])}"
     elif slot["lateness"] >= 1:
-        text += f", {format_duration(slot['lateness'])} late"
+        text += f", {duration_in_words(slot['lateness'])} late"
     if slot["run"]:
         text += f", run {short_id(slot['run'])}"
     return text

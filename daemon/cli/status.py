@@ -10,7 +10,6 @@ from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call
 from daemon.cli.render import (
     RED,
     format_bytes,
-    format_duration,
     format_instant,
     humanize,
     local_now,
@@ -20,6 +19,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.routines import describe_pause
 from daemon.cli.runs import SANDBOX_LEVELS
+from daemon.durations import duration_in_words
 
 if TYPE_CHECKING:
     from typing import Any
@@ -143,19 +143,19 @@ def _active_run_row(
     """Return a run under way; `waiting_counts` has how many runs are before each that is queued."""
     if run["id"] in waiting_counts:
         runs_before = waiting_counts[run["id"]]
-        since = f"with {pluralize(runs_before, 'run')} before it"
+        timing = f"with {pluralize(runs_before, 'run')} before it"
         if not runs_before:
-            since = "and first in line"
+            timing = "and first in line"
     elif run.get("not_before"):
-        since = f"until {format_instant(run['not_before'], now)}"
+        timing = f"until {format_instant(run['not_before'], now)}"
     elif not run["started"]:
-        since = "not started yet"
+        timing = "not started yet"
     elif parse_instant(run["started"]) > now:
-        since = "since before the clock was set back"
+        timing = "since before the clock was set back"
     else:
-        since = f"for {format_duration((now - parse_instant(run['started'])).total_seconds())}"
+        timing = f"for {duration_in_words((now - parse_instant(run['started'])).total_seconds())}"
     return (
         run["status"],
         f"{run['routine']}  {short_id(run['id'])}",
-        f"{humanize(run['status'])} {since}",
+        f"{humanize(run['status'])} {timing}",
     )

@@ -16,7 +16,6 @@ from rich.text import Text
 from daemon.cli.client import ConnectionLost, Unreachable
 from daemon.cli.render import (
     RUN_SIGNS,
-    format_duration,
     format_relative_time,
     humanize,
     one_line,
@@ -24,6 +23,7 @@ from daemon.cli.render import (
     short_id,
 )
 from daemon.cli.top_monitor import MAX_ROWS, Monitor, describe_spending
+from daemon.durations import duration_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def draw_screen(monitor: Monitor, height: int, width: int) -> RenderableType:
     uptime = (now - parse_instant(status["started"])).total_seconds()
     head = Text.assemble(
         ("agentd ", "bold"),
-        f"{status['version']}, up for {format_duration(uptime)}, ",
+        f"{status['version']}, up for {duration_in_words(uptime)}, ",
         (
             f"{status['routines']['on']} routines on, "
             f"{describe_spending(snapshot['today'], snapshot['usage'])} today"
@@ -147,7 +147,7 @@ def _running_row(run: Mapping[str, Any], activities: Mapping[str, str], now: dat
     return Row(
         _sign("running"),
         run["routine"],
-        f"for {format_duration(seconds)}",
+        f"for {duration_in_words(seconds)}",
         activities.get(run["id"], ""),
     )
 

@@ -44,12 +44,12 @@ def show_usage(call: Call) -> int:
 
 
 def _format_row(key: str, usage: Mapping[str, Any]) -> tuple[str, ...]:
-    cached = f"{100 * usage['cache_read'] / usage['input']:.0f} %" if usage["input"] else ""
+    cache_share = f"{100 * usage['cache_read'] / usage['input']:.0f} %" if usage["input"] else ""
     return (
         key,
         str(usage["calls"]),
         f"{usage['input']:,}",
-        cached,
+        cache_share,
         f"{usage['output']:,}",
         _format_dollars(usage["usd"]),
     )

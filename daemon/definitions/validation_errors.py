@@ -53,17 +53,16 @@ _PROBLEMS = {
 # An error of these types in one branch of a union is left out if another branch found errors deeper
 # inside the value: that branch is the one that was meant.
 _TYPE_ERRORS = {
-    *(
-        "string_type",
-        "bool_type",
-        "int_type",
-        "float_type",
-        "list_type",
-        "tuple_type",
-        "dict_type",
-        "model_type",
-    ),
-    *("literal_error", "datetime_type"),
+    "string_type",
+    "bool_type",
+    "int_type",
+    "float_type",
+    "list_type",
+    "tuple_type",
+    "dict_type",
+    "model_type",
+    "literal_error",
+    "datetime_type",
 }
 
 
@@ -75,7 +74,8 @@ class FieldError:
     input: Any
     problems: list[str] = field(default_factory=list)
     hint: str = ""
-    shallow: bool = True
+    is_shallow: bool = True
+    """Whether all its errors are of _TYPE_ERRORS."""
     missing: bool = False
 
     def add(self, problem: str, hint: str) -> None:
@@ -98,10 +98,12 @@ def field_errors(error: ValidationError, data: Json, model: type[BaseModel]) -> 
         finding = findings.setdefault(path, FieldError(path, value, missing=missing))
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
         finding.add(_sentence(kind, context, item["msg"]), hint)
-        finding.shallow = finding.shallow and kind in _TYPE_ERRORS
+        finding.is_shallow = finding.is_shallow and kind in _TYPE_ERRORS
     parents = {path[:end] for path in findings for end in range(len(path))}
     return [
-        finding for path, finding in findings.items() if not (finding.shallow and path in parents)
+        finding
+        for path, finding in findings.items()
+        if not (finding.is_shallow and path in parents)
     ]
 
 

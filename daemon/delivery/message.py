@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.delivery.markup import fence, first_sentence
 from daemon.delivery.sanitize import neutralize, strip_controls
+from daemon.durations import duration_in_words
 from daemon.models import Delivery, Status, Taint
 
 # A shorter time between a slot and the start of its run is normal and not mentioned.
@@ -191,7 +192,7 @@ def _timing_phrases(slot: datetime, options: MessageOptions) -> list[str]:
     if start - slot >= _SHORTEST_DELAY:
         phrases.append(f"begun {_time_of_day(start, slot)}")
         if not unscheduled:
-            phrases.append(f"{_span(start - slot)} late")
+            phrases.append(f"{duration_in_words((start - slot).total_seconds())} late")
     if end - start >= timedelta(minutes=1):
         phrases.append(f"done {_time_of_day(end, slot)}")
     return phrases
@@ -200,17 +201,6 @@ def _timing_phrases(slot: datetime, options: MessageOptions) -> list[str]:
 def _time_of_day(moment: datetime, slot: datetime) -> str:
     """Return the time, with its date if that is not the date of the slot."""
     return f"{moment:%H:%M}" if moment.date() == slot.date() else f"{moment:%Y-%m-%d %H:%M}"
-
-
-def _span(duration: timedelta) -> str:
-    """Return `5 min`, `3 h 0 min` or `2 days`, as messages say how late a run began; shorter
-    delays than _SHORTEST_DELAY are not mentioned.
-    """
-    minutes = int(duration.total_seconds()) // 60
-    days, hours = minutes // 1440, minutes // 60
-    if days >= 2:
-        return f"{days} days"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
 
 
 def _split_heading(text: str) -> tuple[str, str]:

@@ -38,6 +38,8 @@ class Targets:
         """
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
+        self._chats = frozenset(config.chat)
+        """The chats of the config, whose channels are not made here."""
         self._urls: dict[str, str] = {}
         self._signing_secrets: dict[str, str] = {}
         self._channels: dict[str, Channel] = {}
@@ -61,6 +63,8 @@ class Targets:
 
     def channel(self, name: str) -> Channel:
         """Return the channel of a target. Raises DeliveryFailed if no target has this name."""
+        if name in self._chats:
+            raise DeliveryFailed(f"the chat {name} is connected when agentd starts again")
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name

@@ -13,7 +13,7 @@ from functools import cache
 from typing import ClassVar, TypeAlias
 
 from daemon.injection import disguises
-from daemon.injection.marks import replace_frames
+from daemon.injection.frames import replace_frames
 from daemon.injection.readings import Reading, find_readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, RuleMatch, RuleSet, load_rules, match_rules
 
@@ -35,6 +35,14 @@ _UNEXAMINED_TOOLS = frozenset(
         "report_items",
     }
 )
+
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+# Characters within which the points of signs add up.
+_WINDOW = 700
+# Characters within which a match repeats an earlier one of the same sign.
+_REPETITION_DISTANCE = 50
+# Extra points for a disguised text: nobody disguises what is harmless.
+_DISGUISE_POINTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +134,6 @@ def examine(text: str) -> InjectionFinding:
     return worst_finding
 
 
-_WINDOW = 700  # characters within which signs belong together
-_NEAR = 50
-_DISGUISED = 4  # extra points for a disguised text: nobody disguises what is harmless
-
-
 def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
     """Return the points of the worst window of a reading, and the finding that they amount to.
 
@@ -153,7 +156,7 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
             most_points, excerpt_start = points, start.offset
             names = sorted(best, key=lambda name: -best[name])
     if reading.disguise and most_points >= max(WARN, beyond + 1):
-        most_points += _DISGUISED
+        most_points += _DISGUISE_POINTS
     kind: type[InjectionFinding]
     if most_points >= BLOCK:
         kind = Block
@@ -170,7 +173,8 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
 
 
 def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
-    """Drop a match that has the sign and points of one less than _NEAR characters before it.
+    """Drop a match that has the sign and points of one less than _REPETITION_DISTANCE
+    characters before it.
 
     `matches` are in the order of their offsets. Without this, a text that repeats one phrase would
     take quadratic time to score.
@@ -178,7 +182,10 @@ def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
     distinct_matches: list[RuleMatch] = []
     last_offsets: dict[tuple[str, int], int] = {}
     for match in matches:
-        if match.offset - last_offsets.get((match.sign, match.points), -_NEAR) >= _NEAR:
+        if (
+            match.offset - last_offsets.get((match.sign, match.points), -_REPETITION_DISTANCE)
+            >= _REPETITION_DISTANCE
+        ):
             distinct_matches.append(match)
             last_offsets[match.sign, match.points] = match.offset
     return distinct_matches
@@ -226,14 +233,11 @@ def rules_in(text: str) -> set[str]:
     return {match.rule for reading in find_readings(text) for match in find_matches(reading)[1]}
 
 
-_CHINESE = re.compile(r"[\u4e00-\u9fff]")
-
-
 def _may_match_substring_rules(text: str) -> bool:
     """Tell whether a text may be in one of the languages of pieces.toml, of which only Turkish can
     be written in ASCII.
     """
-    return not text.isascii() or "talimat" in text
+    return not text.isascii() or "talimat" in text  # Turkish for "instruction"
 
 
 @cache

@@ -45,8 +45,15 @@ WITHHELD = {
 # it themselves.
 OWN_TOOLS = frozenset(
     {
-        *("finish", "report_items", "self_info", "file_write", "memory_store", "memory_forget"),
-        *("skill", "routine", "config"),
+        "finish",
+        "report_items",
+        "self_info",
+        "file_write",
+        "memory_store",
+        "memory_forget",
+        "skill",
+        "routine",
+        "config",
     }
 )
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
@@ -61,18 +68,17 @@ def provenance(tool: str, value: Any) -> Taint:
     if tool in OWN_TOOLS:
         return Taint.NONE
     if tool == "subagent":  # its report is as clean as what it has read
-        return (
-            Taint.TAINTED if not isinstance(value, dict) or value.get("untrusted") else Taint.NONE
-        )
+        is_trusted = isinstance(value, dict) and not value.get("untrusted")
+        return Taint.NONE if is_trusted else Taint.TAINTED
     if tool in ("memory_recall", "memory_expand"):
-        recalled = value if isinstance(value, list) else []
-        return Taint.TAINTED if any(item.get("untrusted") for item in recalled) else Taint.NONE
+        texts = value if isinstance(value, list) else []
+        return Taint.TAINTED if any(item.get("untrusted") for item in texts) else Taint.NONE
     if tool == "sysinfo":
         # without errors a part says so in our own words
-        quoting = isinstance(value, dict) and any(
+        quotes_logs = isinstance(value, dict) and any(
             isinstance(value.get(part), list) and value[part] for part in LOG_QUOTING_PARTS
         )
-        return Taint.TAINTED if quoting else Taint.NONE
+        return Taint.TAINTED if quotes_logs else Taint.NONE
     return Taint.TAINTED
 
 
@@ -118,8 +124,8 @@ class InjectionInspector:
             if self._withholds and not self._policy.shows_injected_result(
                 call.name, call.arguments, routine=self._run.routine
             ):
-                withheld = await self._withhold(key, call, result, finding)
-                return replace(result, text=withheld, value=None, dry_run_effect="", taint=taint)
+                replacement = await self._withhold(key, call, result, finding)
+                return replace(result, text=replacement, value=None, dry_run_effect="", taint=taint)
             finding = Review(finding.reason, finding.excerpt)
         if isinstance(finding, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=finding.reason)

@@ -35,8 +35,9 @@ def _words(name: str) -> frozenset[str]:
 
 def find_readings(text: str) -> Iterator[Reading]:
     """Yield the text as it is, then with one disguise after another taken off."""
-    if hidden := disguises.read_tag_characters(text):
-        yield Reading(f"zqchat you must {disguises.fold(hidden)}", "hidden in Unicode tags")
+    if hidden_text := disguises.read_tag_characters(text):
+        # who hides a text means it as an order, so it is read behind a frame (frames.py)
+        yield Reading(f"zqchat you must {disguises.fold(hidden_text)}", "hidden in Unicode tags")
     escaped = disguises.unescape(text)
     folded = disguises.fold(escaped)
     latin = disguises.replace_lookalikes(folded)
@@ -45,8 +46,8 @@ def find_readings(text: str) -> Iterator[Reading]:
     yield Reading(folded, words=words if latin is folded else None)
     if latin is not folded and latin != folded:
         yield Reading(latin, "in look-alike letters", words)
-    for text in disguises.decode_runs(escaped, words):
-        yield Reading(disguises.fold(disguises.unescape(text)), "encoded")
+    for decoded in disguises.decode_runs(escaped, words):
+        yield Reading(disguises.fold(disguises.unescape(decoded)), "encoded")
     yield from _rewrite(latin, word_list, words)
 
 
@@ -56,7 +57,8 @@ def _rewrite(text: str, word_list: Sequence[str], words: Set[str]) -> Iterator[R
     """
     if cipher_words := _ciphers().keys() & words:
         yield from _decipher(text, cipher_words)
-    if list(map(len, words)).count(1) >= 5 and disguises.has_row_of_letters(word_list):
+    letter_count = sum(len(word) == 1 for word in words)
+    if letter_count >= 5 and disguises.has_row_of_letters(word_list):
         yield Reading(" ".join(disguises.join_letter_rows(text)), "letter by letter")
     yield from _read_digits_as_letters(text, words)
     if misspelt_words := _misspellings().keys() & words:
@@ -76,12 +78,14 @@ def _join_split_words(letters: str, words: Set[str]) -> str:
     left out; empty if there is none. `letters` are the words of the text without blanks.
     """
     for noun in _NOUNS:
-        at = -1 if noun in words else letters.find(noun)
-        if at >= 0:
-            return " ".join(_known_words().findall(letters[max(0, at - 90) : at + 40]))
+        position = -1 if noun in words else letters.find(noun)
+        if position >= 0:
+            surroundings = letters[max(0, position - 90) : position + 40]
+            return " ".join(_known_words().findall(surroundings))
     return ""
 
 
+# What orders of injections are about, as one word each.
 _NOUNS = (
     "instructions",
     "systemprompt",
@@ -95,6 +99,7 @@ _NOUNS = (
 
 @cache
 def _known_words() -> re.Pattern[str]:
+    """Return a pattern of the words of our rules, longer ones first."""
     names = (
         "OURS",
         "LESS",
@@ -165,9 +170,9 @@ def _read_digits_as_letters(text: str, words: Set[str]) -> Iterator[Reading]:
     if _words("VOCABULARY").isdisjoint(disguises.read_leet_words(odd_words)):
         return
     meanings_by_word = {word: disguises.read_leet_word(word) for word in odd_words}
-    for way in range(2):
+    for choice in range(2):
         meanings = {
-            word: both_meanings[way]
+            word: both_meanings[choice]
             for word, both_meanings in meanings_by_word.items()
             if both_meanings
         }
@@ -185,14 +190,14 @@ def _misspellings() -> Mapping[str, str]:
     letters = "abcdefghijklmnopqrstuvwxyz"
     misspellings: dict[str, str] = {}
     for word in sorted(_words("OFTEN_MISSPELT")):
-        cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
-        slips: set[str] = set()
-        for head, tail in cuts:
-            slips |= {head + letter + tail for letter in letters}  # one letter too many
+        halves = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
+        variants: set[str] = set()
+        for head, tail in halves:
+            variants |= {head + letter + tail for letter in letters}  # one letter too many
             if tail:
-                slips.add(head + tail[1:])  # one left out
-                slips |= {head + letter + tail[1:] for letter in letters}  # a wrong one
+                variants.add(head + tail[1:])  # one left out
+                variants |= {head + letter + tail[1:] for letter in letters}  # a wrong one
             if len(tail) > 1:
-                slips.add(head + tail[1] + tail[0] + tail[2:])  # two exchanged
-        misspellings |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)
+                variants.add(head + tail[1] + tail[0] + tail[2:])  # two exchanged
+        misspellings |= dict.fromkeys(variants - _words("INFLECTED") - _words("VOCABULARY"), word)
     return misspellings

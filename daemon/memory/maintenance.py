@@ -11,7 +11,7 @@ import structlog
 
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
-from daemon.memory.retention import Retention, apply_retention
+from daemon.memory.retention import MemoryRetention, apply_retention
 from daemon.store.connection import Connection
 from daemon.system.tasks import run_as_task
 
@@ -29,7 +29,7 @@ class MemoryMaintenance:
         memory: Memory,
         *,
         clock: Callable[[], datetime],
-        retention: Callable[[], Retention] = Retention,
+        retention: Callable[[], MemoryRetention] = MemoryRetention,
     ) -> None:
         self._memory, self._clock, self._retention = memory, clock, retention
 

@@ -49,7 +49,7 @@ _MAX_BYTES = 4_000_000
 _STATE = "memory.mirror"
 # The digests of the texts of the latest attempt to write the file: if the daemon dies before it has
 # stored them as the base, what the file holds is still known to be no edit.
-_WRITING = "memory.mirror.writing"
+_UNFINISHED_WRITE = "memory.mirror.writing"
 _HEAD = """\
 # Memory
 
@@ -150,10 +150,10 @@ def merge(
     base: Mapping[str, str],
     items: Mapping[str, MemoryItem],
     now: datetime,
-    writing: Mapping[str, str] = MappingProxyType({}),
+    unfinished_write: Mapping[str, str] = MappingProxyType({}),
 ) -> Merge:
     """Compare the sections of the file and the items with `base`, the digests of the texts that
-    were last written, by key. `writing` has those of a write that may not have come to its end.
+    were last written, by key. `unfinished_write` has those of a write that may not have ended.
     """
     edited, replaced = {}, {}
     for key, text in file.sections.items():
@@ -164,7 +164,7 @@ def merge(
             or digest(text)
             in (
                 base.get(key),
-                writing.get(key),
+                unfinished_write.get(key),
             )
         ):
             continue  # unchanged, or emptied, which is as weak evidence as a missing section
@@ -259,15 +259,17 @@ class Mirror:
         """
         text, version, is_owners = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._key_values.get(_STATE) or "{}")
-        writing: dict[str, str] = json.loads(await self._key_values.get(_WRITING) or "{}")
+        unfinished_write: dict[str, str] = json.loads(
+            await self._key_values.get(_UNFINISHED_WRITE) or "{}"
+        )
         if text is not None:
-            changes = merge(parse(text), base, await self._items(), self._clock(), writing)
+            changes = merge(parse(text), base, await self._items(), self._clock(), unfinished_write)
             await self._apply(changes, is_owners=is_owners)
         items = await self._items()
         new_text = render(items)
         digests = {key: digest(item.content) for key, item in items.items()}
-        if new_text != text and digests != writing:
-            await self._key_values.put(_WRITING, json.dumps(digests))
+        if new_text != text and digests != unfinished_write:
+            await self._key_values.put(_UNFINISHED_WRITE, json.dumps(digests))
         if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
             # a person saved an edit since the file was read: store that edit first
             await self.sync()

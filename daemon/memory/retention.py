@@ -19,17 +19,17 @@ from daemon.store.rows import to_microseconds
 
 # Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
 # changes no row of its neighbours.
-HEAD = 400
+BEGINNING_CHARACTERS = 400
 # Runs or items per transaction: some 50 ms.
 _BATCH = 200
 
-_STATE = "memory.retention"
-TOOLS = (SegmentType.TOOL_CALL, SegmentType.TOOL_RESULT)
-REASONING = (SegmentType.REASONING,)
+_PROGRESS_KEY = "memory.retention"
+TOOL_TYPES = (SegmentType.TOOL_CALL, SegmentType.TOOL_RESULT)
+REASONING_TYPES = (SegmentType.REASONING,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Retention:
+class MemoryRetention:
     """How long texts stay, counted from the end of their run or the last change of the item.
 
     None means for ever.
@@ -42,7 +42,7 @@ class Retention:
     conversation: timedelta | None = None
 
 
-def apply_retention(connection: Connection, retention: Retention, now: datetime) -> bool:
+def apply_retention(connection: Connection, retention: MemoryRetention, now: datetime) -> bool:
     """Delete or shorten one batch of texts that are older than the retention allows.
 
     Returns True if nothing is left to do. Call it in one write transaction, with an aware `now`.
@@ -59,7 +59,10 @@ def apply_retention(connection: Connection, retention: Retention, now: datetime)
         connection, to_microseconds(now - retention.runs)
     ):
         return False
-    for types, duration in ((TOOLS, retention.tools), (REASONING, retention.reasoning)):
+    for types, duration in (
+        (TOOL_TYPES, retention.tools),
+        (REASONING_TYPES, retention.reasoning),
+    ):
         if duration is not None and not _shorten_runs(
             connection, types, to_microseconds(now - duration)
         ):
@@ -71,32 +74,32 @@ def _drop_items(connection: Connection, category: str, before: int) -> bool:
     """Delete a batch of unpinned items of a category that last changed before `before`
     (microseconds). Returns True if none is left.
     """
-    expired = rows.items_in(
+    items = rows.items_in(
         connection,
         "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?",
         (category, before, _BATCH),
     )
-    for item in expired:
+    for item in items:
         rows.drop_item(connection, item.key)
-    return len(expired) < _BATCH
+    return len(items) < _BATCH
 
 
 def _drop_runs(connection: Connection, before: int) -> bool:
     """Delete a batch of runs from memory that ended before `before` (microseconds). Returns True if
     none is left.
     """
-    expired = connection.execute(
+    rows_of_runs = connection.execute(
         "SELECT run_id FROM memory_run WHERE ended < ? ORDER BY ended LIMIT ?", (before, _BATCH)
     )
-    run_ids = [run_id for (run_id,) in expired]
+    run_ids = [run_id for (run_id,) in rows_of_runs]
     for run_id in run_ids:
         rows.drop_run(connection, run_id)
     return len(run_ids) < _BATCH
 
 
 def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: int) -> bool:
-    """Shorten the texts of these types to HEAD characters, in the next batch of runs that ended
-    before `before` (microseconds). Returns True if no such run is left.
+    """Shorten the texts of these types to BEGINNING_CHARACTERS, in the next batch of runs that
+    ended before `before` (microseconds). Returns True if no such run is left.
     """
     progress = _load_progress(connection)
     progress_key = types[0]
@@ -104,38 +107,38 @@ def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: 
         "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
         (progress.get(progress_key, 0), _BATCH),
     ).fetchall()
-    expired = []
+    expired_runs = []
     for run, ended in runs:
         if ended >= before:
             break  # runs are archived in the order of their ends: the later ones are newer
-        expired.append(run)
+        expired_runs.append(run)
     marks = placeholders(types)
-    for run in expired:
+    for run in expired_runs:
         long_texts = connection.execute(
             (
                 f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND "  # noqa: S608
                 "length(text) > ?"
             ),  # noqa: RUF100, S608
-            (run, *types, HEAD),
+            (run, *types, BEGINNING_CHARACTERS),
         ).fetchall()
         if long_texts:
-            cut_down(connection, run, {id_ for (id_,) in long_texts})
-    if expired:
+            shorten_segments(connection, run, {id_ for (id_,) in long_texts})
+    if expired_runs:
         connection.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (_STATE, json.dumps({**progress, progress_key: expired[-1]})),
+            (_PROGRESS_KEY, json.dumps({**progress, progress_key: expired_runs[-1]})),
         )
-    return len(expired) < _BATCH
+    return len(expired_runs) < _BATCH
 
 
 def _load_progress(connection: Connection) -> Mapping[str, int]:
     """Return the id of the last run whose texts were shortened, by the first type of its class."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_PROGRESS_KEY,)).fetchone()
     return json.loads(row[0]) if row else {}
 
 
-def cut_down(connection: Connection, run: int, ids: Collection[int]) -> None:
-    """Shorten these segments of a run to HEAD characters, and index them again."""
+def shorten_segments(connection: Connection, run: int, ids: Collection[int]) -> None:
+    """Shorten these segments of a run to BEGINNING_CHARACTERS, and index them again."""
     indexed_ids = [
         id_
         for (id_,) in connection.execute(
@@ -146,7 +149,7 @@ def cut_down(connection: Connection, run: int, ids: Collection[int]) -> None:
     index.remove_segments(connection, indexed_ids)
     connection.executemany(
         "UPDATE memory_segment SET text = substr(text, 1, ?) WHERE id = ?",
-        [(HEAD, id_) for id_ in ids],
+        [(BEGINNING_CHARACTERS, id_) for id_ in ids],
     )
     vectors.drop(connection, ids)
     index.add_segments(connection, indexed_ids)

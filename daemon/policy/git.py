@@ -22,47 +22,49 @@ from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, ParsedCommand, Program, option_table
+from daemon.policy.options import ParsedArguments, ParsedCommand, Program, option_table
 from daemon.policy.tables import load_table, programs
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
 _RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
 
 
-def _only_listing(parsed: Parsed) -> None:
-    for name, value in parsed.options:
+def _check_branch_or_tag(arguments: ParsedArguments) -> None:
+    for name, value in arguments.options:
         if name in ("--format", "--sort") and _RAW_FIELD.search(value or ""):
             raise Unreadable(
-                f"{parsed.name} {name}={value} may show a file without its name", "use other fields"
+                f"{arguments.name} {name}={value} may show a file without its name",
+                "use other fields",
             )
-    if parsed.operands and not parsed.has("--list", "-l"):
+    if arguments.operands and not arguments.has("--list", "-l"):
         raise Unreadable(
-            f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list"
+            f"{arguments.name} {arguments.operands[0].text} would change a branch or tag",
+            "add --list",
         )
 
 
-def _only_named_revisions(parsed: Parsed) -> None:
+def _check_show(arguments: ParsedArguments) -> None:
     for name in ("--all", "--branches", "--tags", "--remotes", "-g", "--walk-reflogs"):
-        if parsed.has(name):
+        if arguments.has(name):
             raise Unreadable(
                 f"git show {name} may show a file without its name",
                 "name the commits, or use git log -p",
             )
 
 
-def _only_the_list(parsed: Parsed) -> None:
-    if parsed.operands[0].text != "list":
+def _check_stash(arguments: ParsedArguments) -> None:
+    if arguments.operands[0].text != "list":
         raise Unreadable(
             "git stash without list would change the work tree", "write git stash list"
         )
 
 
-# What no table can say of a sub-command; the fields are those of options.Program.
-_CODE: Mapping[str, Mapping[str, Any]] = {
-    "git show": {"check": _only_named_revisions},
-    "git branch": {"check": _only_listing},
-    "git tag": {"check": _only_listing},
-    "git stash": {"check": _only_the_list},
+# More fields of options.Program, by command.
+_CODE_BY_COMMAND: Mapping[str, Mapping[str, Any]] = {
+    "git show": {"check": _check_show},
+    "git branch": {"check": _check_branch_or_tag},
+    "git tag": {"check": _check_branch_or_tag},
+    "git stash": {"check": _check_stash},
 }
 
 
@@ -81,7 +83,8 @@ def subcommands() -> Mapping[str, Program]:
         for name, fields in commands
     }
     return {
-        fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _CODE)
+        fields["name"].removeprefix("git "): Program(**fields)
+        for fields in programs(tables, _CODE_BY_COMMAND)
     }
 
 
@@ -109,15 +112,19 @@ def _split_subcommand(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
 def _parse_git(words: Sequence[Word]) -> ParsedCommand:
     if len(words) == 2 and words[1].text == "--version":
         return ParsedCommand(("git", "--version"))
-    program, arguments = _split_subcommand(words)
-    program.usage(arguments)  # refuses what does not fit
-    parsed = program.parse(arguments)
-    paths = tuple(path for word in parsed.operands if (path := _path_in(word.text)))
+    program, subcommand_words = _split_subcommand(words)
+    program.usage(subcommand_words)  # refuses what does not fit
+    arguments = program.parse(subcommand_words)
+    paths = tuple(path for word in arguments.operands if (path := _path_in(word.text)))
     trees: tuple[str, ...] = ()
-    if _shows_files(program.name, parsed):
-        behind_end = parsed.operands[parsed.before_end :] if parsed.options_end is not None else ()
+    if _shows_files(program.name, arguments):
+        behind_end = (
+            arguments.operands[arguments.before_end :] if arguments.options_end is not None else ()
+        )
         trees = (*paths, *(() if behind_end else (".",)))
-    return ParsedCommand(("git", *(word.text for word in arguments)), files=paths, trees=trees)
+    return ParsedCommand(
+        ("git", *(word.text for word in subcommand_words)), files=paths, trees=trees
+    )
 
 
 def command_line(
@@ -131,10 +138,10 @@ def command_line(
     """
     if len(words) == 2 and words[1].text == "--version":
         return ("git", "--version")
-    program, arguments = _split_subcommand(words)
-    parsed, name = program.parse(arguments), program.name
-    options = [*program.extra_options(parsed), *_joined_options(parsed)]
-    operands = [word.text for word in parsed.operands]
+    program, subcommand_words = _split_subcommand(words)
+    arguments, name = program.parse(subcommand_words), program.name
+    options = [*program.extra_options(arguments), *_joined_options(arguments)]
+    operands = [word.text for word in arguments.operands]
     if name == "git stash":
         return ("git", "stash", *operands, *options)
     if name in ("git branch", "git tag", "git remote"):
@@ -151,15 +158,15 @@ def command_line(
         revisions, paths = [], operands
     elif name == "git describe":
         revisions, paths = operands, []
-    elif parsed.options_end is not None:
-        revisions, paths = operands[: parsed.before_end], operands[parsed.before_end :]
+    elif arguments.options_end is not None:
+        revisions, paths = operands[: arguments.before_end], operands[arguments.before_end :]
     else:
         paths = [operand for operand in operands if is_path(operand)]
         if name == "git blame" and operands and not paths:
             paths = operands[-1:]
         revisions = [operand for operand in operands if operand not in paths]
     # the log of a branch goes by its plain name; it holds commits only
-    if not parsed.has("-g", "--walk-reflogs"):
+    if not arguments.has("-g", "--walk-reflogs"):
         revisions = [_revision(name, operand) for operand in revisions]
     elif any(not _REVISION.fullmatch(operand) for operand in revisions):
         raise Unreadable(
@@ -176,12 +183,12 @@ def command_line(
     exclusions = sorted(
         {operand for pattern in denied_patterns for operand in _exclusion_pathspecs(pattern)}
     )
-    if exclusions and name == "git blame" and parsed.has("-C"):
+    if exclusions and name == "git blame" and arguments.has("-C"):
         raise Unreadable("git blame -C searches files that must not be shown", "leave out -C")
-    if exclusions and _shows_files(name, parsed):
-        if parsed.has("--follow"):
+    if exclusions and _shows_files(name, arguments):
+        if arguments.has("--follow"):
             if (
-                not {option for option, _ in parsed.options if option in _content_options()}
+                not {option for option, _ in arguments.options if option in _content_options()}
                 <= _NAMES_AND_NUMBERS
             ):
                 problem = (
@@ -232,24 +239,24 @@ def _content_options() -> frozenset[str]:
     return option_table(_fill_fragments("<CHANGES> -t -c"), False).names - plain
 
 
-def _shows_files(name: str, parsed: Parsed) -> bool:
+def _shows_files(name: str, arguments: ParsedArguments) -> bool:
     """Tell whether a sub-command shows or searches what is in files, or gives the ids that stand
     for it.
     """
     if name in ("git diff", "git show"):
         return True
     if name == "git log":
-        return any(option in _content_options() for option, _ in parsed.options)
+        return any(option in _content_options() for option, _ in arguments.options)
     if name == "git rev-list":
-        return parsed.has("--objects", "--disk-usage")
-    return name == "git ls-files" and parsed.has("-s", "--stage", "-u", "--unmerged", "--eol")
+        return arguments.has("--objects", "--disk-usage")
+    return name == "git ls-files" and arguments.has("-s", "--stage", "-u", "--unmerged", "--eol")
 
 
-def _joined_options(parsed: Parsed) -> Iterator[str]:
+def _joined_options(arguments: ParsedArguments) -> Iterator[str]:
     """Yield the options each as a word of its own, values joined to them: what git would take for a
     value is one.
     """
-    for name, value in parsed.options:
+    for name, value in arguments.options:
         if name == "-NUM":
             yield f"-{value}"
         elif value is None:
@@ -259,7 +266,7 @@ def _joined_options(parsed: Parsed) -> Iterator[str]:
         elif value:
             yield name + value
         else:
-            raise Unreadable(f"{parsed.name} {name} lacks its value", f"write {name}VALUE")
+            raise Unreadable(f"{arguments.name} {name} lacks its value", f"write {name}VALUE")
 
 
 # The name of a branch, tag or commit, what it was at some time, and which of its ancestors.

@@ -2,8 +2,8 @@
 
     notes.md        that name, in any folder          reports/**      everything beneath reports
     *.pem           such names, in any folder         reports/*.md    directly in reports
-    **/.git/**      beneath a .git, wherever it is    /var/log/*.log  an absolute path of the
-    machine
+    **/.git/**      beneath a .git, wherever it is
+    /var/log/*.log  an absolute path of the machine
 
 `*` and `?` do not cross a `/`. A folder's own pattern does not cover what is in it: that is what
 `/**` says.
@@ -23,10 +23,11 @@ class BadPattern(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """One pattern; `fold` makes case not matter, for rules that forbid."""
+    """One pattern. Raises BadPattern for a pattern that it cannot read."""
 
     pattern: str
     ignore_case: bool = False
+    """For rules that forbid: a file system may take `.ENV` for `.env`."""
     _matcher: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ class Glob:
 
     @property
     def at_any_depth(self) -> bool:
-        """It applies at any depth, also outside the workspace."""
+        """Whether it applies at any depth, also outside the workspace."""
         return self.pattern.startswith("**/") or "/" not in self.pattern
 
     @property
@@ -111,11 +112,13 @@ class Glob:
 
 
 def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
+    """Tell whether one of the globs covers one of the paths."""
     return any(glob.covers(path) for glob in globs for path in paths)
 
 
 @lru_cache(maxsize=512)
 def _compile(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+    """Return the regular expression of a pattern; raise BadPattern."""
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
     if (
@@ -133,24 +136,25 @@ def _compile(pattern: str, ignore_case: bool) -> re.Pattern[str]:
     parts = pattern.removeprefix("/").split("/")
     if not all(parts) or any("**" in part and part != "**" for part in parts):
         raise BadPattern("** stands for whole folders: a/**/b, **/name, folder/**")
-    if len(parts) == 1 and parts != ["**"]:
-        parts = ["**", *parts] if not pattern.startswith("/") else parts
+    if len(parts) == 1 and parts != ["**"] and not pattern.startswith("/"):
+        parts = ["**", *parts]  # a name alone is that name in any folder
     text = "/" if pattern.startswith("/") else ""
     for index, part in enumerate(parts):
-        last = index == len(parts) - 1
+        is_last = index == len(parts) - 1
         if part == "**":
-            text += ".+" if last else "(?:[^/]+/)*"
+            text += ".+" if is_last else "(?:[^/]+/)*"
         else:
-            text += _part_regex(part) + ("" if last else "/")
+            text += _part_regex(part) + ("" if is_last else "/")
     return re.compile(text, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
 
 def _part_regex(part: str) -> str:
+    """Return the regular expression of the part of a pattern between two slashes."""
     return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in part)
 
 
 # What re.IGNORECASE takes for these letters besides their two cases.
-_ALSO = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
+_OTHER_CASES = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 
 
 def in_either_case(pattern: str) -> str:
@@ -160,11 +164,13 @@ def in_either_case(pattern: str) -> str:
     Of letters that ASCII lacks it takes more than the pattern does: programs differ in what their
     cases are.
     """
-    return "".join(
-        f"[{c.lower()}{c.upper()}{_ALSO.get(c.lower(), '')}]"
-        if c.isascii() and c.isalpha()
-        else "*"
-        if c.lower() != c.upper()
-        else c
-        for c in pattern
-    )
+    text = ""
+    for char in pattern:
+        lower, upper = char.lower(), char.upper()
+        if char.isascii() and char.isalpha():
+            text += f"[{lower}{upper}{_OTHER_CASES.get(lower, '')}]"
+        elif lower != upper:
+            text += "*"
+        else:
+            text += char
+    return text

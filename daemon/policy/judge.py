@@ -125,7 +125,7 @@ def _applies_to_target(rule: Rule, target: Target) -> bool:
 
 def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
-    allowing = [
+    allowing_rules = [
         rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)
     ]
     if part.words and part.tool != "shell":
@@ -133,7 +133,7 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
         return f"no rule allows {part.tool} {' '.join(words)}".rstrip()
     if part.words:
         program_rules = [
-            rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]
+            rule for rule in allowing_rules if not rule.argv or part.words[0] in rule.argv[0]
         ]
         if not program_rules:
             return f"no rule allows the program {part.words[0]}"
@@ -143,7 +143,7 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
     if part.target is not None:
         additions = "" if part.target.is_plain else " with headers, a body or other arguments"
         return f"no rule allows {part.target.method} {part.target.origin}{additions}"
-    return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing else "")
+    return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing_rules else "")
 
 
 def is_granted(tool: str, pattern: str) -> bool:
@@ -153,7 +153,7 @@ def is_granted(tool: str, pattern: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallTraits:
-    """What a call is like, whatever it is called."""
+    """What a restriction has to know of a call."""
 
     tool: str
     is_read_only: bool

@@ -82,7 +82,7 @@ class Command:
     stdin: Word | None = None
 
 
-Connector: TypeAlias = Literal[";", "&&", "||"]
+Operator: TypeAlias = Literal[";", "&&", "||"]
 """When a pipeline runs: always, if the one before succeeded, if it failed."""
 
 
@@ -90,7 +90,7 @@ Connector: TypeAlias = Literal[";", "&&", "||"]
 class Pipeline:
     """Commands that run side by side, each reading what the one before puts out."""
 
-    joint: Connector
+    operator: Operator
     commands: tuple[Command, ...]
 
 
@@ -220,16 +220,16 @@ class _LineParser:
 
     def pipelines(self) -> tuple[Pipeline, ...]:
         pipelines: list[Pipeline] = []
-        joint: Connector = ";"
+        operator: Operator = ";"
         self._skip(" \n")
         while self.at < len(self.line):
-            pipelines.append(Pipeline(joint, self._pipeline()))
-            joint = self._joint()
+            pipelines.append(Pipeline(operator, self._pipeline()))
+            operator = self._read_operator()
             self._skip(" \n")
         if not pipelines:
             raise Unreadable("the line is empty", "name a program")
-        if joint != ";":
-            raise Unreadable(f"nothing stands after {joint}", "leave it out, or add a command")
+        if operator != ";":
+            raise Unreadable(f"nothing stands after {operator}", "leave it out, or add a command")
         return tuple(pipelines)
 
     def _skip(self, chars: str) -> None:
@@ -242,8 +242,8 @@ class _LineParser:
             return True
         return False
 
-    def _joint(self) -> Connector:
-        """Read what stands between two pipelines; at the end of the line that is nothing."""
+    def _read_operator(self) -> Operator:
+        """Read the operator between two pipelines; a new line, and the end of the line, is `;`."""
         if self._takes("&&"):
             return "&&"
         if self._takes("||"):

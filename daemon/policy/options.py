@@ -87,11 +87,13 @@ class ParsedCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """The words of a command, told apart."""
+class ParsedArguments:
+    """The words of a command after its name, as options and operands."""
 
     name: str
+    """Of the program, with its sub-command: `git log`."""
     options: tuple[tuple[str, str | None], ...]
+    """Full names, each with its (first) value or None, in order; a number such as -20 is `-NUM`."""
     operands: tuple[Word, ...]
     values: tuple[tuple[str, str], ...] = ()
     """The values of options, each with its kind."""
@@ -104,8 +106,8 @@ class Parsed:
         return any(name in names for name, _ in self.options)
 
 
-Check: TypeAlias = Callable[[Parsed], None]
-Operands: TypeAlias = Callable[[Parsed], str]
+Check: TypeAlias = Callable[[ParsedArguments], None]
+Operands: TypeAlias = Callable[[ParsedArguments], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Program:
     operands: str | Operands = ""
     check: Check | None = None
     """Raises Unreadable for what the table lets pass."""
-    add: Sequence[str] | Callable[[Parsed], Sequence[str]] = ()
+    add: Sequence[str] | Callable[[ParsedArguments], Sequence[str]] = ()
     """Options of ours, put before the others."""
     stdin: bool = False
     """It reads standard input, whatever its operands are."""
@@ -156,17 +158,17 @@ class Program:
         """Say what it would do with these words (its own name first); raise Unreadable if that may
         do harm.
         """
-        parsed = self.parse(words)
-        kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
+        arguments = self.parse(words)
+        kinds = self.operands if isinstance(self.operands, str) else self.operands(arguments)
         paths_by_kind: dict[str, list[str]] = {kind: [] for kind in _PATHS}
         for word, kind in zip(
-            parsed.operands, _assign_kinds(self.name, kinds, parsed.operands), strict=True
+            arguments.operands, _assign_kinds(self.name, kinds, arguments.operands), strict=True
         ):
             _refuse_misfit(self.name, kind, word)
             if kind in _PATHS:
                 paths_by_kind[kind].append(word.text)
         if self.check:
-            self.check(parsed)
+            self.check(arguments)
         stdin = self.stdin or "-" in paths_by_kind["PATH"] + paths_by_kind["FILE"]
         for kind, _, default in OPERAND.findall(kinds):
             if kind in _PATHS and not paths_by_kind[kind]:
@@ -175,14 +177,14 @@ class Program:
         files, no_folders, trees = (
             [path for path in paths_by_kind[kind] if path != "-"] for kind in _PATHS
         )
-        stdin = stdin and not parsed.has(*self.without_input)
-        extra_options = self.extra_options(parsed)
+        stdin = stdin and not arguments.has(*self.without_input)
+        extra_options = self.extra_options(arguments)
         argv = (words[0].text, *extra_options, *(word.text for word in words[1:]))
-        values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
+        values = [text for kind, text in arguments.values if kind in _PATHS and text != "-"]
         name_globs = [
-            text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")
+            text for kind, text in arguments.values if kind == "NAMES" and not text.startswith("!")
         ]
-        end = parsed.options_end
+        end = arguments.options_end
         return ParsedCommand(
             argv,
             (*values, *files, *no_folders),
@@ -193,11 +195,11 @@ class Program:
             None if end is None else end + len(extra_options),
         )
 
-    def extra_options(self, parsed: Parsed) -> Sequence[str]:
+    def extra_options(self, arguments: ParsedArguments) -> Sequence[str]:
         """Return the options of ours for these words."""
-        return self.add(parsed) if callable(self.add) else self.add
+        return self.add(arguments) if callable(self.add) else self.add
 
-    def parse(self, words: Sequence[Word]) -> Parsed:
+    def parse(self, words: Sequence[Word]) -> ParsedArguments:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
         return option_table(self.options, self.negative).parse(self.name, words)
 
@@ -232,7 +234,7 @@ class OptionTable:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of its options, as `Parsed.options` has them."""
+        """The names of its options, as `ParsedArguments.options` has them."""
         number = ("-NUM",) if self._number else ()
         return frozenset({*(option.name for option in self.options), *number})
 
@@ -241,7 +243,7 @@ class OptionTable:
         """Its options, but for -NUM."""
         return [*self._short.values(), *self._long.values()]
 
-    def parse(self, name: str, words: Sequence[Word]) -> Parsed:
+    def parse(self, name: str, words: Sequence[Word]) -> ParsedArguments:
         """Tell options, values and operands apart as getopt_long does, but for abbreviations."""
         options: list[tuple[str, str | None]] = []
         operands: list[Word] = []
@@ -283,7 +285,9 @@ class OptionTable:
                 position += 0 if joined_value is not None else len(value_words)
                 values += _typed_values(name, option, value_words)
                 options.append((option.name, value_words[0].text if value_words else None))
-        return Parsed(name, tuple(options), tuple(operands), tuple(values), options_end, before_end)
+        return ParsedArguments(
+            name, tuple(options), tuple(operands), tuple(values), options_end, before_end
+        )
 
     def _read(self, name: str, text: str) -> list[tuple[ProgramOption, str | None]]:
         """Return the options in one word, each with the value that is joined to it."""

@@ -454,10 +454,11 @@ def _describe_subject(table: RuleTable) -> str:
     return f"{table.tool}: {subject}" if subject else table.tool
 
 
-def _covers_all(covered: tuple[Glob, ...], covering: tuple[Glob, ...]) -> bool:
-    return bool(covered) and all(
-        any(_is_wider(covering_glob.pattern, covered_glob.pattern) for covering_glob in covering)
-        for covered_glob in covered
+def _covers_all(globs: tuple[Glob, ...], wider_globs: tuple[Glob, ...]) -> bool:
+    """Tell whether each of the globs has a wider one; False without globs."""
+    return bool(globs) and all(
+        any(_is_wider(wider_glob.pattern, glob.pattern) for wider_glob in wider_globs)
+        for glob in globs
     )
 
 
@@ -469,7 +470,7 @@ def _is_wider(wider: str, narrower: str) -> bool:
 
 
 def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
-    """Return the checks across the keys of a policy file; `known` are the tools there are."""
+    """Return the checks across the keys of a policy file; `tool_names` are the tools there are."""
 
     def tools(file: PolicyFile) -> Iterator[Conflict]:
         references = [(f"rule[{index}].tool", [rule.tool]) for index, rule in enumerate(file.rule)]

@@ -35,7 +35,7 @@ class ReadOnlyProgram(Protocol):
 def read_only() -> Mapping[str, ReadOnlyProgram]:
     """Return the programs of the profile `read-only`, by name."""
     all_programs: tuple[ReadOnlyProgram, ...] = (
-        *programs.known_programs(),
+        *programs.table_programs(),
         *grammars.GRAMMARS,
         git.GIT,
     )

@@ -1,5 +1,5 @@
-"""The programs that a read-only report needs: tables/programs.toml lists them; what no table can
-say is said here.
+"""The programs that a read-only report needs: tables/programs.toml lists them with their options,
+and this module has what depends on several of their words.
 
 Programs whose words are a language of their own are in grammars.py and git.py.
 """
@@ -12,39 +12,39 @@ from typing import Any
 
 from daemon.policy.globs import in_either_case
 from daemon.policy.lexer import Unreadable
-from daemon.policy.options import Parsed, Program
+from daemon.policy.options import ParsedArguments, Program
 from daemon.policy.tables import load_table, programs, word_list
 
 
-def known_programs() -> Iterator[Program]:
-    """Yield the programs of the table, each with what else is known of it."""
-    for fields in programs(load_table("programs"), _CODE):
+def table_programs() -> Iterator[Program]:
+    """Yield the programs of tables/programs.toml, each with its functions of this module."""
+    for fields in programs(load_table("programs"), _CODE_BY_PROGRAM):
         yield Program(**fields)
 
 
 # --- operands that depend on options
 
 
-def _grep_operands(parsed: Parsed) -> str:
-    paths = "TREE*=." if parsed.has("-r", "--recursive") else "PATH*"
-    return paths if parsed.has("-e", "--regexp", "-f", "--file") else f"TEXT {paths}"
+def _grep_operands(arguments: ParsedArguments) -> str:
+    paths = "TREE*=." if arguments.has("-r", "--recursive") else "PATH*"
+    return paths if arguments.has("-e", "--regexp", "-f", "--file") else f"TEXT {paths}"
 
 
-def _rg_operands(parsed: Parsed) -> str:
+def _rg_operands(arguments: ParsedArguments) -> str:
     pattern = (
-        "" if parsed.has("--files", "--type-list", "-e", "--regexp", "-f", "--file") else "TEXT "
+        "" if arguments.has("--files", "--type-list", "-e", "--regexp", "-f", "--file") else "TEXT "
     )
     return pattern + "TREE*=."
 
 
-def _diff_operands(parsed: Parsed) -> str:
+def _diff_operands(arguments: ParsedArguments) -> str:
     # of two folders it compares the files in them, of a file and a folder that file in the folder:
     # not only with -r
-    return "TREE TREE" if parsed.has("-r", "--recursive") else "FILE FILE"
+    return "TREE TREE" if arguments.has("-r", "--recursive") else "FILE FILE"
 
 
-def _diff_without_links(parsed: Parsed) -> Sequence[str]:
-    return ("--no-dereference",) if parsed.has("-r", "--recursive") else ()
+def _diff_without_links(arguments: ParsedArguments) -> Sequence[str]:
+    return ("--no-dereference",) if arguments.has("-r", "--recursive") else ()
 
 
 # --- what must not be read within a tree
@@ -64,53 +64,53 @@ def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
     return (f"--exclude={in_either_case(pattern)}",)
 
 
-# --- what no table can say
+# --- checks of single programs: each raises Unreadable for what it refuses
 
 
-def _only_a_format(parsed: Parsed) -> None:
-    if parsed.operands and not parsed.operands[0].text.startswith("+"):
+def _check_date(arguments: ParsedArguments) -> None:
+    if arguments.operands and not arguments.operands[0].text.startswith("+"):
         raise Unreadable(
             "date with a bare operand sets the clock", "write date +FORMAT, or date -d TEXT"
         )
 
 
-_WIDE = re.compile(r"%[^A-Za-z%]*(?:\d{4,}|\*)")
+_WIDE_FIELD = re.compile(r"%[^A-Za-z%]*(?:\d{4,}|\*)")
 
 
-def _narrow_fields(parsed: Parsed) -> None:
-    if parsed.operands and _WIDE.search(parsed.operands[0].text):
+def _check_printf(arguments: ParsedArguments) -> None:
+    if arguments.operands and _WIDE_FIELD.search(arguments.operands[0].text):
         raise Unreadable(
             "printf with so wide a field would flood the output", "give a width of at most 999"
         )
 
 
 _SEQ_NUMBER = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?")
-_LONGEST_SEQUENCE = 100_000
+_MAX_SEQUENCE_LENGTH = 100_000
 
 
-def _short_sequence(parsed: Parsed) -> None:
+def _check_seq(arguments: ParsedArguments) -> None:
     instead = (
-        f"seq takes plain numbers of at most six digits, and gives at most {_LONGEST_SEQUENCE:,} of "  # noqa: E501
+        f"seq takes plain numbers of at most six digits, and gives at most {_MAX_SEQUENCE_LENGTH:,} of "  # noqa: E501
         "them"
     )
-    numbers = [float(word.text) for word in parsed.operands if _SEQ_NUMBER.fullmatch(word.text)]
-    if len(numbers) < len(parsed.operands):
+    numbers = [float(word.text) for word in arguments.operands if _SEQ_NUMBER.fullmatch(word.text)]
+    if len(numbers) < len(arguments.operands):
         raise Unreadable("seq with such numbers might not end", instead)
     first = numbers[0] if len(numbers) > 1 else 1.0
     step = numbers[1] if len(numbers) > 2 else 1.0
-    if not step or abs(numbers[-1] - first) / abs(step) > _LONGEST_SEQUENCE:
+    if not step or abs(numbers[-1] - first) / abs(step) > _MAX_SEQUENCE_LENGTH:
         raise Unreadable("seq would not end soon", instead)
 
 
-def _few_repetitions(parsed: Parsed) -> None:
-    if len(parsed.operands) == 1:
+def _check_vmstat(arguments: ParsedArguments) -> None:
+    if len(arguments.operands) == 1:
         raise Unreadable("vmstat DELAY goes on for ever", "write vmstat, or vmstat DELAY COUNT")
-    if any(not re.fullmatch(r"[1-9]\d?", word.text) for word in parsed.operands):
+    if any(not re.fullmatch(r"[1-9]\d?", word.text) for word in arguments.operands):
         raise Unreadable("vmstat would take too long", "give a delay and a count below 100")
 
 
-def _no_obsolete_key(parsed: Parsed) -> None:
-    if any(re.fullmatch(r"\+\d.*", word.text) for word in parsed.operands):
+def _check_sort(arguments: ParsedArguments) -> None:
+    if any(re.fullmatch(r"\+\d.*", word.text) for word in arguments.operands):
         raise Unreadable("sort +N is the obsolete form of a key", "write sort -k N")
 
 
@@ -123,14 +123,12 @@ _JQ_WORDS = re.compile(
 # range(5), range(0; length), range(1; .n): how often it runs is known, or depends on the data.
 _JQ_END = r"\s*(?:-?\d{1,6}|(?:\.[\w.\[\]]*\s*\|\s*)?length|\.[\w.]+)\s*"
 _JQ_RANGE = re.compile(rf"\brange\s*\({_JQ_END}(?:;{_JQ_END}){{0,2}}\)")
+_MAX_FILTER_CHARACTERS = 1000
 
 
-_LONGEST_FILTER = 1000
-
-
-def _plain_filter(parsed: Parsed) -> None:
-    for word in parsed.operands[:1]:
-        if len(word.text) > _LONGEST_FILTER:
+def _check_jq(arguments: ParsedArguments) -> None:
+    for word in arguments.operands[:1]:
+        if len(word.text) > _MAX_FILTER_CHARACTERS:
             raise Unreadable("jq with so long a filter is not read", "write a shorter one")
         if match := _JQ_WORDS.search(word.text):
             problem = (
@@ -148,8 +146,8 @@ def _plain_filter(parsed: Parsed) -> None:
 _WHO_AM_I = frozenset([(), ("am", "i"), ("am", "I")])
 
 
-def _no_login_file(parsed: Parsed) -> None:
-    if tuple(word.text for word in parsed.operands) not in _WHO_AM_I:
+def _check_who(arguments: ParsedArguments) -> None:
+    if tuple(word.text for word in arguments.operands) not in _WHO_AM_I:
         raise Unreadable("who FILE reads that file as a record of logins", "write who, or who am i")
 
 
@@ -161,34 +159,34 @@ _SS_WORD = re.compile(
 )
 
 
-def _ports_and_states(parsed: Parsed) -> None:
-    for text in (text for word in parsed.operands for text in word.text.split()):
+def _check_ss(arguments: ParsedArguments) -> None:
+    for text in (text for word in arguments.operands for text in word.text.split()):
         if not _SS_WORD.fullmatch(text):
             raise Unreadable(
                 f"ss {text} might look a name up", "filter by state and by port number, like :22"
             )
 
 
-def _only_verbs_that_read(parsed: Parsed) -> None:
+def _check_systemctl(arguments: ParsedArguments) -> None:
     verbs = word_list("systemctl", "verbs")
-    for word in parsed.operands[:1]:
+    for word in arguments.operands[:1]:
         if word.text not in verbs:
             problem = f"systemctl {word.text} is not known here to change nothing"
             raise Unreadable(problem, f"systemctl takes {', '.join(sorted(verbs))}")
 
 
-# What no table can say of a program; the fields are those of options.Program.
-_CODE: Mapping[str, Mapping[str, Any]] = {
-    "sort": {"check": _no_obsolete_key},
+# More fields of options.Program, by program.
+_CODE_BY_PROGRAM: Mapping[str, Mapping[str, Any]] = {
+    "sort": {"check": _check_sort},
     "diff": {"operands": _diff_operands, "add": _diff_without_links, "excludes": _skip_in_diff},
     "grep": {"operands": _grep_operands, "excludes": _skip_in_grep},
     "rg": {"operands": _rg_operands, "excludes": _skip_in_rg},
-    "jq": {"check": _plain_filter},
-    "printf": {"check": _narrow_fields},
-    "seq": {"check": _short_sequence},
-    "date": {"check": _only_a_format},
-    "vmstat": {"check": _few_repetitions},
-    "who": {"check": _no_login_file},
-    "ss": {"check": _ports_and_states},
-    "systemctl": {"check": _only_verbs_that_read},
+    "jq": {"check": _check_jq},
+    "printf": {"check": _check_printf},
+    "seq": {"check": _check_seq},
+    "date": {"check": _check_date},
+    "vmstat": {"check": _check_vmstat},
+    "who": {"check": _check_who},
+    "ss": {"check": _check_ss},
+    "systemctl": {"check": _check_systemctl},
 }

@@ -59,7 +59,7 @@ class ReachablePaths:
     def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> ReachablePaths:
         return cls(os.path.realpath(workspace), tuple(os.path.realpath(path) for path in readable))
 
-    def resolve(self, text: str, *, writing: bool = False) -> CallPath:
+    def resolve(self, text: str, *, for_writing: bool = False) -> CallPath:
         """Follow a path; raise Unreadable if it leads to where tools may not go."""
         if not text or "\0" in text:
             raise Unreadable(
@@ -78,15 +78,17 @@ class ReachablePaths:
             raise Unreadable(
                 f"{text[:MAX_SHOWN]} cannot be followed: {error.strerror}", self._suggest()
             ) from None
-        if writing and (name := _find_code_name(self._name(real))):
+        if for_writing and (name := _find_code_name(self._name(real))):
             raise Unreadable(
                 f"{text} is not written: programs run or obey what stands in {name}",
                 "use another name",
             )
-        for root in (self.workspace, *(() if writing else self.readable)):
+        for root in (self.workspace, *(() if for_writing else self.readable)):
             if _is_within(real, root):
                 return CallPath(text, real, root, self._names(absolute, real))
-        raise Unreadable(f"{text} lies outside {self._describe(writing=writing)}", self._suggest())
+        raise Unreadable(
+            f"{text} lies outside {self._describe(for_writing=for_writing)}", self._suggest()
+        )
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.workspace}/{path}"
@@ -100,8 +102,8 @@ class ReachablePaths:
             return "."
         return path.removeprefix(self.workspace.rstrip("/") + "/")
 
-    def _describe(self, *, writing: bool) -> str:
-        return "the workspace" if writing or not self.readable else "what may be read"
+    def _describe(self, *, for_writing: bool) -> str:
+        return "the workspace" if for_writing or not self.readable else "what may be read"
 
     def _suggest(self) -> str:
         return "paths are relative to the workspace" + "".join(

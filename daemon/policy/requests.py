@@ -19,7 +19,7 @@ from daemon.policy.judge import CallPart
 from daemon.policy.lexer import (
     MAX_WORDS,
     Command,
-    Connector,
+    Operator,
     Redirect,
     Unreadable,
     Word,
@@ -53,9 +53,9 @@ class PlannedCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPipeline:
-    """One pipeline as it runs, if the one before ended as its joint wants."""
+    """One pipeline as it runs, if the one before ended as its operator wants."""
 
-    joint: Connector
+    operator: Operator
     commands: tuple[PlannedCommand, ...]
 
 
@@ -128,13 +128,15 @@ def analyze_call(
             )
         )
     return Request(
-        parts=(_analyze_path(tool, subject_text, reach, writing=properties.acts_on == "writing"),)
+        parts=(
+            _analyze_path(tool, subject_text, reach, for_writing=properties.acts_on == "writing"),
+        )
     )
 
 
-def _analyze_path(tool: str, text: str, reach: ReachablePaths, *, writing: bool) -> CallPart:
+def _analyze_path(tool: str, text: str, reach: ReachablePaths, *, for_writing: bool) -> CallPart:
     try:
-        return CallPart(tool=tool, paths=(reach.resolve(text, writing=writing).names,))
+        return CallPart(tool=tool, paths=(reach.resolve(text, for_writing=for_writing).names,))
     except Unreadable as refusal:
         return CallPart(tool=tool, paths=((text,),), refusal=refusal)
 
@@ -205,7 +207,7 @@ def _analyze_git(
         misfit=misfit,
         refusal=misfit,
     )
-    planned = PlannedCommand(
+    planned_command = PlannedCommand(
         program="git",
         argv=argv,
         redirects=(),
@@ -215,7 +217,9 @@ def _analyze_git(
         folder=repository_path,
         denied=denied_patterns,
     )
-    return Request(parts=(part,), line=(PlannedPipeline(joint=";", commands=(planned,)),))
+    return Request(
+        parts=(part,), line=(PlannedPipeline(operator=";", commands=(planned_command,)),)
+    )
 
 
 def _denied_globs(rules: Sequence[Rule]) -> tuple[Glob, ...]:
@@ -288,23 +292,23 @@ def _analyze_line(
     line: str, reach: ReachablePaths, rules: Sequence[Rule], file_rules: Sequence[Rule]
 ) -> Request:
     parts: list[CallPart] = []
-    planned: list[PlannedPipeline] = []
+    planned_pipelines: list[PlannedPipeline] = []
     for pipeline in parse_line(line):
         commands = [
             _analyze_command(command, reach, rules, file_rules, piped=index > 0)
             for index, command in enumerate(pipeline.commands)
         ]
         parts += [part for part, _ in commands]
-        planned.append(
+        planned_pipelines.append(
             PlannedPipeline(
-                joint=pipeline.joint, commands=tuple(command for _, command in commands)
+                operator=pipeline.operator, commands=tuple(command for _, command in commands)
             )
         )
         if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
             raise Unreadable(
                 "* and ? stand for too many names in this line", "narrow them, or use find"
             )
-    return Request(parts=tuple(parts), line=tuple(planned))
+    return Request(parts=tuple(parts), line=tuple(planned_pipelines))
 
 
 def _analyze_command(

@@ -19,18 +19,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import structlog
+
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BudgetConfig
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.routine import Budget, Routine, RoutineDefinition
-from daemon.errors import OverBudget
+from daemon.errors import OverBudget, StoreFull
 from daemon.providers.pricing import NANO, Prices, Rates
 from daemon.store.spending import SpendingLimit
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
+    from daemon.store.incidents import IncidentRepository
     from daemon.store.spending import SpendingRepository
+
+log = structlog.get_logger()
 
 # Tokens. A call is refused rather than made with room for a shorter answer than this.
 MIN_ANSWER = 1024
@@ -157,8 +162,11 @@ class BudgetLedger:
         settings: LiveConfig,
         is_shared: bool = False,
         poll_interval: float = POLL_INTERVAL,
+        incidents: IncidentRepository | None = None,
     ) -> None:
-        """`is_shared`: other processes spend under the same caps."""
+        """`is_shared`: other processes spend under the same caps. `incidents` writes the warnings
+        of `[budget] warn_at`; without it nobody is warned.
+        """
         self.spending = spending
         self.clock = clock
         self._settings = settings
@@ -166,6 +174,9 @@ class BudgetLedger:
         self._poll_interval = poll_interval
         self._prices = (settings.config, Prices(settings.config))
         self._totals: dict[tuple[_Period, str], RunningTotal] = {}
+        self._incidents = incidents
+        self._warned: dict[str, tuple[str, int]] = {}
+        """By cap: the day or month of its last warning, and the per cent."""
         self._settlement_event: asyncio.Event | None = None
         """Set at the next settlement; None while nobody waits for one."""
 
@@ -314,6 +325,44 @@ class BudgetLedger:
             keys = [(period, routine) for period in periods for routine in ("", run_budget.routine)]
             totals += [self._totals[key] for key in keys if key in self._totals]
         return totals
+
+    async def warn(self, run_budget: RunBudget) -> None:
+        """Tell people, once in each day or month, that as much of a cap is spent as a level of
+        `[budget] warn_at` says. If several levels are reached at once, the highest is told.
+
+        The notice is sent when the outbox looks next, at the latest with the end of the run.
+        """
+        levels = self._budget.warn_at
+        if levels is None or self._incidents is None:
+            return
+        for cap in await self._caps_of_periods(run_budget):
+            spent = cap.limit - cap.remaining
+            level = max((level for level in levels if spent * 100 >= cap.limit * level), default=0)
+            rule = cap.rule.partition(" = ")[0]
+            key, period = f"{cap.routine} {rule}".strip(), f"{cap.start:%Y-%m-%d}"
+            last_period, last_level = self._warned.get(key, ("", 0))
+            if not level or not cap.limit or (last_period == period and last_level >= level):
+                continue
+            amounts = f"{spent} of {cap.limit} tokens"
+            if cap.is_money:
+                amounts = f"${spent / NANO:.4f} of ${cap.limit / NANO:.2f}"
+            owner = f"{cap.routine}: " if cap.routine else ""
+            title = f"{owner}{level} % of {rule} is spent"
+            text = (
+                f"{amounts} since {cap.start:%Y-%m-%d}. A call that the cap does not cover is not "
+                "made; `agentctl usage` shows what was spent."
+            )
+            try:
+                is_new = await self._incidents.warn_once(
+                    f"budget warning: {key}", period, level, title=title, text=text
+                )
+            except StoreFull:  # which the next write of the run meets as well
+                return
+            self._warned[key] = (period, level)
+            if is_new:
+                log.warning(
+                    "budget.warning", cap=rule, routine=cap.routine, percent=level, spent=amounts
+                )
 
     async def find_exhausted_cap(self, routine: Routine) -> str | None:
         """Return the cap that leaves no room for a run of `routine`, described for a person;

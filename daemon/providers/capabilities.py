@@ -133,14 +133,16 @@ def capabilities(
     Raises ConfigError if an override is invalid.
     """
     name = model.lower().rpartition("/")[2]
-    row = MODELS.get(
+    known_capabilities = MODELS.get(
         max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""),
         Capabilities(),
     )
     if not overrides:
-        return row
+        return known_capabilities
     try:
-        return parse({**row.model_dump(), **overrides}, Capabilities, file="config.toml")
+        return parse(
+            {**known_capabilities.model_dump(), **overrides}, Capabilities, file="config.toml"
+        )
     except ConfigError as error:
         table = f"providers.{provider}.capabilities"
         raise ConfigError(

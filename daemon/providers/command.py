@@ -133,7 +133,7 @@ class CommandProvider(LLMProvider):
                         environment=self._environment,
                         seconds=self._timeout,
                         output_bytes=2 * self._max_answer,
-                        flood=self._max_answer,
+                        max_output_bytes=self._max_answer,
                     )
                 finally:
                     stderr.close()
@@ -145,9 +145,9 @@ class CommandProvider(LLMProvider):
 
     def _read_answer(self, result: CommandResult, complaints: str) -> ProgramAnswer:
         """Return the answer, or raise ProviderError if there is none."""
-        if result.stopped == "time":
+        if result.stop_cause == "time":
             raise mark_unsure(Transport(f"no answer within {self._timeout:g} s; it was killed"))
-        if result.stopped == "flood":
+        if result.stop_cause == "output":
             size = self._max_answer // 1_000_000
             raise mark_unsure(
                 AnswerTooLarge(f"the answer is larger than max_answer_mb = {size}; it was killed")

@@ -165,6 +165,7 @@ class MeteredProvider(DelegatingProvider):
         self._counted_prefix = messages + 1, usage.input + usage.output
         rates = await self._prices.load(self.name, self.model_name)
         self._write(call, CallOutcome.ANSWERED, usage, rates.cost(usage) if rates else None)
+        await self._budget_ledger.warn(self._run_budget)
 
     def _record_failure(
         self,
@@ -218,10 +219,12 @@ class MeteredProvider(DelegatingProvider):
         """Return how many tokens a request has: as counted by the vendor up to its last answer,
         the remaining messages estimated.
         """
-        counted, tokens = self._counted_prefix
-        if counted > len(messages):
-            counted, tokens = 0, 0
-        return tokens + estimate_messages(messages[counted:], None if counted else functions)
+        prefix_length, tokens = self._counted_prefix
+        if prefix_length > len(messages):
+            prefix_length, tokens = 0, 0
+        return tokens + estimate_messages(
+            messages[prefix_length:], None if prefix_length else functions
+        )
 
 
 def _raise_unexpected(write: asyncio.Future[None]) -> None:

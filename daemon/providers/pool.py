@@ -20,7 +20,7 @@ class Providers:
 
     def __init__(self, config: Config, env: Mapping[str, str], secrets: Secrets) -> None:
         self._config, self._env, self._secrets = config, env, secrets
-        self._built: dict[tuple[str, str | None], LLMProvider] = {}
+        self._providers: dict[tuple[str, str | None], LLMProvider] = {}
         self.keys = {name: self._find_key(name) for name in config.providers}
         """The API key of each provider, as it was found when this was made."""
 
@@ -37,9 +37,9 @@ class Providers:
 
         Raises ConfigError if the name is unknown or its key is missing.
         """
-        if (name, model) not in self._built:
-            self._built[name, model] = self._build(name, model)
-        return self._built[name, model]
+        if (name, model) not in self._providers:
+            self._providers[name, model] = self._build(name, model)
+        return self._providers[name, model]
 
     def _build(self, name: str, model: str | None) -> LLMProvider:
         config = self._config.provider_config(name)
@@ -70,5 +70,5 @@ class Providers:
         return providers
 
     async def close(self) -> None:
-        for provider in self._built.values():
+        for provider in self._providers.values():
             await provider.close()

@@ -85,10 +85,8 @@ _STATUSES: Mapping[int, type[ProviderError]] = {
 }
 # Anthropic, vLLM and Ollama have no code for a conversation that is too long.
 _TOO_LONG = re.compile(
-    (
-        r"prompt is too long|maximum context length|exceeds? (the )?(available |model's "
-        r")?context|context window"
-    ),
+    r"prompt is too long|maximum context length|exceeds? (the )?(available |model's )?context"
+    r"|context window",
     re.IGNORECASE,
 )
 _COUNTRY = re.compile(r"countr(y|ies)|\bregion|territor(y|ies)", re.IGNORECASE)
@@ -103,7 +101,7 @@ _EXPLANATIONS: Mapping[type[ProviderError], str] = {
     ModelRefused: "the vendor's filter turned the request away",
 }
 _MAX_MESSAGE = 300  # characters of a vendor's message in our text
-_MAX_EXAMINED = 10_000  # characters of a body that are searched for a message or title
+_MAX_SEARCHED = 10_000  # characters of a body that are searched for a message or title
 
 
 def from_response(
@@ -115,7 +113,7 @@ def from_response(
     has_key: bool = True,
     address_hint: str = "",
 ) -> ProviderError:
-    """Return the error of a response that is none of success; its text is one line for a person.
+    """Return the error that a vendor's response stands for; its text is one line for a person.
 
     `has_key` tells whether the provider has a key to send. `address_hint` says how to correct the
     base URL, if that looks wrong and nothing was found.
@@ -128,7 +126,7 @@ def from_response(
         kind = _STATUSES.get(status) or _kind_of_status(status)
     if kind is BadRequest and _TOO_LONG.search(message):
         kind = ContextOverflow
-    detail = " ".join(message[:_MAX_EXAMINED].split())[:_MAX_MESSAGE] or "without a word"
+    detail = " ".join(message[:_MAX_SEARCHED].split())[:_MAX_MESSAGE] or "without a word"
     explanation, advice = _EXPLANATIONS[kind], ""
     if kind is BadKey and status == 403 and _COUNTRY.search(" ".join([*codes, message])):
         explanation = "the vendor does not serve the country or region of this machine"
@@ -183,7 +181,7 @@ def _parse_body(content: bytes) -> tuple[list[str], str]:
 
 def describe(content: bytes) -> str:
     """Describe in a few words the content of a body that should have been JSON."""
-    text = content[:_MAX_EXAMINED].decode("utf-8", "replace")
+    text = content[:_MAX_SEARCHED].decode("utf-8", "replace")
     if not text.strip():
         return "nothing at all"
     if re.match(r"\s*<(!doctype|html|head|body)", text, re.IGNORECASE):

@@ -21,7 +21,7 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import LeftOut, Persona, PromptContext
+from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Routine
@@ -291,7 +291,7 @@ class RunContext:
             executor=self._executor_for(run),
             policy=self._shared.policy,
             context=self._tool_context(run, routine),
-            offered=self.services.registry.names(),
+            offered_tools=self.services.registry.names(),
             redact=self.redact,
             approver=self._approver(run, routine),
             inspector=self._inspector(run, withholds=routine.run.asks_model),
@@ -311,7 +311,7 @@ class RunContext:
             self.call_runner_for(run, routine),
             registry=registry,
             executor=ToolExecutor(registry),
-            offered=registry.names(),
+            offered_tools=registry.names(),
             inspector=NoInspection(),
         )
 
@@ -439,9 +439,9 @@ class RunContext:
 
     async def _initial_taint(self, run: Run) -> Taint:
         """Return the taint of a run before its first step: a sub-agent has its parent's, and one
-        that a person started with an input that of the input.
+        that a person started with an input, or with words of others, that of the input.
         """
-        if run.trigger != SUBAGENT and run.trigger not in HAND_TRIGGERS:
+        if run.trigger not in (SUBAGENT, ASK, *HAND_TRIGGERS):
             return run.taint
         run_input: Json = await self.journal.runs.get_input(run.id) or {}
         return max_taint(run.taint, Taint.TAINTED if run_input.get("tainted") else Taint.NONE)
@@ -511,7 +511,7 @@ class RunContext:
             self.journal,
             self.services.settings,
             self.services.approvals.describer,
-            self.services.approvals.remembered,
+            self.services.approvals.remembered_calls,
             policy_name=routine.policy_name,
             clock=self.services.clock,
             language=self.settings.config.agent.language,
@@ -603,6 +603,20 @@ class RunContext:
         if held_tools and report_taint:
             left_out = replace(left_out, previous_report=True)
             previous_report, report_taint = "", Taint.NONE
+        other_reports: list[OtherReport] = []
+        other_routines = () if run.trigger in (ASK, SUBAGENT) else routine.run.context_from
+        for name in other_routines or ():
+            other = await self.journal.runs.get_last(
+                name, statuses={Status.SUCCEEDED}, before=run.id
+            )
+            text = (other.report or "") if other else ""
+            if other and text and other.taint and held_tools:
+                left_out = replace(left_out, reports=(*left_out.reports, name))
+                text = ""
+            if other and text:
+                report_taint = max_taint(report_taint, other.taint)
+            ended = (other.ended or other.created) if other else None
+            other_reports.append(OtherReport(routine=name, text=text, at=ended))
         policy = ""
         if offered_tools:
             policy = services.settings.policy.summary(
@@ -620,6 +634,7 @@ class RunContext:
             identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
             previous_report=previous_report,
             previous_at=previous.ended if previous else None,
+            other_reports=other_reports,
             recalled=briefing.excerpt_text,
             approach=briefing.item_text,
             taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),
@@ -640,11 +655,11 @@ class RunContext:
         )
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
-        entries = self.services.approvals.remembered.entries()
-        remembered = {entry.tool for entry in entries if entry.routine == run.base_routine}
+        entries = self.services.approvals.remembered_calls.entries()
+        remembered_tools = {entry.tool for entry in entries if entry.routine == run.base_routine}
         return (
             *held_tools,
-            *(tool for tool in asked_tools if tool in remembered and tool not in held_tools),
+            *(tool for tool in asked_tools if tool in remembered_tools and tool not in held_tools),
         )
 
     async def _recall(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import paragraph
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
@@ -32,7 +33,7 @@ MAX_LINE_CHARACTERS = 300  # of a command's output in a detail of one line
 # The triggers by which a person starts a run, with an input or without.
 HAND_TRIGGERS = ("manual", "once")
 # The triggers that may give a run an input.
-EVENT_TRIGGERS = ("watch", "webhook", "after", *HAND_TRIGGERS)
+EVENT_TRIGGERS = ("watch", "webhook", "after", ASK, *HAND_TRIGGERS)
 
 
 def gather_key(name: str) -> str:
@@ -209,13 +210,17 @@ def event_facts(trigger: str, event_input: Any) -> list[Fact]:
         name, text = "files that landed", "\n".join(lines)
     elif trigger in HAND_TRIGGERS:
         name, text = "input", event_input["text"]
+    elif trigger == ASK:
+        if not event_input.get("quoted"):
+            return []
+        name, text = "what the person quotes of others", event_input["quoted"]
     else:
         name = "run before" if trigger == "after" else f"what the {trigger} said"
         text = lay_out(event_input)
     if len(text) > MAX_EVENT_CHARACTERS:
         excess = len(text) - MAX_EVENT_CHARACTERS
         text = f"{text[:MAX_EVENT_CHARACTERS]}\n[… cut here: {excess} more characters …]"
-    tool = "input" if trigger in HAND_TRIGGERS else trigger
+    tool = "input" if trigger in (ASK, *HAND_TRIGGERS) else trigger
     return [Fact(name=name, tool=tool, ok=True, text=text)]
 
 

@@ -155,8 +155,8 @@ class _TrialScene:
 async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
     """Run the escape tests in a sandbox and return what held. Raises OSError if they cannot run."""
     with _open_trial_scene(folder, sandbox.user) as scene, ExitStack() as stack:
-        reading, writing = os.pipe()
-        stack.callback(os.close, reading)
+        read_end, write_end = os.pipe()
+        stack.callback(os.close, read_end)
         bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
         words = [
             scene.python,
@@ -176,7 +176,7 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
             attacker = PreparedProgram(
                 path=scene.python,
                 argv=words,
-                stdin=writing,
+                stdin=write_end,
                 cell=sandbox.cell(bounds),
                 needs=find_needed_folders(scene.python),
             )
@@ -188,16 +188,16 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
                 output_bytes=10_000,
             )
         finally:
-            os.close(writing)
+            os.close(write_end)
         lines = result.output.text().splitlines()
         breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(scene.traces())
         if "tried" not in lines or "hidden" not in lines:
             raise OSError(
                 result.code, " ".join(lines)[-300:] or f"it ended with exit code {result.code}"
             )
-        os.set_blocking(reading, False)
+        os.set_blocking(read_end, False)
         try:
-            os.read(reading, 1)  # the end: nobody holds the other side any more
+            os.read(read_end, 1)  # the end: nobody holds the other side any more
         except BlockingIOError:
             breakouts["survive its end"] = "a process that it left behind lives on"
         return _make_probes(breakouts)

@@ -107,16 +107,16 @@ def _fork_with_retries() -> int:
 
 def hide() -> None:
     """Leave a process behind that no kill of our group or session reaches."""
-    reading, writing = os.pipe()
+    read_end, write_end = os.pipe()
     if _fork_with_retries():
-        os.close(writing)
-        os.read(reading, 1)  # it has hidden itself
+        os.close(write_end)
+        os.read(read_end, 1)  # it has hidden itself
         return
     os.setsid()
     if _fork_with_retries():
         os._exit(0)
     os.write(1, b"hidden\n")
-    os.write(writing, b".")
+    os.write(write_end, b".")
     while True:
         time.sleep(60)
 

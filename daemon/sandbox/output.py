@@ -36,10 +36,9 @@ class BoundedOutput:
         head = head[: head.rfind(b"\n", len(head) // 2) + 1] or head
         begin = tail.find(b"\n", 0, len(tail) // 2) + 1
         tail = tail[begin:]
-        cut = self.size - len(head) - len(tail)
-        return (
-            f"{_decode_start(head)}\n[… {cut:,} bytes cut from the middle …]\n{_decode_end(tail)}"
-        )
+        missing = self.size - len(head) - len(tail)
+        note = f"[… {missing:,} bytes cut from the middle …]"
+        return f"{_decode_start(head)}\n{note}\n{_decode_end(tail)}"
 
 
 def decode_readable(data: bytes) -> str:
@@ -55,8 +54,8 @@ def _decode_start(head: bytes) -> str:
 
 def _decode_end(tail: bytes) -> str:
     """Read bytes that may begin within a character."""
-    skipped = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
-    return decode_readable(tail[skipped:])
+    start = next((index for index, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+    return decode_readable(tail[start:])
 
 
 # CSI (colours, cursor), OSC (titles, links) and the two-character sequences of ECMA-48.

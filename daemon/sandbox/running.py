@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
@@ -22,10 +22,15 @@ from daemon.sandbox.output import BoundedOutput
 from daemon.sandbox.repositories import Repositories
 
 _CHUNK_BYTES = 1 << 16
-# The supervisor kills what it started within 2 s; then we do it ourselves.
-_GRACE = 4.0
-# Nobody reads more than a part of this; what puts out more has gone astray.
-FLOOD_BYTES = 256 << 20
+# Seconds. The supervisor kills what it started within 2 s; then we do it ourselves.
+_KILL_TIMEOUT = 4.0
+# A line that puts out more is stopped: nobody reads more than a part of it.
+MAX_OUTPUT_BYTES = 256 << 20
+
+
+StopCause: TypeAlias = Literal["", "time", "output"]
+"""Why a line was stopped: its time was over, or its output too large; empty if it ended by itself.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +62,11 @@ class CommandResult:
 
     code: int
     """The exit code of the last program, 128 + N if signal N killed it."""
-    last: tuple[int, int]
-    """The last program, by the number of its pipeline and its position in that."""
+    last_program: tuple[int, int]
+    """Which program that was: the index of its pipeline, and its index there."""
     output: BoundedOutput
-    stopped: Literal["", "time", "flood"] = ""
-    left: tuple[int, ...] = ()
+    stop_cause: StopCause = ""
+    unkilled_pids: tuple[int, ...] = ()
     """Ids of processes that could not be killed, as they hang in the kernel."""
     disarmed: tuple[str, ...] = ()
     """Paths of repositories of git that the programs made, and that were renamed."""
@@ -74,13 +79,16 @@ async def run(
     environment: Mapping[str, str],
     seconds: float,
     output_bytes: int,
-    flood: int = FLOOD_BYTES,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
     repositories: Repositories | None = None,
 ) -> CommandResult:
-    """Run pipelines, each with its joint (`;`, `&&` or `||`).
+    """Run pipelines, each with the operator before it (`;`, `&&` or `||`), and return how the line
+    ended.
 
-    Whether it returns or is cancelled, nothing is left. `repositories` are those of a workspace
-    that the programs may change, before they start: new ones are disarmed in the end.
+    `seconds` is the time limit. Of the output `output_bytes` bytes are kept; the line is stopped
+    when it has put out more than `max_output_bytes`. Whether this returns or is cancelled, no
+    process of the line is left. `repositories` are those of a workspace that the programs may
+    change, before they start: new ones are disarmed in the end.
 
     Raises OSError if not even the supervisor can be started.
     """
@@ -95,15 +103,16 @@ async def run(
         "environment": dict(environment),
         "files": files,
         "pipelines": [
-            (joint, [_make_plan(command) for command in commands]) for joint, commands in pipelines
+            (operator, [_make_plan(command) for command in commands])
+            for operator, commands in pipelines
         ],
     }
-    line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), flood)
-    cause: Literal["", "time", "flood"] = ""
+    line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), max_output_bytes)
+    cause: StopCause = ""
     try:
         async with asyncio.timeout(seconds):
-            await line.end_or_flood.wait()
-        cause = "flood" if line.flooded else ""
+            await line.end_or_limit.wait()
+        cause = "output" if line.exceeds_output_limit else ""
     except TimeoutError:
         cause = "time"
     finally:
@@ -142,42 +151,50 @@ def _make_plan(command: PreparedProgram) -> Json:
 
 
 class _LineProcess:
-    """One supervisor and the three pipes to it."""
+    """One supervisor, and the three pipes to it: control, output and report."""
 
     def __init__(
-        self, folder: Path, plan: Json, files: Sequence[int], output: BoundedOutput, flood: int
+        self,
+        folder: Path,
+        plan: Json,
+        files: Sequence[int],
+        output: BoundedOutput,
+        max_output_bytes: int,
     ) -> None:
-        self.output, self._flood = output, flood
-        self.end_or_flood = asyncio.Event()
-        """Set once the supervisor has ended, or the line has put out more than `flood` bytes."""
-        self.flooded = False
+        self.output, self._max_output_bytes = output, max_output_bytes
+        self.end_or_limit = asyncio.Event()
+        """Set once the supervisor has ended, or the line has put out too much."""
+        self.exceeds_output_limit = False
         self._loop = asyncio.get_running_loop()
-        self._gone = asyncio.Event()
+        self._supervisor_end = asyncio.Event()
         self._report = b""
         self._disarmed: list[str] = []
         data = marshal.dumps(plan)
-        control, self._control = os.pipe()
-        self._reading, writing = os.pipe()
-        self._reporting, reporting = os.pipe()
+        control_read, self._control = os.pipe()
+        self._output_read, output_write = os.pipe()
+        self._report_read, report_write = os.pipe()
         try:
             self._process = subprocess.Popen(  # returns once the program has been loaded: 1 ms
                 [sys.executable, "-I", "-S", supervisor.__file__],
-                stdin=control,
-                stdout=writing,
-                stderr=reporting,
+                stdin=control_read,
+                stdout=output_write,
+                stderr=report_write,
                 pass_fds=files,
                 cwd=folder,
                 env={},
                 start_new_session=True,
             )
         except BaseException:
-            for fd in (self._control, self._reading, self._reporting):
+            for fd in (self._control, self._output_read, self._report_read):
                 os.close(fd)
             raise
         finally:
-            for fd in (control, writing, reporting):
+            for fd in (control_read, output_write, report_write):
                 os.close(fd)
-        for fd, reader in ((self._reading, self._read), (self._reporting, self._read_report)):
+        for fd, reader in (
+            (self._output_read, self._read_output),
+            (self._report_read, self._read_report),
+        ):
             os.set_blocking(fd, False)
             self._loop.add_reader(fd, reader)
         self._send(len(data).to_bytes(4, "big") + data)
@@ -195,60 +212,62 @@ class _LineProcess:
         if data:
             self._loop.add_writer(self._control, self._send, data)
 
-    def _read(self) -> None:
+    def _read_output(self) -> None:
         try:
-            data = os.read(self._reading, _CHUNK_BYTES)
+            data = os.read(self._output_read, _CHUNK_BYTES)
         except BlockingIOError:
             return
         if not data:
-            self._loop.remove_reader(self._reading)
+            self._loop.remove_reader(self._output_read)
             return
         self.output.add(data)
-        if self.output.size > self._flood:
-            self.flooded = True
-            self._loop.remove_reader(self._reading)
-            self.end_or_flood.set()
+        if self.output.size > self._max_output_bytes:
+            self.exceeds_output_limit = True
+            self._loop.remove_reader(self._output_read)
+            self.end_or_limit.set()
 
     def _read_report(self) -> None:
         """Collect the report; its end is the end of the supervisor."""
         try:
-            data = os.read(self._reporting, _CHUNK_BYTES)
+            data = os.read(self._report_read, _CHUNK_BYTES)
         except BlockingIOError:
             return
         self._report += data
         if not data:
-            self._loop.remove_reader(self._reporting)
-            self._gone.set()
-            self.end_or_flood.set()
+            self._loop.remove_reader(self._report_read)
+            self._supervisor_end.set()
+            self.end_or_limit.set()
 
     async def stop(self, repositories: Repositories | None) -> None:
         """Stop whatever of the line still runs; it may have ended by itself."""
         self._loop.remove_writer(self._control)
         os.close(self._control)
         try:
-            async with asyncio.timeout(_GRACE):
-                await self._gone.wait()
+            async with asyncio.timeout(_KILL_TIMEOUT):
+                await self._supervisor_end.wait()
         except TimeoutError:
-            await asyncio.to_thread(supervisor.sweep, self._process.pid)
+            await asyncio.to_thread(supervisor.kill_descendants, self._process.pid)
             self._process.kill()
         self._process.wait()  # its descriptors are closed: it is on its last microseconds
         # it was killed, maybe by what it ran; what is left has lost its parent, not its session
         if not self._report:
-            await asyncio.to_thread(supervisor.sweep_session, self._process.pid)
+            await asyncio.to_thread(supervisor.kill_session, self._process.pid)
         self._drain()
-        for fd in (self._reading, self._reporting):
+        for fd in (self._output_read, self._report_read):
             self._loop.remove_reader(fd)
             os.close(fd)
         if repositories is not None:
             self._disarmed = await asyncio.to_thread(repositories.disarm_new)
 
     def _drain(self) -> None:
-        """Take what still lies in the pipe; nobody writes to it any more."""
+        """Read what is still in the pipe; nobody writes to it any more."""
         with suppress(BlockingIOError):
-            while not self.flooded and (data := os.read(self._reading, _CHUNK_BYTES)):
+            while not self.exceeds_output_limit and (
+                data := os.read(self._output_read, _CHUNK_BYTES)
+            ):
                 self.output.add(data)
 
-    def result(self, cause: Literal["", "time", "flood"]) -> CommandResult:
+    def result(self, cause: StopCause) -> CommandResult:
         try:
             report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
         except (EOFError, ValueError, TypeError):  # it was killed, or could not start and said why
@@ -256,9 +275,9 @@ class _LineProcess:
             report = {"code": 128 + 9}
         return CommandResult(
             code=report["code"],
-            last=report.get("last", (0, 0)),
+            last_program=report.get("last_program", (0, 0)),
             output=self.output,
-            stopped=cause,
-            left=tuple(report.get("left", ())),
+            stop_cause=cause,
+            unkilled_pids=tuple(report.get("unkilled_pids", ())),
             disarmed=tuple(self._disarmed),
         )

@@ -47,6 +47,7 @@ class Probe:
 
     name: str
     held: bool
+    """Whether the sandbox stood it."""
     found: str = ""
     """What happened, if it did not hold."""
 

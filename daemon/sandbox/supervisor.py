@@ -61,12 +61,12 @@ class Line:
         self._codes: dict[int, int] = {}
 
     def run(self) -> tuple[int, int, int]:
-        """Run the pipelines as their connectors (`;`, `&&`, `||`) demand; return the last exit
+        """Run the pipelines as their operators (`;`, `&&`, `||`) demand; return the last exit
         code, and which command gave it: the number of its pipeline, and its number in there.
         """
         code, last_command = 0, (0, 0)
-        for index, (joint, commands) in enumerate(self._pipelines):
-            if (joint == "&&" and code) or (joint == "||" and not code):
+        for index, (operator, commands) in enumerate(self._pipelines):
+            if (operator == "&&" and code) or (operator == "||" and not code):
                 continue
             code, last_command = self._pipeline(commands), (index, len(commands) - 1)
         return code, *last_command
@@ -74,39 +74,42 @@ class Line:
     def _pipeline(self, commands: list[dict]) -> int:
         """Run commands side by side until all have ended; return the exit code of the last."""
         processes: set[int] = set()
-        reading = self._null
+        stdin = self._null
         code = 0
         for index, command in enumerate(commands):
             is_last = index == len(commands) - 1
-            next_reading, writing = (self._null, self._output) if is_last else os.pipe()
-            pid, code = self._start(command, reading, writing)
+            next_stdin, stdout = (self._null, self._output) if is_last else os.pipe()
+            pid, code = self._start(command, stdin, stdout)
             if pid:
                 processes.add(pid)
-            if reading != self._null:
-                os.close(reading)
+            if stdin != self._null:
+                os.close(stdin)
             if not is_last:
-                os.close(writing)
-            reading = next_reading
+                os.close(stdout)
+            stdin = next_stdin
         self._wait_for(processes)
         return self._codes[pid] if pid else code
 
-    def _start(self, command: dict, reading: int, writing: int) -> tuple[int, int]:
+    def _start(self, command: dict, stdin: int, stdout: int) -> tuple[int, int]:
         """Start one command; return its pid, or 0 and the exit code a shell would give."""
-        out, err = writing, self._output if command["stderr"] is None else command["stderr"]
+        stderr = self._output if command["stderr"] is None else command["stderr"]
         for fd, destination in command["redirects"]:
-            target = self._null if destination == "null" else out
-            out, err = (target, err) if fd == 1 else (out, target)
-        stdin = reading if command["stdin"] is None else command["stdin"]
+            target = self._null if destination == "null" else stdout
+            if fd == 1:
+                stdout = target
+            else:
+                stderr = target
+        if command["stdin"] is not None:
+            stdin = command["stdin"]
         if command["fault"] is not None:
-            code, words = command["fault"]
-            os.write(err, f"{words}\n".encode())
+            code, message = command["fault"]
+            os.write(stderr, f"{message}\n".encode())
             return 0, code
+        environment = {**self._environment, **command["environment"]}
         try:
-            return start(
-                command, {**self._environment, **command["environment"]}, (stdin, out, err)
-            ), 0
+            return start(command, environment, (stdin, stdout, stderr)), 0
         except OSError as error:
-            os.write(err, f"{command['argv'][0]}: {error.strerror}\n".encode())
+            os.write(stderr, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
 
     def _wait_for(self, processes: set[int]) -> None:
@@ -130,22 +133,23 @@ class Line:
 
 def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) -> int:
     """Start a command and return its pid. Raises OSError if it cannot be confined or started."""
-    reading, writing = os.pipe()
+    error_read, error_write = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if not pid:
         try:
             _enter(command, environment, streams, parent)
         except OSError as error:
-            os.write(writing, (error.errno or 1).to_bytes(4, "big"))
+            os.write(error_write, (error.errno or 1).to_bytes(4, "big"))
         finally:
             os._exit(_NOT_RUNNABLE)
-    os.close(writing)
-    fault = os.read(reading, 4)  # nothing, once the program runs: the pipe is closed by that
-    os.close(reading)
-    if fault:
+    os.close(error_write)
+    # the number of an error, or nothing once the program runs: exec closes the pipe
+    error_number = os.read(error_read, 4)
+    os.close(error_read)
+    if error_number:
         os.waitpid(pid, 0)
-        code = int.from_bytes(fault, "big")
+        code = int.from_bytes(error_number, "big")
         raise OSError(code, os.strerror(code))
     return pid
 
@@ -223,10 +227,10 @@ def _open_pidfd(pid: int) -> int:
 
 
 def _reap(codes: dict[int, int]) -> bool:
-    """Take note of the children that have ended, adopted ones too, with exit codes as a shell gives
-    them.
+    """Put the exit codes of the children that have ended, adopted ones too, into `codes`, by pid,
+    as a shell gives them.
 
-    Return whether any child is left. The kernel knows for certain, while /proc may miss what
+    Returns whether any child is left. The kernel knows for certain, while /proc may miss what
     changes its parent.
     """
     while True:
@@ -240,11 +244,11 @@ def _reap(codes: dict[int, int]) -> bool:
         codes[pid] = code if code >= 0 else 128 - code
 
 
-# --- leaving nothing behind
+# --- killing what is left
 
 
-def sweep(root: int) -> list[int]:
-    """Kill everything beneath a process, ours or another; return what would not go.
+def kill_descendants(root: int) -> list[int]:
+    """Kill all descendants of a process, this one or another; return the ids of those left.
 
     All are stopped first, again and again until no new one appears: what forks faster than we kill
     would escape.
@@ -265,7 +269,7 @@ def sweep(root: int) -> list[int]:
     return []
 
 
-def sweep_session(session: int) -> None:
+def kill_session(session: int) -> None:
     """Kill what still belongs to a session: the best that can be done once its supervisor has been
     killed.
     """
@@ -372,7 +376,7 @@ def _read_exactly(fd: int, size: int) -> bytes:
 
 
 def main() -> None:
-    """Run the line that standard input tells, and report on standard error."""
+    """Run the line whose plan comes on standard input, and report on standard error."""
     control, output, report = (_move_descriptor(fd) for fd in (0, 1, 2))
     _become_subreaper()
     result: dict = {"code": _STOPPED}
@@ -381,10 +385,10 @@ def main() -> None:
         for fd in plan["files"]:
             os.set_inheritable(fd, False)
         code, pipeline, command = Line(plan, control, output).run()
-        result = {"code": code, "last": (pipeline, command)}
+        result = {"code": code, "last_program": (pipeline, command)}
     except LineStopped:
         pass
-    result["left"] = sweep(os.getpid())
+    result["unkilled_pids"] = kill_descendants(os.getpid())
     try:
         os.write(report, marshal.dumps(result))
     except BrokenPipeError:
@@ -393,5 +397,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # without the interpreter's farewell: nobody waits for less than what has been reported
+    # not sys.exit: the daemon waits for our end, and the interpreter's cleanup takes time
     os._exit(0)

@@ -27,12 +27,12 @@ class FailureBackoff:
 
     async def read(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
         """Read from the journal how often in a row each of these routines has failed."""
-        failing = await self._routines.find_failing(names)
+        failing_routines = await self._routines.find_failing(names)
         for name in names:
             self.forget(name)
         self._streaks.update(
             await self._routines.get_streaks(
-                {name: states[name].failures_reset for name in failing}
+                {name: states[name].failures_reset for name in failing_routines}
             )
         )
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.schedule import Schedule, interval_in_words
+from daemon.definitions.schedule import Schedule
 from daemon.definitions.values import format_duration
+from daemon.durations import duration_in_words
 from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
 from daemon.scheduler.slots import INSTANT, random_moments
@@ -148,8 +149,8 @@ def _describe_run(run: Run, waits_for: str) -> str:
     if waits_for:
         return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
-        moved = f" ({WAIT_MOVED})" if run.waits_moved else ""
-        return f"{name} waits for its time{moved}"
+        note = f" ({WAIT_MOVED})" if run.waits_moved else ""
+        return f"{name} waits for its time{note}"
     status_texts = {
         Status.QUEUED: "waits for room",
         Status.RUNNING: "is under way",
@@ -174,10 +175,10 @@ def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str,
     if row.outcome is Outcome.RAN:
         grace = ""
         if row.lateness >= 1:
-            seconds = _format_length(timedelta(seconds=row.lateness))
-            grace = f" ({seconds} after it: up to a minute is on time)"
+            delay = duration_in_words(row.lateness)
+            grace = f" ({delay} after it: up to a minute is on time)"
         return rule, f"started on time for {query.at(slot)}{grace}, by {rule}"
-    lateness = _format_length(timedelta(seconds=row.lateness))
+    lateness = duration_in_words(row.lateness)
     catch_up = _describe_catch_up(query, slot)
     if row.outcome is Outcome.LATE:
         cause = "the machine slept over it, or its clock was set"
@@ -198,7 +199,7 @@ def _describe_catch_up(query: SlotQuery, slot: datetime) -> str:
         return 'catch_up = "none" starts no slot late'
     period = query.schedule.period(slot)
     half = (
-        f"if late by at most half the period ({_format_length(period / 2)})"
+        f"if late by at most half the period ({duration_in_words(period.total_seconds() / 2)})"
         if period
         else "however late"
     )
@@ -322,7 +323,6 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
         )
     start = slot + query.schedule.delay
     if start > query.now:
-        soon = f"is not due until {query.at(slot)}, in {_format_length(slot - query.now)}"
         if slot <= query.now:
             spread = f'spread = "{format_duration(query.routine.trigger.spread)}"'
             return explanation(
@@ -331,7 +331,8 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
                 f"is due since {query.at(slot)} and starts at {query.at(start)}, by {spread}",
             )
         rule, but = _foresee(query, slot)
-        return explanation("not_yet", rule, f"{soon}{but}")
+        wait = duration_in_words((slot - query.now).total_seconds())
+        return explanation("not_yet", rule, f"is not due until {query.at(slot)}, in {wait}{but}")
     if slot <= query.state.baseline:
         rule = f"the schedule counts since {query.at(query.state.baseline)}"
         cause = "when it was first seen, edited, enabled or resumed, or the clock was put back"
@@ -394,17 +395,3 @@ def _describe_trigger(routine: Routine) -> str:
     if trigger.every is not None:
         return f'every = "{format_duration(trigger.every)}"'
     return f"at = {trigger.at.isoformat()}" if trigger.at else "its trigger"
-
-
-def _format_length(length: timedelta) -> str:
-    """Return a length of time in words, rounded to hours from two days on, and to minutes from two
-    minutes on.
-    """
-    if length >= timedelta(days=2):
-        unit = timedelta(hours=1)
-    elif length >= 2 * MINUTE:
-        unit = MINUTE
-    else:
-        unit = timedelta(seconds=1)
-    words = interval_in_words(max(1, round(length / unit)) * unit)
-    return words if words[0].isdigit() else f"1 {words}"

@@ -267,7 +267,7 @@ class LocalRunQueue:
             task = self.running[run_id] = asyncio.create_task(
                 self._execute_guarded(run_id), name=f"run {run_id}"
             )
-            task.add_done_callback(partial(self._done, run_id, routine, group))
+            task.add_done_callback(partial(self._handle_end, run_id, routine, group))
 
     def _next_candidates(self) -> list[_Candidate] | None:
         """Return the heap whose first run is to be started now; None if no run may start."""
@@ -329,7 +329,7 @@ class LocalRunQueue:
             log.exception("run.crashed", run=run_id)
             return None
 
-    def _done(
+    def _handle_end(
         self, run_id: str, routine: str, group: ConcurrencyGroup, task: asyncio.Task[Run | None]
     ) -> None:
         self.running.pop(run_id, None)

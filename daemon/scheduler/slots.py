@@ -75,20 +75,20 @@ def classify_slots(
         return SlotDecision(slot=slot, skipped=(make_skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
         return SlotDecision(slot=slot, skipped=(_make_missed(first, slot),))
-    earlier: tuple[SkippedSlots, ...] = ()
+    missed: tuple[SkippedSlots, ...] = ()
     if first < slot:
-        earlier = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
+        missed = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     if not schedule.active(slot if on_time else now):
-        return SlotDecision(slot=slot, skipped=(*earlier, make_skipped(slot, Reason.QUIET_HOURS)))
+        return SlotDecision(slot=slot, skipped=(*missed, make_skipped(slot, Reason.QUIET_HOURS)))
     if on_time:
         start = Outcome.RAN
     elif slot + schedule.delay < up_since:
         start = Outcome.CAUGHT_UP
     else:
         start = Outcome.LATE
-    return SlotDecision(slot=slot, skipped=earlier, start=start, lateness=lateness.total_seconds())
+    return SlotDecision(slot=slot, skipped=missed, start=start, lateness=lateness.total_seconds())
 
 
 def slots_between(schedule: Schedule, after: datetime, before: datetime) -> SlotRange | None:

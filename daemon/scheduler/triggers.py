@@ -320,10 +320,10 @@ class EventTriggers:
             if schedule is None or not trigger.after:
                 continue
             key = f"after:{name}"
-            answered = await self._journal.key_values.get(key)
+            progress = await self._journal.key_values.get(key)
             since = self._ledger.states[name].baseline
             # A moment in the future was written while the clock was wrong.
-            if answered and since < (until := datetime.fromisoformat(answered)) <= now:
+            if progress and since < (until := datetime.fromisoformat(progress)) <= now:
                 since = until
             missed_runs = await self._journal.slots.find_unanswered(
                 name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since

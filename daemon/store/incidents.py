@@ -34,6 +34,7 @@ from daemon.store.connection import Connection, Row
 from daemon.store.database import Database, Repository
 from daemon.store.rows import (
     INCIDENT_COLUMN_NAMES,
+    PUT_VALUE,
     REPORT,
     clean,
     incident_of,
@@ -186,6 +187,26 @@ class IncidentRepository(Repository):
                 connection, targets[:1], "incident.opened", f"{subject} is in trouble", text, now
             )
             return None
+
+        return await self._db.write(work, durable=True)
+
+    async def warn_once(self, key: str, period: str, level: int, *, title: str, text: str) -> bool:
+        """Send a notice to the first target of `[incidents] to` that is not in trouble itself,
+        unless one of this level or a higher one was written for the same `period` already, here or
+        by another process. Returns whether it is new; without a target it is marked only.
+        """
+        now = self._clock()
+
+        def work(connection: Connection) -> bool:
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            last_period, _, last_level = str(row[0] if row else "").partition(" ")
+            if last_period == period and int(last_level) >= level:
+                return False
+            connection.execute(PUT_VALUE, (key, f"{period} {level}"))
+            open_subjects = _open_subjects(connection)
+            targets = [name for name in self.alerting.to if f"target {name}" not in open_subjects]
+            enqueue_notice(connection, targets[:1], "budget.warning", title, text, now)
+            return True
 
         return await self._db.write(work, durable=True)
 
@@ -394,6 +415,8 @@ def decide_deliveries(
         close_incidents(connection, subject, run, zone, run.ended)
         return decided
     if run.status not in FAILURES or run.trigger in BY_HAND:
+        return decided
+    if run.trigger == "ask" and decided:  # each question of a chat is answered there
         return decided
     incident, is_alert = _count_failure(
         connection, subject, run.detail or run.status.value, run, run.ended, alerting

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from daemon.store.approvals import ApprovalRepository
 from daemon.store.audit import AuditRepository
+from daemon.store.chat_messages import ChatMessageRepository
 from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.connection import Connection
 from daemon.store.database import Database
@@ -74,6 +75,7 @@ class Journal:
         self.audit = AuditRepository(db, clock=clock)
         self.seen_items = SeenItemRepository(db, clock=clock)
         self.history = HistoryRepository(db, clock=clock)
+        self.chat_messages = ChatMessageRepository(db, clock=clock)
 
     @property
     def shared(self) -> bool:
@@ -89,9 +91,11 @@ class Journal:
 
         def work(connection: Connection) -> MovedWaits:
             # where several machines share the database, its clock decides
-            moved = move_waits(connection, connection.lease_clock(now) if self._in_turn else now)
-            return replace(moved, deliveries=move_deliveries(connection, now))
+            moved_waits = move_waits(
+                connection, connection.lease_clock(now) if self._in_turn else now
+            )
+            return replace(moved_waits, deliveries=move_deliveries(connection, now))
 
-        moved = await self._db.write(work)
-        moved.write_to_log()
-        return moved
+        moved_waits = await self._db.write(work)
+        moved_waits.write_to_log()
+        return moved_waits

@@ -34,7 +34,7 @@ class RetentionLimits:
     max_bytes: int | None = None
 
 
-_OLD = """
+_OLD_RUNS = """
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
     AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
 """  # noqa: E501
@@ -61,7 +61,7 @@ def _delete_steps(connection: Connection, before: int) -> int:
     """Delete the steps of a slice of runs that ended before `before` (microseconds). Returns how
     many runs that were.
     """
-    query = f"{_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT {SLICE}"
+    query = f"{_OLD_RUNS.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     connection.executemany("DELETE FROM step WHERE run_id = ?", [(id_,) for id_ in runs])
     return len(runs)
@@ -69,7 +69,7 @@ def _delete_steps(connection: Connection, before: int) -> int:
 
 def _delete_runs(connection: Connection, before: int) -> int:
     """Delete a slice of the runs that ended before `before` (microseconds). Returns how many."""
-    query = f"{_OLD.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
+    query = f"{_OLD_RUNS.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     connection.executemany("DELETE FROM run WHERE id = ?", [(id_,) for id_ in runs])
     if runs:
@@ -85,7 +85,7 @@ def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], 
     next: few runs before that one still have steps, so few have to be searched.
     """
     oldest = (
-        f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
+        f"SELECT created FROM run WHERE id = ({_OLD_RUNS.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
         "LIMIT 1)"
     )  # noqa: RUF100, S608
     row = connection.execute(oldest, (to_microseconds(now),)).fetchone()

@@ -28,6 +28,7 @@ from daemon.store.incidents import IncidentRepository
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
     MICROSECOND,
+    PUT_VALUE,
     RUN_COLUMNS,
     STEP_COLUMNS,
     clean,
@@ -107,6 +108,8 @@ class RunMessage:
     id: int
     run: str
     text: str
+    event: str
+    """The sender's id of the message."""
 
 
 class RunRepository(Repository):
@@ -632,25 +635,29 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def claimed_fences(self) -> Mapping[str, int]:
         """The fence of each run that this process has claimed, by run id."""
         return {run: fence for run, (fence, _) in self._claimed.items()}
 
     # --- messages, and runs that belong together by the beginning of their events
 
-    async def send_message(self, run: str, text: str, *, event: str) -> RunMessage | None:
+    async def send_message(
+        self, run: str, text: str, *, event: str, key_values: Mapping[str, str] | None = None
+    ) -> RunMessage | None:
         """Write a message for a run, durably; None if the run has ended.
+
+        `key_values` of the table meta are written with it, in one transaction.
 
         `event` is the sender's id of the message: a message with the same one is returned, not
         written again.
         """
 
         def work(connection: Connection) -> RunMessage | None:
-            earlier = connection.execute(
+            row = connection.execute(
                 "SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event)
-            )
-            if row := earlier.fetchone():
-                return RunMessage(id=row[0], run=run, text=row[1])
+            ).fetchone()
+            if row:
+                return RunMessage(id=row[0], run=run, text=row[1], event=event)
             active = connection.execute(
                 "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')",
                 (run,),
@@ -661,7 +668,9 @@ class RunRepository(Repository):
                 "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
                 (run, event, clean(text), to_microseconds(self._clock())),
             ).fetchone()
-            return RunMessage(id=int(number), run=run, text=clean(text))
+            if key_values:
+                connection.executemany(PUT_VALUE, list(key_values.items()))
+            return RunMessage(id=int(number), run=run, text=clean(text), event=event)
 
         return await self._db.write(work, durable=True)
 
@@ -674,11 +683,14 @@ class RunRepository(Repository):
             if run
             else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
-        query = f"SELECT id, run_id, text FROM told WHERE {condition} ORDER BY id"
+        query = f"SELECT id, run_id, text, event FROM told WHERE {condition} ORDER BY id"
 
         def work(connection: Connection) -> list[RunMessage]:
             rows = connection.execute(query, (run,) if run else ())
-            return [RunMessage(id=number, run=name, text=text) for number, name, text in rows]
+            return [
+                RunMessage(id=number, run=name, text=text, event=event)
+                for number, name, text, event in rows
+            ]
 
         return await self._db.read(work)
 

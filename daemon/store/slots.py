@@ -22,6 +22,7 @@ from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
 from daemon.store.connection import Connection, Row, placeholders
 from daemon.store.database import Database, Repository
 from daemon.store.rows import (
+    PUT_VALUE,
     clean,
     deflate,
     encode,
@@ -180,7 +181,7 @@ def _insert(connection: Connection, into: str, rows: Sequence[Row], clause: str 
 
 
 # Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
-_COVERED = """
+_COVERED_CLAIMS = """
 WITH claim (number, routine, slot) AS (VALUES {})
 SELECT number FROM claim WHERE slot <= (
     SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
@@ -215,7 +216,7 @@ def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[
         batch = values[start : start + 3 * ROWS_PER_STATEMENT]
         marks = ", ".join(["(?, ?, ?)"] * (len(batch) // 3))
         taken_indexes.update(
-            number for (number,) in connection.execute(_COVERED.format(marks), batch)
+            number for (number,) in connection.execute(_COVERED_CLAIMS.format(marks), batch)
         )
     return taken_indexes
 
@@ -272,8 +273,11 @@ class SlotRepository(Repository):
 
     # --- slots that are started
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
-        """Write the slot and a queued run of each claim, in one durable transaction.
+    async def open(
+        self, claims: Sequence[Claim], *, key_values: Mapping[str, str] | None = None
+    ) -> list[Run | None]:
+        """Write the slot and a queued run of each claim, in one durable transaction, and with them
+        `key_values` of the table meta: how far the source of the claims was read.
 
         Returns the runs in the order of the claims, with None for a claim whose slot is taken
         already, or whose routine has more active runs than `Claim.max_other_runs`.
@@ -306,6 +310,8 @@ class SlotRepository(Repository):
                 runs.append(run)
                 free_claims.append((claim, run, slots[number]))
             write_runs(connection, free_claims, to_microseconds(now))
+            if key_values:
+                connection.executemany(PUT_VALUE, list(key_values.items()))
             return runs
 
         runs = await self._db.write(work, durable=True)

@@ -460,3 +460,23 @@ class WorkerRow(JournalTable, table=True):
     capacity: int = column(Long, "0", default=0)
     leads: int = column(Long, "0", default=0)
     has: str = column(Text, "'{}'", default="{}")
+
+
+class ChatMessageRow(JournalTable, table=True):
+    """A message that a chat has taken from the daemon; see chat_messages.ChatMessageRepository."""
+
+    __tablename__ = "chat_message"
+    __table_args__ = (
+        Index("chat_message_run", "run_id"),
+        Index("chat_message_delivery", "delivery_id"),
+    )
+
+    chat: str = column(Text, primary_key=True)
+    conversation: str = column(Text, primary_key=True)
+    message: str = column(Text, primary_key=True)
+    run_id: str | None = column(Text, foreign_key="run.id", ondelete="CASCADE", default=None)
+    delivery_id: int | None = column(
+        Integer, foreign_key="outbox.id", ondelete="CASCADE", default=None
+    )
+    part: int = column(Integer, "0", default=0)
+    at: datetime = column(MomentType)

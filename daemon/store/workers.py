@@ -108,7 +108,7 @@ class WorkerRepository(Repository):
         the transaction with the database's moment, in microseconds, once expired runs are freed.
         Durable, as fences move: a server that crashes must not forget a fence.
         """
-        now, claimed = to_microseconds(self._clock()), self._runs.held
+        now, claimed = to_microseconds(self._clock()), self._runs.claimed_fences
         asked_at = seconds_since_boot()
         has = json.dumps(worker.has, ensure_ascii=False)
 
@@ -160,7 +160,7 @@ class WorkerRepository(Repository):
         self._runs.note_renewal(claimed.keys() - set(renewal.lost), asked_at)
         renewal.waits.write_to_log()
         # A run that ended or was released here meanwhile was not lost to another process.
-        still_claimed = self._runs.held
+        still_claimed = self._runs.claimed_fences
         return replace(
             renewal,
             lost=[run for run in renewal.lost if still_claimed.get(run) == claimed[run]],

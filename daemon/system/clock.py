@@ -69,12 +69,7 @@ def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> s
     for name in _zone_names(os.environ if env is None else env, root):
         try:
             ZoneInfo(name)
-        # OSError: a folder such as Europe, a name too long
-        except (
-            ZoneInfoNotFoundError,
-            ValueError,
-            OSError,
-        ):
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder such as Europe
             continue
         return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT", "Zulu") else name
     return "UTC"

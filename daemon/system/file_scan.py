@@ -71,7 +71,7 @@ class _Scanner:
         try:
             scan.folders.add(path)
             # Where only some names can match, these are looked up and the folder is not read.
-            names = self._patterns.only(states)
+            names = self._patterns.possible_names(states)
             for name in os.listdir(descriptor) if names is None else names:
                 try:
                     status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)

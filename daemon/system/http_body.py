@@ -23,10 +23,10 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 # longer by this factor.
 _STREAM_FACTOR = 4
 # Bytes that are handed out at once: the event loop gets its turn after each of them.
-_PIECE = 64 * 1024
+_PIECE_BYTES = 64 * 1024
 
 # Values of a JSON text: some 130,000 numbers are what an embedder answers to a batch of texts.
-MOST_VALUES = 250_000
+MAX_VALUES = 250_000
 # Bytes that neither separate values nor delimit strings.
 _NO_MARKS = bytes(set(range(256)) - set(b',[{"'))
 
@@ -55,43 +55,43 @@ async def limit_body(
     """
     if "text/event-stream" in headers.get("content-type", ""):
         limit *= _STREAM_FACTOR
-    announced = headers.get("content-length", "")
+    content_length = headers.get("content-length", "")
     # Python refuses to convert thousands of digits; a length of more than 18 is too large anyway.
-    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
+    if content_length.isdecimal() and (len(content_length) > 18 or int(content_length) > limit):
         raise BodyTooLarge(
-            f"{announced:.30} bytes were announced, and at most {limit:,} bytes are read"
+            f"{content_length:.30} bytes were announced, and at most {limit:,} bytes are read"
         )
     # Some servers name a character set there, which is ignored.
     is_packed = headers.get("content-encoding", "").strip().lower() in _PACKED
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
-    received = unpacked = 0
+    received_bytes = unpacked_bytes = 0
     async for data in raw:
-        received += len(data)
-        if received > limit:
+        received_bytes += len(data)
+        if received_bytes > limit:
             raise BodyTooLarge(f"more than {limit:,} bytes came")
         if unpacker is None:
-            for start in range(0, len(data), _PIECE):
+            for start in range(0, len(data), _PIECE_BYTES):
                 if start:
                     await asyncio.sleep(0)
-                yield data if len(data) <= _PIECE else data[start : start + _PIECE]
+                yield data if len(data) <= _PIECE_BYTES else data[start : start + _PIECE_BYTES]
             continue
         packed = data
         while not unpacker.eof:
             try:
-                piece = unpacker.decompress(packed, _PIECE)
+                piece = unpacker.decompress(packed, _PIECE_BYTES)
             except zlib.error as error:
                 raise BodyDamaged(
                     f"the answer says it is packed, and cannot be unpacked: {error}"
                 ) from error
             if not piece:
                 break
-            unpacked += len(piece)
-            if unpacked > limit:
+            unpacked_bytes += len(piece)
+            if unpacked_bytes > limit:
                 raise BodyTooLarge(f"it unpacks to more than {limit:,} bytes")
             yield piece
             packed = unpacker.unconsumed_tail
             await asyncio.sleep(0)
-    if unpacker is not None and received and not unpacker.eof:
+    if unpacker is not None and received_bytes and not unpacker.eof:
         raise BodyDamaged(
             "the answer says it is packed, and cannot be unpacked: its end is missing"
         )
@@ -112,14 +112,14 @@ class TooManyValues(ValueError):
 def parse_json(text: bytes) -> Any:
     """Parse JSON that came from outside.
 
-    Raises ValueError where the text is no JSON, TooManyValues where it holds more than MOST_VALUES
+    Raises ValueError where the text is no JSON, TooManyValues where it holds more than MAX_VALUES
     values, and RecursionError where it is nested too deep. The parser holds Python's lock until it
     is done: a long text takes a moment, while millions of small values take seconds in which
     nothing else runs, and twenty times the memory of the text.
     """
-    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+    if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         # Count again without the marks inside strings.
         marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
-        if len(re.sub(rb'"[^"]*"', b"", marks)) > MOST_VALUES:
-            raise TooManyValues(f"more than {MOST_VALUES:,} values")
+        if len(re.sub(rb'"[^"]*"', b"", marks)) > MAX_VALUES:
+            raise TooManyValues(f"more than {MAX_VALUES:,} values")
     return json.loads(text)

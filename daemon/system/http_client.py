@@ -71,8 +71,8 @@ def describe_connection_error(error: BaseException) -> str:
     while True:
         if isinstance(reason, BaseExceptionGroup):  # one exception for each IP address
             reason = reason.exceptions[0]
-        elif (earlier := reason.__cause__ or reason.__context__) is not None:
-            reason = earlier
+        elif (cause := reason.__cause__ or reason.__context__) is not None:
+            reason = cause
         else:
             break
     if isinstance(reason, ConnectionRefusedError):

@@ -75,24 +75,25 @@ class Patterns:
 
     def step(self, states: States, name: str) -> tuple[bool, States]:
         """Return whether a file of this name matches, and the states for a folder of this name."""
-        fits, after = False, set()
+        matches, next_states = False, set()
         for number, position in states:
             parts = self._parts[number]
             part = parts[position]
-            hidden = name.startswith(".") and not part.startswith(".")
-            if hidden:
-                continue
+            if name.startswith(".") and not part.startswith("."):
+                continue  # as in a shell, a wildcard does not match a hidden file
             if part == _ANY_FOLDERS:
-                after.add((number, position))
+                next_states.add((number, position))
             elif self._fits[part](name):
                 if position + 1 == len(parts):
-                    fits = True
+                    matches = True
                 else:
-                    after.add((number, position + 1))
-        return fits, self._with_none(after)
+                    next_states.add((number, position + 1))
+        return matches, self._with_none(next_states)
 
-    def only(self, states: States) -> set[str] | None:
-        """Return the names that alone can fit here; None if the folder must be read to know."""
+    def possible_names(self, states: States) -> set[str] | None:
+        """Return the only names that can fit in a folder with these states; None if it must be read
+        to know, as a part has a wildcard.
+        """
         parts = {self._parts[number][position] for number, position in states}
         return None if any(_MAGIC.search(part) for part in parts) else parts
 

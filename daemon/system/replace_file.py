@@ -17,8 +17,8 @@ def replace_file(
     Raises OSError, and the file is then as it was. A link is replaced, not followed: resolve it
     before where it is to stay.
     """
-    draft = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    temporary_file = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
+    descriptor = os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if group is not None and os.fstat(descriptor).st_gid != group:
@@ -30,7 +30,7 @@ def replace_file(
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        draft.replace(file)
+        temporary_file.replace(file)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        temporary_file.unlink(missing_ok=True)
         raise

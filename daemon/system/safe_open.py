@@ -87,9 +87,9 @@ def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) ->
         for part in parts:
             if part in ("", ".", "..") or "/" in part:
                 raise ValueError(f"{part!r} is not the name of a folder")
-            deeper = _enter(folder, part, create=create)
+            child = _enter(folder, part, create=create)
             os.close(folder)
-            folder = deeper
+            folder = child
         yield folder
     finally:
         os.close(folder)
@@ -106,17 +106,17 @@ def _enter(parent: int, name: str, *, create: bool) -> int:
     except FileExistsError:  # another process made it meanwhile
         return os.open(name, _FOLDER, dir_fd=parent)
     folder = os.open(name, _FOLDER, dir_fd=parent)
-    take_after(folder, parent, 0o2755)
+    copy_access(folder, parent, 0o2755)
     os.fsync(parent)
     return folder
 
 
-def take_after(new: int, folder: int, mode: int) -> None:
+def copy_access(descriptor: int, folder: int, mode: int) -> None:
     """Give a new file or folder the permissions of the folder it lies in, as far as `mode` allows,
-    and, if this process is root, the same owner. `new` and `folder` are descriptors.
+    and, if this process is root, the same owner. `descriptor` is that of the new one.
     """
-    model = os.fstat(folder)
-    if os.geteuid() == 0 and (model.st_uid, model.st_gid) != (0, 0):
-        os.fchown(new, model.st_uid, model.st_gid)
+    status = os.fstat(folder)
+    if os.geteuid() == 0 and (status.st_uid, status.st_gid) != (0, 0):
+        os.fchown(descriptor, status.st_uid, status.st_gid)
     with suppress(PermissionError):  # a file system without modes, such as vfat
-        os.fchmod(new, stat.S_IMODE(model.st_mode) & mode | mode & 0o700)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & mode | mode & 0o700)

@@ -45,7 +45,7 @@ class Subscription:
         """Watch these folders from now on; the callback is called once the new ones are watched."""
         old_folders, self.folders = self.folders, frozenset(folders)
         if self.folders != old_folders:
-            self._watcher.adopt(self)
+            self._watcher.update(self)
 
     def close(self) -> None:
         """Call no more; safe to repeat."""
@@ -85,7 +85,7 @@ class DirectoryWatcher:
         subscription.watch(folders)
         return subscription
 
-    def adopt(self, subscription: Subscription) -> None:
+    def update(self, subscription: Subscription) -> None:
         """Watch the folders that a subscription has now."""
         self._subscriptions.discard(subscription)
         if subscription.folders:
@@ -178,36 +178,36 @@ class DirectoryWatcher:
             # True would hide every failure, also that the system is out of watches
             ignore_permission_denied=False,
         )
-        report = asyncio.ensure_future(anext(changes))
+        next_changes = asyncio.ensure_future(anext(changes))
         try:
             await asyncio.sleep(0)  # awatch sets up its watches in its first step, before it waits
-            if report.done():
-                report.result()  # raises what went wrong
+            if next_changes.done():
+                next_changes.result()  # raises what went wrong
             self._watched = folders
             self._notify(folders)
             paths: set[str] = set()
             while True:
-                now = await asyncio.to_thread(_survey, folders)
-                if now.paths != survey.paths or not paths.isdisjoint(now.paths):
+                new_survey = await asyncio.to_thread(_survey, folders)
+                if new_survey.paths != survey.paths or not paths.isdisjoint(new_survey.paths):
                     return
                 parents = {os.path.dirname(path) for path in paths}
                 changed_folders = {
                     folder
-                    for folder, state in now.folders.items()
+                    for folder, state in new_survey.folders.items()
                     if state.path in parents
                     or state != survey.folders[folder]
                     or len(paths) >= LARGE_BURST
                 }
                 self._notify(frozenset(changed_folders))
-                survey, paths = now, set()
-                await asyncio.wait([report], timeout=self._check_every)
-                if report.done():
-                    paths = {path for _, path in report.result()}
-                    report = asyncio.ensure_future(anext(changes))
+                survey, paths = new_survey, set()
+                await asyncio.wait([next_changes], timeout=self._check_every)
+                if next_changes.done():
+                    paths = {path for _, path in next_changes.result()}
+                    next_changes = asyncio.ensure_future(anext(changes))
                 self._problem = ""
         finally:
-            report.cancel()
-            await asyncio.gather(report, return_exceptions=True)
+            next_changes.cancel()
+            await asyncio.gather(next_changes, return_exceptions=True)
             await changes.aclose()
 
 
@@ -221,6 +221,8 @@ class _FolderState:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
+    """What was found out about the watched folders at a moment."""
+
     folders: dict[Path, _FolderState]
     paths: dict[str, tuple[int, int, int]]
     """What to watch, and which folder that is: device, inode and mode."""

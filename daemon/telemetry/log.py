@@ -61,11 +61,11 @@ _COLOURS = {
     "critical": "\x1b[1;31m",
 }
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
-# What a whole run has in common.
+# Keys of the run, which stand behind the event's name.
 _LEADING_KEYS = ("routine", "run", "slot")
 _FAULTS = frozenset({"warning", "error", "critical"})
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
-# Said at the front of a line, or not worth a field of their own.
+# Shown at the front of a line, or below it, and not as `key=value`.
 _KEYS_WITHOUT_NAME = frozenset({"at", "level", "event", "exception"})
 
 
@@ -105,16 +105,18 @@ def configure(
         event_console=event_console,
     )
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _record],
+        processors=[structlog.contextvars.merge_contextvars, _make_record],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: output,
         # a logger that is cached would keep the level and file of its first use over a reload
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
-    for old in [handler for handler in root.handlers if isinstance(handler, _LibraryHandler)]:
-        root.removeHandler(old)
-        old.output.close()
+    for old_handler in [
+        handler for handler in root.handlers if isinstance(handler, _LibraryHandler)
+    ]:
+        root.removeHandler(old_handler)
+        old_handler.output.close()
     root.addHandler(_LibraryHandler(output, level=max(threshold, logging.WARNING)))
 
 
@@ -189,7 +191,7 @@ def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _record(
+def _make_record(
     _logger: object, method: str, event: MutableMapping[str, Any]
 ) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
     """Make the record of an event, as the last processor of structlog: the arguments for _Output.
@@ -286,8 +288,10 @@ class RepeatedLines:
             return []
         with self._lock:
             now, lines = self._monotonic(), []
-            over = [kind for kind, (end, _, _) in self._kinds.items() if everything or now >= end]
-            for kind in over:
+            due_kinds = [
+                kind for kind, (end, _, _) in self._kinds.items() if everything or now >= end
+            ]
+            for kind in due_kinds:
                 _, count, record = self._kinds.pop(kind)
                 if count:
                     lines.append({**record, "repeated": count})
@@ -371,7 +375,7 @@ class _RotatedFile:
 
     def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
-        self._lost = 0
+        self._lost_lines = 0
         self._fd: int | None = None
         try:
             self._ensure_open()
@@ -386,15 +390,18 @@ class _RotatedFile:
         data = line.encode(errors="replace") + b"\n"
         try:
             self._make_room(len(data))
-            if self._lost:
-                gap = {"at": _iso(datetime.now(UTC)), "level": "warning", "event": "log.lines_lost"}
-                os.write(
-                    self._ensure_open(), json.dumps({**gap, "lines": self._lost}).encode() + b"\n"
-                )
-                self._lost = 0
+            if self._lost_lines:
+                record = {
+                    "at": _iso(datetime.now(UTC)),
+                    "level": "warning",
+                    "event": "log.lines_lost",
+                    "lines": self._lost_lines,
+                }
+                os.write(self._ensure_open(), json.dumps(record).encode() + b"\n")
+                self._lost_lines = 0
             os.write(self._ensure_open(), data)
         except OSError:
-            self._lost += 1
+            self._lost_lines += 1
 
     def close(self) -> None:
         if self._fd is not None:
@@ -413,11 +420,11 @@ class _RotatedFile:
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _make_room(self, coming: int) -> None:
+    def _make_room(self, size: int) -> None:
         state = os.fstat(self._ensure_open())
         if state.st_nlink == 0:  # it was removed or replaced: nobody would see further lines
             self.close()
-        elif state.st_size and state.st_size + coming > self._max_bytes:
+        elif state.st_size and state.st_size + size > self._max_bytes:
             self._rotate()
 
     def _rotate(self) -> None:

@@ -51,7 +51,7 @@ class CountingExporter(sdk.SpanExporter):
 
     def __init__(self, exporter: sdk.SpanExporter) -> None:
         self._exporter = exporter
-        self._lost = 0
+        self._lost_spans = 0
         self._is_failing = False
         self.exported = 0
         """Spans that have left the queue, whatever became of them."""
@@ -60,11 +60,11 @@ class CountingExporter(sdk.SpanExporter):
         result = self._exporter.export(spans)
         self.exported += len(spans)
         if result is sdk.SpanExportResult.SUCCESS:
-            if self._lost:
-                log.warning("traces.sent_again", lost=self._lost)
-            self._lost, self._is_failing = 0, False
+            if self._lost_spans:
+                log.warning("traces.sent_again", lost=self._lost_spans)
+            self._lost_spans, self._is_failing = 0, False
         else:
-            self._lost += len(spans)
+            self._lost_spans += len(spans)
             if not self._is_failing:
                 detail = "the receiver did not take them; what follows is tried"
                 log.warning("traces.lost", spans=len(spans), detail=detail)
@@ -95,7 +95,7 @@ class SpanPipeline:
         self._sampled_count = 0
 
     @property
-    def waiting(self) -> int:
+    def unsent_count(self) -> int:
         """How many spans have not been sent; among them those that a full queue has dropped."""
         return self._sampled_count - self._exporter.exported
 

@@ -133,6 +133,8 @@ class SpanExporter:
                 await closed.wait()
         except TimeoutError:
             log.warning(
-                "traces.lost", spans=pipeline.waiting, detail="the receiver did not answer in time"
+                "traces.lost",
+                spans=pipeline.unsent_count,
+                detail="the receiver did not answer in time",
             )
             pipeline.give_up()

@@ -112,8 +112,10 @@ def spans_of_run(
     )
     attributes |= usage_attributes(usage)
     has_failed = run.status not in (Status.SUCCEEDED, Status.SKIPPED)
+    error = None
     if has_failed:
         attributes["error.type"] = run.status.value
+        error = (run.detail or "") if content else ""
     if content:
         attributes["gen_ai.input.messages"] = to_json([_text_message("user", run.goal)])
         attributes["gen_ai.output.messages"] = to_json(
@@ -127,7 +129,7 @@ def spans_of_run(
         start=nanoseconds(run.started or run.created),
         end=nanoseconds(end),
         attributes=attributes,
-        error=(run.detail or "" if content else "") if has_failed else None,
+        error=error,
     )
 
 
@@ -173,11 +175,8 @@ def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
 
 
 def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: bool) -> Span:
-    body, result, tool = (
-        call.step.body,
-        call.result.body if call.result else {},
-        call.step.body["tool"],
-    )
+    body, result = call.step.body, call.result.body if call.result else {}
+    tool = body["tool"]
     verdict = body.get("verdict") or {}
     start = nanoseconds(call.step.at or run.started or run.created)
     attributes = common_attributes(run) | _without_empty(
@@ -195,10 +194,10 @@ def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content
     )
     error = None
     if not result.get("ok"):
-        is_denied = verdict.get("effect") == "deny"
-        attributes["error.type"] = (
-            "denied" if is_denied else "tool_error" if result else "interrupted"
-        )
+        if verdict.get("effect") == "deny":
+            attributes["error.type"] = "denied"
+        else:
+            attributes["error.type"] = "tool_error" if result else "interrupted"
         error = str(result.get("text", "")) if content else ""
     if content:
         attributes["gen_ai.tool.call.arguments"] = to_json(body.get("arguments", {}))
@@ -231,7 +230,7 @@ def request_attributes(messages: Sequence[LLMMessage], functions: Sequence[Json]
         attributes["gen_ai.system_instructions"] = to_json(system)
     if functions:
         attributes["gen_ai.tool.definitions"] = to_json(
-            [{"type": "function", **message} for message in functions]
+            [{"type": "function", **function} for function in functions]
         )
     return attributes
 
@@ -255,13 +254,13 @@ def response_attributes(response: LLMResponse, *, content: bool) -> Json:
 
 def usage_attributes(usage: Usage) -> Json:
     """Return token counts by the names of the conventions; cache and reasoning only if not zero."""
-    rare = {
+    optional_counts = {
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
     }
-    always = {"gen_ai.usage.input_tokens": usage.input, "gen_ai.usage.output_tokens": usage.output}
-    return always | {key: value for key, value in rare.items() if value}
+    counts = {"gen_ai.usage.input_tokens": usage.input, "gen_ai.usage.output_tokens": usage.output}
+    return counts | {key: value for key, value in optional_counts.items() if value}
 
 
 def _message(message: LLMMessage, reasoning: str = "") -> Json:

@@ -369,19 +369,19 @@ class FunctionRegistry:
             self._functions[definition.name] = definition
         self._lists.clear()
 
-    def replace(self, earlier: FunctionRegistry, current: FunctionRegistry) -> None:
-        """Take over the functions of `current` in place of those of `earlier`.
+    def replace(self, old_registry: FunctionRegistry, new_registry: FunctionRegistry) -> None:
+        """Take over the functions of `new_registry` in place of those of `old_registry`.
 
         Raises ValueError for a name that another function has; nothing is changed then.
         """
-        other_names = self._functions.keys() - earlier._functions.keys()
-        for name in current._functions:
+        other_names = self._functions.keys() - old_registry._functions.keys()
+        for name in new_registry._functions:
             if name in other_names:
                 msg = f"there is already a tool called {name}"
                 raise ValueError(msg)
-        for name in list(earlier._functions):
+        for name in list(old_registry._functions):
             self._functions.pop(name, None)
-        self._functions.update(current._functions)
+        self._functions.update(new_registry._functions)
         self._lists.clear()
 
     def get_function(self, name: str) -> FunctionDefinition | None:

@@ -16,7 +16,7 @@ _SCHEMA_KEYS = frozenset(
 _SCHEMA_LIST_KEYS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 _SCHEMA_MAP_KEYS = frozenset({"properties", "patternProperties"})
 # `discriminator` is OpenAPI's, and points at definitions that have moved.
-_DROPPED = frozenset({"title", "$defs", "discriminator"})
+_DROPPED_KEYS = frozenset({"title", "$defs", "discriminator"})
 _PREFIX = "#/$defs/"
 
 
@@ -42,19 +42,19 @@ def simplify_schema(schema: Json) -> Json:
         return walk_level(node)
 
     def walk_level(node: Json) -> Json:
-        out: Json = {}
+        simplified: Json = {}
         for key, value in node.items():
-            if key in _DROPPED:
+            if key in _DROPPED_KEYS:
                 continue
             if key in _SCHEMA_KEYS:
-                out[key] = walk_node(value)
+                simplified[key] = walk_node(value)
             elif key in _SCHEMA_LIST_KEYS:
-                out[key] = [walk_node(item) for item in value]
+                simplified[key] = [walk_node(item) for item in value]
             elif key in _SCHEMA_MAP_KEYS:
-                out[key] = {name: walk_node(item) for name, item in value.items()}
+                simplified[key] = {name: walk_node(item) for name, item in value.items()}
             else:
-                out[key] = value
-        return out
+                simplified[key] = value
+        return simplified
 
     result = walk_level(schema)
     return {**result, "$defs": recursive} if recursive else result
@@ -72,14 +72,14 @@ def drop_null(schema: Json) -> Json:
 
 
 def _contains(
-    definitions: Json, name: str, sought: str, visited: frozenset[str] = frozenset()
+    definitions: Json, name: str, target: str, visited: frozenset[str] = frozenset()
 ) -> bool:
-    """Return whether the definition `name` refers to `sought`, at any depth."""
+    """Return whether the definition `name` refers to `target`, at any depth."""
     return any(
-        reference == sought
+        reference == target
         or (
             reference not in visited
-            and _contains(definitions, reference, sought, visited | {reference})
+            and _contains(definitions, reference, target, visited | {reference})
         )
         for reference in _references(definitions.get(name))
     )

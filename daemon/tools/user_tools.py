@@ -35,11 +35,11 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
     """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot
     be used.
 
-    `sources` is told the file or package of each tool.
+    The file or package of each tool is put into `sources`, by the tool's name.
     """
     registry, faults = FunctionRegistry(), list[Fault]()
 
-    def note(source: str) -> None:
+    def add_sources(source: str) -> None:
         if sources is not None:
             sources.update({name: source for name in registry.names() if name not in sources})
 
@@ -48,13 +48,14 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         key = f"tools.files[{index}]"
         try:
             _register(registry, _import_file(folder / Path(name).expanduser()))
-            note(name)
+            add_sources(name)
         except ConfigError as error:
             faults += error.faults
         except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
             faults.append(_make_fault(config, key, name, error))
     for name in config.tools.machines:
-        if name not in (names := (*config.tools.files, *config.tools.packages)):
+        names = (*config.tools.files, *config.tools.packages)
+        if name not in names:
             problem, hint = "is neither among files nor among packages", did_you_mean(name, names)
             faults.append(
                 Fault(
@@ -86,7 +87,7 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
             continue
         try:
             _register(registry, entry_points[name].load())
-            note(name)
+            add_sources(name)
         except Exception as error:  # noqa: BLE001  likewise
             faults.append(_make_fault(config, key, name, error))
     if faults:
@@ -146,14 +147,14 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _make_fault(config: Config, key: str, found: str, error: Exception) -> Fault:
-    words = " ".join(str(error).split()) or type(error).__name__
+    problem = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
-        words = f"there is no such file in {config.folder / 'tools'}"
+        problem = f"there is no such file in {config.folder / 'tools'}"
     elif not isinstance(error, ValueError):
-        words = f"{type(error).__name__}: {words}"
+        problem = f"{type(error).__name__}: {problem}"
     return Fault(
         file=display(config.file),
         key=key,
         found=found,
-        problem=f"cannot be used as a tool: {words}",
+        problem=f"cannot be used as a tool: {problem}",
     )

@@ -116,8 +116,8 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
 
     async def stream_events(request: Request) -> Response:
         run = request.query_params.get("run", "")
-        target = f"/v1/runs/{run}/events" if run.isalnum() and run.isascii() else "/v1/events"
-        return StreamingResponse(event_frames(daemon, target), media_type="text/event-stream")
+        path = f"/v1/runs/{run}/events" if run.isalnum() and run.isascii() else "/v1/events"
+        return StreamingResponse(event_frames(daemon, path), media_type="text/event-stream")
 
     def handle_unreachable(request: Request, _error: Exception) -> Response:
         text = (
@@ -206,7 +206,7 @@ def editing_handler(daemon: DaemonClients) -> Callable[[Request], Awaitable[Resp
     return handle
 
 
-async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[bytes]:
+async def event_frames(daemon: DaemonClients, path: str) -> AsyncIterator[bytes]:
     """Yield the events of one run, or of all, as server-sent events until the daemon stops.
 
     The first one, `following`, says that no event is missed from then on.
@@ -214,7 +214,7 @@ async def event_frames(daemon: DaemonClients, target: str) -> AsyncIterator[byte
     # when the browser has gone, the end of this block also ends the thread that waits for an event
     with daemon.client() as client:
         try:
-            events = await asyncio.to_thread(client.stream, target)
+            events = await asyncio.to_thread(client.stream, path)
             yield b"event: following\ndata: {}\n\n"
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()

@@ -35,8 +35,10 @@ def request_attention(client: Client) -> Attention:
     limit = MAX_COUNT + 1
     approvals = client.request("GET", f"/v1/approvals?status=pending&limit={limit}")["items"]
     incidents = client.request("GET", f"/v1/incidents?limit={limit}")["items"]
-    unseen = [incident for incident in without_approvals(incidents) if not incident["acked"]]
-    return Attention(approvals=len(approvals), incidents=len(unseen))
+    open_incidents = [
+        incident for incident in without_approvals(incidents) if not incident["acked"]
+    ]
+    return Attention(approvals=len(approvals), incidents=len(open_incidents))
 
 
 def without_approvals(incidents: Iterable[Any]) -> list[Any]:

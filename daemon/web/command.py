@@ -42,7 +42,7 @@ def serve(call: Call) -> int:
 async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     access = PageAccess(port)
-    daemon = DaemonClients(client.path, trusted=client.is_trusted)
+    daemon = DaemonClients(client.socket_path, trusted=client.is_trusted)
     listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), file_id=None)
     server = Listener(create_app(daemon, access), listener_socket, HEADERS)
 

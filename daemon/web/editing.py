@@ -76,8 +76,8 @@ def save(client: Client, names: Mapping[str, str], form: Mapping[str, str]) -> s
 
 
 def _replace(client: Client, name: str, text: str, digest: str) -> str | Refusal:
-    target = f"/v1/routines/{quote(name)}/source"
-    source = client.request("GET", target)
+    path = f"/v1/routines/{quote(name)}/source"
+    source = client.request("GET", path)
     if text == source["text"].replace("\r\n", "\n"):
         return f"/routines/{quote(name)}?done=unchanged"
     if faults := hidden_characters(text):
@@ -85,11 +85,11 @@ def _replace(client: Client, name: str, text: str, digest: str) -> str | Refusal
     lines = text.replace("\n", "\r\n") if "\r\n" in source["text"] else text
     tag = digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
     try:
-        client.request("PUT", target, {"text": lines}, {"If-Match": f'"{tag}"'})
+        client.request("PUT", path, {"text": lines}, {"If-Match": f'"{tag}"'})
     except Problem as problem:
         if problem.status == HTTPStatus.PRECONDITION_FAILED:
             # the form has the digest of now: to save again is to replace what the file has now
-            present = client.request("GET", target)
+            present = client.request("GET", path)
             form = _form(name, text, source=present)
             return _refuse_for(problem, {**form, "present_text": present["text"]})
         return _refuse_for(problem, _form(name, text, source={**source, "digest": digest}))
@@ -102,9 +102,9 @@ def _create(client: Client, name: str, text: str, recipe: str) -> str | Refusal:
         return _refuse(form, [TextFault("a routine needs a name, of a-z, 0-9 and -", None)])
     if faults := hidden_characters(text):
         return _refuse(form, faults)
-    target = f"/v1/routines/{quote(name)}/source"
+    path = f"/v1/routines/{quote(name)}/source"
     try:
-        client.request("PUT", target, {"text": text}, {"If-None-Match": "*"})
+        client.request("PUT", path, {"text": text}, {"If-None-Match": "*"})
     except Problem as problem:
         return _refuse_for(problem, form)
     return _path_after(client, name)

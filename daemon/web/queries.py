@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def request_items(
-    client: Client, target: str, limit: int, *, since: datetime | None = None
+    client: Client, path: str, limit: int, *, since: datetime | None = None
 ) -> list[Any]:
     """Return the items of a list, page after page, until there are `limit` of them.
 
     With `since`, stop after a page whose last item was created before. The last page is returned
     whole, so there may be more or older items than asked for.
     """
-    answer = client.request("GET", target)
+    answer = client.request("GET", path)
     items = list(answer["items"])
     while answer["next"] is not None and len(items) < limit:
         if since and datetime.fromisoformat(items[-1]["created"]) < since:
             break
-        answer = client.request("GET", f"{target}&cursor={quote(answer['next'])}")
+        answer = client.request("GET", f"{path}&cursor={quote(answer['next'])}")
         items += answer["items"]
     return items

@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from daemon.cli.call import quote
 from daemon.cli.render import (
-    format_duration,
     format_local_time,
     format_relative_time,
     humanize,
@@ -25,6 +24,7 @@ from daemon.cli.render import (
     parse_instant,
     sanitize,
 )
+from daemon.durations import duration_in_words
 from daemon.web.attention import Attention
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def environment() -> Environment:
         "local_time": local_time,
         "local_day": local_day,
         "relative_time": relative_time,
-        "duration": format_duration,
+        "duration": duration_in_words,
         "number": format_number,
         "dollars": format_dollars,
         "kind": run_kind,

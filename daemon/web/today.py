@@ -109,7 +109,7 @@ def failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def find_troubles(
     status: Mapping[str, Any],
-    failing: Sequence[str],
+    failing_names: Sequence[str],
     undelivered_count: int,
     approvals: Sequence[Mapping[str, Any]],
 ) -> list[Trouble]:
@@ -118,15 +118,21 @@ def find_troubles(
     `status` is the daemon's, with its open incidents.
     """
     acknowledged = {incident["subject"] for incident in status["incidents"] if incident["acked"]}
-    failing = [routine for routine in failing if f"routine {routine}" not in acknowledged]
+    failing_names = [
+        routine for routine in failing_names if f"routine {routine}" not in acknowledged
+    ]
     incidents = [
         incident for incident in without_approvals(status["incidents"]) if not incident["acked"]
     ]
     faulty_count = status["routines"]["invalid"] + status["routines"]["kept"]
     troubles = []
-    if failing:
-        filters = f"?routine={quote(failing[0])}" if len(failing) == 1 else "?status=failed"
-        troubles.append(Trouble(f"{pluralize(len(failing), 'routine')} failed", f"/runs{filters}"))
+    if failing_names:
+        filters = (
+            f"?routine={quote(failing_names[0])}" if len(failing_names) == 1 else "?status=failed"
+        )
+        troubles.append(
+            Trouble(f"{pluralize(len(failing_names), 'routine')} failed", f"/runs{filters}")
+        )
     if incidents:
         verb = "is" if len(incidents) == 1 else "are"
         text = f"{pluralize(len(incidents), 'incident')} {verb} open"
@@ -148,13 +154,13 @@ def find_troubles(
 
 def _request_newest_report(client: Client, runs: Sequence[Mapping[str, Any]]) -> Context | None:
     """Return the newest run that succeeded with something to report; `runs` are the newest ones."""
-    reporting = [run for run in runs if _has_report(run)]
-    if not reporting:
+    runs_with_report = [run for run in runs if _has_report(run)]
+    if not runs_with_report:
         older = client.request("GET", "/v1/runs?status=succeeded&limit=200")["items"]
-        reporting = [run for run in older if _has_report(run)]
-    if not reporting:
+        runs_with_report = [run for run in older if _has_report(run)]
+    if not runs_with_report:
         return None
-    report: Context = client.request("GET", f"/v1/runs/{quote(reporting[0]['id'])}")
+    report: Context = client.request("GET", f"/v1/runs/{quote(runs_with_report[0]['id'])}")
     return report
 
 

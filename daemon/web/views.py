@@ -96,10 +96,10 @@ def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str
 def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Runs, newest first."""
     filters = {key: query[key] for key in ("routine", "status", "cursor") if query.get(key)}
-    target = f"/v1/runs?limit={PAGE_SIZE}"
+    path = f"/v1/runs?limit={PAGE_SIZE}"
     for key, value in filters.items():
-        target += f"&{key}={quote(value)}"
-    answer = client.request("GET", target)
+        path += f"&{key}={quote(value)}"
+    answer = client.request("GET", path)
     return "runs.html", {
         "title": "Runs",
         "runs": answer["items"],
@@ -157,12 +157,12 @@ def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
 def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """What is wrong, where reports went, and which did not arrive."""
     status, include_closed = query.get("status", ""), query.get("over") == "1"
-    target = f"/v1/deliveries?limit={PAGE_SIZE}"
+    path = f"/v1/deliveries?limit={PAGE_SIZE}"
     if query.get("cursor"):
-        target += f"&cursor={quote(query['cursor'])}"
+        path += f"&cursor={quote(query['cursor'])}"
     if status:
-        target += f"&status={quote(status)}"
-    answer = client.request("GET", target)
+        path += f"&status={quote(status)}"
+    answer = client.request("GET", path)
     incidents = client.request("GET", f"/v1/incidents?limit=200&all={int(include_closed)}")
     return "deliveries.html", {
         "title": "Deliveries and incidents",
@@ -184,8 +184,8 @@ def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     context: Context = {"title": "Memory", "question": question, "hits": [], "items": []}
     if question:
         context["title"] = f"Memory: {question[:80]}"
-        target = f"/v1/memory/search?query={quote(question)}&limit=20&window=1"
-        context["hits"] = client.request("GET", target)["items"]
+        path = f"/v1/memory/search?query={quote(question)}&limit=20&window=1"
+        context["hits"] = client.request("GET", path)["items"]
     else:
         context["items"] = client.request("GET", "/v1/memory/items?limit=50")["items"]
     return "memory.html", context
@@ -224,12 +224,12 @@ VIEWS: tuple[tuple[str, View], ...] = (
 class Action(NamedTuple):
     """What a button of the page does.
 
-    A POST to `path` sends the `fields` of the form to `target` of the API, and shows `next_path`:
+    A POST to `path` sends the `fields` of the form to `api_path` of the API, and shows `next_path`:
     of a button on a card of the list of routines, `card_path` if there is one.
     """
 
     path: str
-    target: str
+    api_path: str
     next_path: str
     fields: tuple[str, ...] = ()
     card_path: str = ""
@@ -270,7 +270,7 @@ def perform(
     """Perform the action of a button; return the path of the page to show next."""
     quoted_names = {key: quote(value) for key, value in names.items()}
     body = {key: form[key] for key in action.fields if key in form}
-    answer = client.request("POST", action.target.format(**quoted_names), body)
+    answer = client.request("POST", action.api_path.format(**quoted_names), body)
     if action.card_path and re.fullmatch("[0-9]{1,4}", form.get("card", "")):
         return action.card_path.format(card=form["card"])
     return action.next_path.format(**quoted_names, id=answer.get("id", ""))

@@ -112,7 +112,7 @@ async def test_a_slot_during_suspend_runs_when_the_machine_wakes(clock: Clock) -
     assert await clock.slots() == ["2026-01-05T09:00 late"]
     why = await home.agentctl("why", "morning", "--at", "09:00")
     assert (
-        "morning started 4 hours 2 minutes late for Mon 05 Jan 09:00 UTC: the machine slept over it"
+        "morning started 4 h 2 min late for Mon 05 Jan 09:00 UTC: the machine slept over it"
         in why.out
     )
     clock.set("2026-01-06T08:59:59")

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from daemon.api.listener import SOCKET_TITLES
-from daemon.app.commands.init import shipped
+from daemon.app.commands.init import shipped_folder
 from daemon.app.main import EX_CONFIG
 from daemon.definitions.config.tables import DaemonConfig
 from daemon.definitions.paths import hooks_socket_for, socket_paths
 from daemon.definitions.values import parse_duration
 
-UNITS = shipped() / "systemd"
+UNITS = shipped_folder() / "systemd"
 SYSTEM, USER = UNITS / "agentd.service", UNITS / "agentd-user.service"
 
 systemd = pytest.mark.skipif(

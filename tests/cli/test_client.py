@@ -124,7 +124,7 @@ def test_the_first_socket_with_a_daemon_is_used(tmp_path: Path) -> None:
     answer = HEAD + b"Content-Length: 2\r\n\r\n{}"
     with answering(tmp_path, answer, answer) as path:
         client = open_first([str(tmp_path / "none"), path])
-        assert client.path == path
+        assert client.socket_path == path
         assert [client.request("GET", "/") for _ in range(2)] == [{}, {}]
 
 

@@ -15,7 +15,6 @@ from daemon.cli.render import (
     definition_lines,
     display_width,
     format_bytes,
-    format_duration,
     format_instant,
     format_local_time,
     format_relative_time,
@@ -47,29 +46,6 @@ class Terminal(io.StringIO):
 def terminal() -> Iterator[Terminal]:
     with Terminal() as stream:
         yield stream
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-1, "0 ms"),
-        (0.0123, "12 ms"),
-        (0.9994, "999 ms"),
-        (1, "1.0 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.4, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (3900, "1 h 5 min"),
-        (36_000 + 300, "10 h"),
-        (86_400, "1 d"),
-        (40 * 86_400, "40 d"),
-    ],
-)
-def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -261,4 +261,4 @@ async def test_slots_and_why_say_that_a_minute_is_no_delay(harness: ApiHarness) 
     shown = (await agentctl(harness.path, "slots", "heartbeat")).out
     assert f"ran on time, within 7.6 s, run {run.id[-8:]}" in shown
     sentence = (await agentctl(harness.path, "why", "heartbeat", "--at", NOW.isoformat())).out
-    assert "on time for Fri 20 Nov 10:00 CET (8 seconds after it: up to a minute is on" in sentence
+    assert "on time for Fri 20 Nov 10:00 CET (7.6 s after it: up to a minute is on" in sentence

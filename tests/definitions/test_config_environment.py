@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.app.commands.validate import check_all
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.environment import overrides_in, with_overrides
+from daemon.definitions.config.environment import apply_overrides, overrides_in
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config_overlay import Overlay
@@ -169,7 +169,7 @@ def test_whatever_the_variables_hold_a_config_or_faults_that_name_them_come_out(
     env = {f"AGENTD_{table}__{key}": value for (table, key), value in values.items()}
     overrides = overrides_in(env, {"log": {}})
     try:
-        with_overrides({"log": {}}, overrides)
+        apply_overrides({"log": {}}, overrides)
     except ConfigError as error:
         blamed = {fault.key for fault in error.faults}
     else:

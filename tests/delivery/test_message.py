@@ -49,7 +49,7 @@ def test_a_heading_lookalike_stays_in_the_body_of_the_message(delivery, text):
         ),
         (
             {"started": "2026-11-22T23:30:00+00:00", "ended": "2026-11-22T23:30:09+00:00"},
-            "scheduled for 2026-11-20 08:30 CET, begun 2026-11-23 00:30, 2 days late",
+            "scheduled for 2026-11-20 08:30 CET, begun 2026-11-23 00:30, 2 d 16 h late",
         ),
         (
             {"trigger": "manual", "started": "2026-11-20T07:30:00+00:00"},

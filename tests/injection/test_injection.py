@@ -22,8 +22,8 @@ from daemon.injection.check import (
     needs_injection_check,
     rules_in,
 )
+from daemon.injection.frames import Frame, load_frames
 from daemon.injection.inspector import provenance
-from daemon.injection.marks import Frame, load_frames
 from daemon.injection.signs import InjectionRule, WordOffsets, load_rules
 from daemon.models import Taint
 from tests.properties import scaled_settings

@@ -7,7 +7,7 @@ from functools import partial
 
 from daemon.memory import index
 from daemon.memory.maintenance import MemoryMaintenance
-from daemon.memory.retention import HEAD, Retention, apply_retention
+from daemon.memory.retention import BEGINNING_CHARACTERS, MemoryRetention, apply_retention
 from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from tests.memory.conftest import Library
@@ -17,7 +17,7 @@ LONG = "The beginning names a walrus. " + "And so it goes on. " * 30 + "The end 
 
 async def kept_for(library: Library, **days: int) -> None:
     """Let retention do all it has to."""
-    retention = Retention(**{name: timedelta(days=number) for name, number in days.items()})
+    retention = MemoryRetention(**{name: timedelta(days=number) for name, number in days.items()})
     await MemoryMaintenance(
         library.memory, clock=library.clock.now, retention=lambda: retention
     ).retain()
@@ -53,13 +53,13 @@ async def test_retention_shortens_tool_results_and_thinking(library: Library) ->
     library.clock.advance(days=40)
     await kept_for(library, tools=90, reasoning=30)
     lengths_by_type = await lengths(library)
-    assert lengths_by_type["reasoning"] == HEAD
-    assert lengths_by_type["tool_result"] > HEAD
+    assert lengths_by_type["reasoning"] == BEGINNING_CHARACTERS
+    assert lengths_by_type["tool_result"] > BEGINNING_CHARACTERS
     library.clock.advance(days=60)
     await kept_for(library, tools=90, reasoning=30)
     lengths_by_type = await lengths(library)
-    assert lengths_by_type["tool_result"] == HEAD
-    assert min(lengths_by_type["user_message"], lengths_by_type["response"]) > HEAD
+    assert lengths_by_type["tool_result"] == BEGINNING_CHARACTERS
+    assert min(lengths_by_type["user_message"], lengths_by_type["response"]) > BEGINNING_CHARACTERS
     assert len(await library.found("walrus")) == 4  # at their anchors they are found as before
     assert (
         len(
@@ -115,7 +115,9 @@ async def test_retention_works_in_small_batches_and_reports_completion(library: 
         await library.run(f"01{n}", LONG, type=SegmentType.TOOL_RESULT, routine=f"r{n}")
     library.clock.advance(days=100)
     work = partial(
-        apply_retention, retention=Retention(tools=timedelta(days=90)), now=library.clock.now()
+        apply_retention,
+        retention=MemoryRetention(tools=timedelta(days=90)),
+        now=library.clock.now(),
     )
     assert [await library.db.write(work) for _ in range(4)] == [False, False, True, True]
     assert await library.db.write(index.faults) == []

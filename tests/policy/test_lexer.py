@@ -74,7 +74,7 @@ def test_a_command_line_is_split_into_words(line: str, read_as: list[list[str]])
 
 
 @pytest.mark.parametrize(
-    ("line", "joints"),
+    ("line", "operators"),
     [
         ("a", ";"),
         ("a; b", ";;"),
@@ -82,8 +82,8 @@ def test_a_command_line_is_split_into_words(line: str, read_as: list[list[str]])
         ("a | b && c", [";", "&&"]),
     ],
 )
-def test_pipelines_keep_their_operators(line: str, joints: list[str]) -> None:
-    assert [pipeline.joint for pipeline in parse_line(line)] == list(joints)
+def test_pipelines_keep_their_operators(line: str, operators: list[str]) -> None:
+    assert [pipeline.operator for pipeline in parse_line(line)] == list(operators)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def _run_by_us(folder: Path, line: str) -> tuple[list[list[str]], int]:
     calls: list[list[str]] = []
     code = 0
     for pipeline in parse_line(line):
-        if (pipeline.joint == "&&" and code) or (pipeline.joint == "||" and not code):
+        if (pipeline.operator == "&&" and code) or (pipeline.operator == "||" and not code):
             continue
         for command in pipeline.commands:
             argv = [

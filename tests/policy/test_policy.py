@@ -78,7 +78,7 @@ def test_plan_equals_the_judged_line(shipped: Policy) -> None:
     line = "grep -c TODO *.md 2>/dev/null && wc -l < notes.md || echo 'a  b' | /usr/bin/head -n 1"
     verdict, planned = shipped.plan("shell", {"command": line}, routine="x")
     assert verdict.allows
-    assert [pipeline.joint for pipeline in planned] == [";", "&&", "||"]
+    assert [pipeline.operator for pipeline in planned] == [";", "&&", "||"]
     commands = [command for pipeline in planned for command in pipeline.commands]
     assert [command.argv for command in commands] == [
         ("grep", "-c", "TODO", "./notes.md"),

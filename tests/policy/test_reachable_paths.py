@@ -58,7 +58,7 @@ def test_a_readable_folder_is_reached_by_a_link_for_reading_only(
     assert path.names[0] == f"{tmp_path}/shared/a.log"
     assert (path.root, path.path_in_root) == (f"{tmp_path}/shared", "a.log")
     with pytest.raises(Unreadable):
-        reach.resolve(f"{tmp_path}/alias/a.log", writing=True)
+        reach.resolve(f"{tmp_path}/alias/a.log", for_writing=True)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Gated(RunHarness):
             executor=ToolExecutor(self.tools),
             policy=self.real,
             context=context,
-            offered=["shell"],
+            offered_tools=["shell"],
             redact=self.redact,
         )
 

@@ -98,7 +98,7 @@ class RunHarness(BareRunContext):
             executor=ToolExecutor(self.registry),
             policy=self.policy,
             context=self.context(run),
-            offered=self.registry.names(),
+            offered_tools=self.registry.names(),
             redact=self.redact,
         )
 

@@ -10,7 +10,7 @@ import pytest
 from daemon.sandbox.bounds import Bounds
 from daemon.sandbox.detection import BWRAP, choose_sandbox, find_needed_folders, find_python
 from daemon.sandbox.repositories import Repositories
-from daemon.sandbox.running import FLOOD_BYTES, CommandResult, PreparedProgram, run
+from daemon.sandbox.running import MAX_OUTPUT_BYTES, CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox, User
 
 RUNGS = ("bubblewrap", "landlock")
@@ -32,7 +32,7 @@ class Cell:
     outside: Path
 
     async def run(
-        self, path: str, *words: str, flood: int = FLOOD_BYTES, **more: Any
+        self, path: str, *words: str, max_output_bytes: int = MAX_OUTPUT_BYTES, **more: Any
     ) -> CommandResult:
         """Run a program within, as tools do; bounds and more of PreparedProgram may be given."""
         bounds = {
@@ -53,7 +53,7 @@ class Cell:
             environment={},
             seconds=120,
             output_bytes=20_000,
-            flood=flood,
+            max_output_bytes=max_output_bytes,
             repositories=repositories,
         )
 

@@ -113,7 +113,7 @@ async def test_a_program_cannot_read_the_environment_of_the_daemon(
 async def test_a_child_in_a_session_of_its_own_is_killed_with_its_program(cell: Cell) -> None:
     with life_line() as (reading, writing):
         result = await cell.python(ESCAPE, stdin=writing)
-        assert (result.code, result.left) == (0, ())
+        assert (result.code, result.unkilled_pids) == (0, ())
         assert nobody_holds(writing, reading)
 
 

@@ -162,8 +162,8 @@ write("sub/.git/config")
 
 
 async def test_a_repository_is_renamed_where_its_program_is_stopped(cell: Cell) -> None:
-    result = await cell.sh("mkdir .git; yes", writes=True, flood=1000)
-    assert (result.stopped, result.disarmed) == ("flood", (f"{cell.workspace}/.git",))
+    result = await cell.sh("mkdir .git; yes", writes=True, max_output_bytes=1000)
+    assert (result.stop_cause, result.disarmed) == ("output", (f"{cell.workspace}/.git",))
 
 
 def test_what_git_commits_meanwhile_makes_no_new_repository(tmp_path: Path) -> None:

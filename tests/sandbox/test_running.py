@@ -75,7 +75,7 @@ async def test_standard_output_and_error_of_a_program_keep_their_order(
 ) -> None:
     code = "import os\nfor fd, text in (1, b'a'), (2, b'b'), (1, b'c'): os.write(fd, text)"
     result = await run_in(tmp_path, (";", [python(code)]))
-    assert (result.code, result.output.text(), result.stopped) == (0, "abc", "")
+    assert (result.code, result.output.text(), result.stop_cause) == (0, "abc", "")
 
 
 async def test_operators_between_pipelines_follow_the_exit_code_before_them(tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ async def test_operators_between_pipelines_follow_the_exit_code_before_them(tmp_
         (";", say("e", 5)),
     )
     assert result.output.text().split() == ["a", "c", "d", "e"]
-    assert (result.code, result.last) == (5, (4, 0))
+    assert (result.code, result.last_program) == (5, (4, 0))
 
 
 async def test_a_skipped_pipeline_keeps_the_exit_code_before_it(tmp_path: Path) -> None:
     result = await run_in(
         tmp_path, (";", [python("raise SystemExit(7)")]), ("&&", [python("print(1)")])
     )
-    assert (result.code, result.last, result.output.text()) == (7, (0, 0), "")
+    assert (result.code, result.last_program, result.output.text()) == (7, (0, 0), "")
 
 
 async def test_a_pipe_carries_output_and_the_last_program_gives_the_exit_code(
@@ -108,7 +108,7 @@ async def test_a_pipe_carries_output_and_the_last_program_gives_the_exit_code(
     result = await run_in(
         tmp_path, (";", [python("print('a b'); raise SystemExit(1)"), python(upper)])
     )
-    assert (result.code, result.last, result.output.text()) == (2, (0, 1), "A B\n")
+    assert (result.code, result.last_program, result.output.text()) == (2, (0, 1), "A B\n")
 
 
 async def test_a_program_with_a_closed_pipe_ends_like_in_a_shell(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_program_with_a_closed_pipe_ends_like_in_a_shell(tmp_path: Path)
     result = await run_in(
         tmp_path, (";", [_with_default_pipe(forever), python("import os; os.read(0, 1)")])
     )
-    assert (result.code, result.stopped) == (0, "")
+    assert (result.code, result.stop_cause) == (0, "")
 
 
 def _with_default_pipe(code: str) -> PreparedProgram:
@@ -251,7 +251,7 @@ async def test_processes_hidden_from_a_command_line_are_killed_at_its_end(tmp_pa
         wait = "import os\nwhile not os.path.exists('hidden'): pass"
         tell = ESCAPE.replace('os.write(0, b"!")', "open('hidden', 'w').close()")
         result = await run_in(tmp_path, (";", [python(tell, stdin=writing)]), (";", [python(wait)]))
-        assert (result.code, result.left) == (0, ())
+        assert (result.code, result.unkilled_pids) == (0, ())
         assert nobody_holds(writing, reading)
 
 
@@ -266,7 +266,7 @@ async def test_a_command_line_over_its_time_limit_is_killed_with_all_its_process
             result = await run_in(
                 tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]), seconds=seconds
             )
-            assert result.stopped == "time"
+            assert result.stop_cause == "time"
             hidden, seconds = bool(select.select([reading], [], [], 0)[0]), seconds * 2
         assert nobody_holds(writing, reading)
 
@@ -302,7 +302,7 @@ signal.pause()
 """  # noqa: E501
     with life_line() as (reading, writing):
         result = await run_in(tmp_path, (";", [python(bomb, stdin=writing)]), seconds=0.5)
-        assert (result.stopped, result.left) == ("time", ())
+        assert (result.stop_cause, result.unkilled_pids) == ("time", ())
         assert nobody_holds(writing, reading)
 
 
@@ -376,6 +376,6 @@ os.write(1, b"last\\n")
 
 async def test_a_program_over_the_output_limit_is_killed(tmp_path: Path) -> None:
     forever = "import os\nwhile True: os.write(1, b'y' * 65536)"
-    result = await run_in(tmp_path, (";", [python(forever)]), flood=1 << 20)
-    assert result.stopped == "flood"
+    result = await run_in(tmp_path, (";", [python(forever)]), max_output_bytes=1 << 20)
+    assert result.stop_cause == "output"
     assert result.output.size < 4 << 20

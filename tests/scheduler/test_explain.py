@@ -106,11 +106,11 @@ HOURS = {
             },
             "late",
             (
-                "daily started 4 hours 2 minutes late for @: the machine slept over it, or its "
+                "daily started 4 h 2 min late for @: the machine slept over it, or its "
                 "clock was"
                 ' set, and catch_up = "once" starts the latest missed slot if late by at most half '
                 "the period (12"
-                " hours); run TVWXYZ12 is under way."
+                " h); run TVWXYZ12 is under way."
             ),
         ),
         (
@@ -121,7 +121,7 @@ HOURS = {
             },
             "caught_up",
             (
-                "daily was caught up 1 hour late for @: the daemon was down at the time, and "
+                "daily was caught up 1 h late for @: the daemon was down at the time, and "
                 "catch_up ="
                 ' "6h" starts the latest missed slot if it is no later than that; run TVWXYZ12 '
                 "waits for its time."
@@ -219,19 +219,19 @@ HOURS = {
                 "daily missed @: the daemon was down or asleep, or its clock jumped, and it was too "  # noqa: E501
                 "late by"
                 ' then: catch_up = "once" starts the latest missed slot if late by at most half the '  # noqa: E501
-                "period (12 hours)."
+                "period (12 h)."
             ),
         ),
         (
             {"now": "02 07:30"},
             "not_yet",
-            f"daily is not due until @, in 1 hour 30 minutes, by {NINE}.",
+            f"daily is not due until @, in 1 h 30 min, by {NINE}.",
         ),
         (
             {"now": "02 07:30", "state": {"paused": True, "paused_why": "3 runs in a row failed"}},
             "not_yet",
             (
-                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it is "
+                "daily is not due until @, in 1 h 30 min, and will be skipped then: it is "
                 "paused"
                 " until it is resumed (3 runs in a row failed)."
             ),
@@ -243,7 +243,7 @@ HOURS = {
             },
             "not_yet",
             (
-                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it lies "
+                "daily is not due until @, in 1 h 30 min, and will be skipped then: it lies "
                 "outside"
                 ' of active_days = "mon".'
             ),

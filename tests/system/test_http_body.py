@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from daemon.system.http_body import MOST_VALUES, parse_json
+from daemon.system.http_body import MAX_VALUES, parse_json
 
 
 def test_a_long_text_full_of_commas_and_quotes_is_one_value() -> None:
-    value = {"text": '[,{"\\' * MOST_VALUES}
+    value = {"text": '[,{"\\' * MAX_VALUES}
     assert parse_json(json.dumps(value).encode()) == value
 
 
@@ -18,7 +18,7 @@ def test_a_list_of_vectors_is_read_and_one_of_a_million_values_is_not() -> None:
     vectors = [[0.25] * 1536 for _ in range(64)]
     assert parse_json(json.dumps(vectors).encode()) == vectors
     with pytest.raises(ValueError, match="more than 250,000 values"):
-        parse_json(b"[" + b"0," * MOST_VALUES + b"0]")
+        parse_json(b"[" + b"0," * MAX_VALUES + b"0]")
     with pytest.raises(ValueError, match="more than 250,000 values"):
         parse_json(b"[" * 1_000_000)
 

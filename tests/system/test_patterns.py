@@ -73,8 +73,8 @@ def test_globs_of_a_list_are_combined() -> None:
 
 def test_a_glob_names_the_only_possible_entries_of_a_folder() -> None:
     patterns = Patterns(["inbox/*.csv", "inbox/new/x"])
-    assert patterns.only(patterns.start) == {"inbox"}
-    assert patterns.only(patterns.step(patterns.start, "inbox")[1]) is None
+    assert patterns.possible_names(patterns.start) == {"inbox"}
+    assert patterns.possible_names(patterns.step(patterns.start, "inbox")[1]) is None
 
 
 names = st.text(st.sampled_from("ab."), min_size=1, max_size=3).filter(

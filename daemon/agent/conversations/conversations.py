@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, get_args
 
 import structlog
 
-from daemon.agent.conversations.sessions import EarlierConversation, Sessions
+from daemon.agent.conversations.sessions import EarlierConversation, SessionHistory
 from daemon.definitions.config.live import LiveConfig
-from daemon.definitions.routines.routine import Budget, Routine, RunSpec
-from daemon.errors import ProviderError, Refused
+from daemon.definitions.routines.routine import Budget, Deliver, End, Routine, RunSpec
+from daemon.errors import NotFound, ProviderError, Refused
 from daemon.models import Json, LLMMessage, Run
 from daemon.store.journal import Claim, RunMessage
 
@@ -50,15 +51,42 @@ _ROUTING_TEXTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoutedMessage:
-    """What became of a message."""
+    """A message and the run that has it."""
 
     run: Run
     new: bool
     """Whether the run was begun for this message."""
 
 
-def ask_routine(config: Config) -> Routine:
-    """Return the routine whose runs answer people, as `[ask]` of the config describes it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatOrigin:
+    """Where a message of a chat came from, to which its answer is delivered."""
+
+    chat: str
+    """The name of the table `[chat.NAME]`, which is a target as well."""
+    conversation: str
+    message: str
+    """Ids of the chat's service, without slashes."""
+
+    @property
+    def event(self) -> str:
+        """The id of the message among all messages of people."""
+        return f"chat/{self.chat}/{self.conversation}/{self.message}"
+
+    @classmethod
+    def of_event(cls, event: str) -> Self | None:
+        """Return the origin with this event; None for an event of something else."""
+        parts = event.split("/")
+        if len(parts) != 4 or parts[0] != "chat":
+            return None
+        return cls(chat=parts[1], conversation=parts[2], message=parts[3])
+
+
+def ask_routine(config: Config, answers_to: str | None = None) -> Routine:
+    """Return the routine whose runs answer people, as `[ask]` of the config describes it.
+
+    `answers_to` is the target that gets the answers and what has to be approved for them.
+    """
     ask = config.ask
     spec = RunSpec(
         mode="agent",
@@ -72,7 +100,8 @@ def ask_routine(config: Config) -> Routine:
         max_iterations=ask.max_iterations,
         budget=Budget(tokens=ask.tokens, usd=ask.usd),
     )
-    return Routine(name=ASK, description="answers people", run=spec)
+    deliver = [Deliver(to=answers_to, on=get_args(End))] if answers_to else []
+    return Routine(name=ASK, description="answers people", run=spec, deliver=tuple(deliver))
 
 
 class ConversationSettings(LiveConfig, Protocol):
@@ -120,7 +149,7 @@ class Inbox:
 
 
 class Conversations:
-    """Take messages of people."""
+    """Give each message of a person to a run under way, or to a new run that answers it."""
 
     def __init__(
         self,
@@ -134,7 +163,7 @@ class Conversations:
         self._journal, self._memory, self._settings = journal, memory, settings
         self._queue, self._clock = queue, clock
         self.inbox = Inbox()
-        self._asking: dict[str, asyncio.Future[RoutedMessage | None]] = {}
+        self._outcomes: dict[str, asyncio.Future[RoutedMessage | None]] = {}
         """What becomes of the messages that are being taken, by event; None: no run has it."""
         self._routing: dict[str, asyncio.Task[Run | None]] = {}
         """The questions to the model which run a message belongs to, by event."""
@@ -155,22 +184,43 @@ class Conversations:
         self.inbox.put(await self._journal.runs.find_messages())
 
     async def ask(
-        self, text: str, *, event: str, session: str | None = None, fresh: bool = False
+        self,
+        text: str,
+        *,
+        event: str,
+        session: str | None = None,
+        fresh: bool = False,
+        about: str | None = None,
+        quoted: str = "",
+        origin: ChatOrigin | None = None,
+        key_values: Mapping[str, str] | None = None,
     ) -> RoutedMessage:
         """Put a message to the agent: to the run it belongs to, else to a new one that knows the
         conversation.
 
         `fresh` begins the conversation anew and asks nobody whether the message belongs to a run
-        under way.
+        under way; nor is that asked for a message `about` a run, whose report the conversation
+        then begins with, or for one that holds words of others (`quoted`), by which the run is
+        tainted. The answer is delivered to the `origin`. `key_values` of the table meta are
+        written with the message, in one transaction.
         """
         text, session = _check_text(text), _session_key(session or DEFAULT_SESSION)
         event = f"{session}/{event}"
-        outcome = self._asking[event] = asyncio.get_running_loop().create_future()
+        outcome = self._outcomes[event] = asyncio.get_running_loop().create_future()
         message = None
         try:
-            message = await self._take(text, event=event, session=session, fresh=fresh)
+            message = await self._take(
+                text,
+                event=event,
+                session=session,
+                fresh=fresh,
+                about=about,
+                quoted=quoted,
+                origin=origin,
+                key_values=key_values,
+            )
         finally:
-            self._asking.pop(event, None)
+            self._outcomes.pop(event, None)
             outcome.set_result(message)
         return message
 
@@ -185,21 +235,34 @@ class Conversations:
             del self._withdrawn[next(iter(self._withdrawn))]
         if routing := self._routing.get(event):
             routing.cancel()
-        if (outcome := self._asking.get(event)) and (message := await asyncio.shield(outcome)):
+        if (outcome := self._outcomes.get(event)) and (message := await asyncio.shield(outcome)):
             return message
         run = await self._journal.slots.get_run_of_event(ASK, event)
         return RoutedMessage(run=run, new=True) if run else None
 
-    async def _take(self, text: str, *, event: str, session: str, fresh: bool) -> RoutedMessage:
-        if earlier := await self._journal.slots.get_run_of_event(ASK, event):
-            return RoutedMessage(run=earlier, new=True)
-        if self._settings.config.ask.auto_route and not fresh:
+    async def _take(
+        self,
+        text: str,
+        *,
+        event: str,
+        session: str,
+        fresh: bool,
+        about: str | None,
+        quoted: str,
+        origin: ChatOrigin | None,
+        key_values: Mapping[str, str] | None,
+    ) -> RoutedMessage:
+        if existing_run := await self._journal.slots.get_run_of_event(ASK, event):
+            return RoutedMessage(run=existing_run, new=True)
+        if self._settings.config.ask.auto_route and not (fresh or about or quoted):
             active = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
             ]
             if active and (run := await self._find_run(text, active, event)):
                 self._refuse_withdrawn(event)
-                message = await self._journal.runs.send_message(run.id, text, event=event)
+                message = await self._journal.runs.send_message(
+                    run.id, text, event=origin.event if origin else event, key_values=key_values
+                )
                 if message is not None:
                     self.inbox.put([message])
                     return RoutedMessage(run=run, new=False)
@@ -209,7 +272,13 @@ class Conversations:
             )
             await self._sessions().begin_anew(session, newest[0].id if newest else "")
         self._refuse_withdrawn(event)
-        return RoutedMessage(run=await self._begin(text, event, {"session": session}), new=True)
+        run_input: Json = {"session": session}
+        if about:
+            run_input["about"] = about
+        if quoted:
+            run_input |= {"quoted": quoted[:MAX_MESSAGE_CHARACTERS], "tainted": True}
+        begun = await self._begin(text, event, run_input, origin=origin, key_values=key_values)
+        return RoutedMessage(run=begun, new=True)
 
     async def _find_run(self, text: str, active: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
@@ -230,6 +299,20 @@ class Conversations:
     def _refuse_withdrawn(self, event: str) -> None:
         if event in self._withdrawn:
             raise Refused("the message was withdrawn")
+
+    async def tell_active(
+        self, run: Run, text: str, *, event: str, key_values: Mapping[str, str] | None = None
+    ) -> bool:
+        """Tell a run something at its next iteration; return False if it has ended.
+
+        `key_values` of the table meta are written with the message, in one transaction.
+        """
+        message = await self._journal.runs.send_message(
+            run.id, _check_text(text), event=event, key_values=key_values
+        )
+        if message is not None:
+            self.inbox.put([message])
+        return message is not None
 
     async def tell(self, run: Run, text: str, *, event: str) -> RoutedMessage:
         """Tell a run something: at its next iteration, or in a new run that knows of it if it has
@@ -255,27 +338,49 @@ class Conversations:
         }
         for message in messages:
             if message.id not in received_ids:
-                await self._follow_up(run, message.text, f"told {message.id}")
+                origin = ChatOrigin.of_event(message.event)
+                await self._follow_up(run, message.text, f"told {message.id}", origin)
 
     async def history(self, run: Run) -> EarlierConversation:
         """Return what was said before, for the first prompt of a run that answers a person."""
         run_input: Json = await self._journal.runs.get_input(run.id) or {}
+        first, is_tainted = [], False
         if about := run_input.get("about"):
-            earlier_run = await self._journal.runs.get(about)
-            messages = _excerpt(earlier_run, self._language)
-            return EarlierConversation(messages, bool(earlier_run.taint))
+            with suppress(NotFound):  # it is older than what `[keep]` keeps
+                earlier_run = await self._journal.runs.get(about)
+                first = _excerpt(earlier_run, self._language)
+                is_tainted = bool(earlier_run.taint)
+            if "session" not in run_input:
+                return EarlierConversation(first, is_tainted)
         session = run_input.get("session", DEFAULT_SESSION)
-        return await self._sessions().history(session, run, self._provider)
+        turns = await self._sessions().history(session, run, self._provider)
+        return EarlierConversation([*first, *turns.messages], is_tainted or turns.tainted)
 
-    def _sessions(self) -> Sessions:
-        return Sessions(self._journal, self._memory, routine=ASK, language=self._language)
+    def _sessions(self) -> SessionHistory:
+        return SessionHistory(self._journal, self._memory, routine=ASK, language=self._language)
 
-    async def _follow_up(self, run: Run, text: str, event: str) -> Run:
+    async def _follow_up(
+        self, run: Run, text: str, event: str, origin: ChatOrigin | None = None
+    ) -> Run:
         log.info("message.began_a_run", about=run.id)
-        return await self._begin(text, f"{run.id}/{event}", {"about": run.id})
+        return await self._begin(text, f"{run.id}/{event}", {"about": run.id}, origin=origin)
 
-    async def _begin(self, text: str, event: str, run_input: Json) -> Run:
-        routine = ask_routine(self._settings.config)
+    async def _begin(
+        self,
+        text: str,
+        event: str,
+        run_input: Json,
+        *,
+        origin: ChatOrigin | None = None,
+        key_values: Mapping[str, str] | None = None,
+    ) -> Run:
+        routine = ask_routine(self._settings.config, origin.chat if origin else None)
+        if origin:
+            run_input["chat"] = {
+                "name": origin.chat,
+                "conversation": origin.conversation,
+                "message": origin.message,
+            }
         claim = Claim(
             routine=ASK,
             definition=routine.dump(),
@@ -285,7 +390,7 @@ class Conversations:
             event=event,
             input=run_input,
         )
-        (run,) = await self._journal.slots.open([claim])
+        (run,) = await self._journal.slots.open([claim], key_values=key_values)
         run = run or await self._journal.slots.get_run_of_event(ASK, event)
         if run is None:
             raise Refused("the run of this message has just been forgotten; ask again")
@@ -301,11 +406,8 @@ def _excerpt(run: Run, language: str) -> list[LLMMessage]:
     report = run.report or run.detail or "-"
     if len(report) > MAX_REPORT_CHARACTERS:
         report = f"{report[:MAX_REPORT_CHARACTERS]}\n[…]"
-    zh = language == "zh"
-    goal = (
-        f"[{'任务' if zh else 'The task of the routine'} {run.routine}, {run.slot:%Y-%m-%d %H:%M} "
-        f"UTC]\n{run.goal}"
-    )
+    prefix = "任务" if language == "zh" else "The task of the routine"
+    goal = f"[{prefix} {run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC]\n{run.goal}"
     return [LLMMessage(role="user", content=goal), LLMMessage(role="assistant", content=report)]
 
 

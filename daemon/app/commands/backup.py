@@ -167,10 +167,10 @@ def restore(
         try:
             taken_at, files = _prepare(file, draft, moment, progress)
             if database.exists():
-                earlier = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
+                old_database = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
                 _checkpoint(database)
-                database.replace(earlier)
-                report.append(f"what was there is now {earlier}")
+                database.replace(old_database)
+                report.append(f"what was there is now {old_database}")
             for name in ("agentd.db-wal", "agentd.db-shm"):
                 (state / name).unlink(missing_ok=True)
             draft.replace(database)

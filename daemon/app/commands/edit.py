@@ -142,13 +142,13 @@ def _find_editor(env: Mapping[str, str], path: Path, *, is_terminal: bool) -> li
 def _open_editor(editor: list[str], draft: Path) -> None:
     """Let the person edit a file. Raises DaemonError if the editor fails."""
     # Ctrl-C is for the editor; a handler, as an ignored signal would stay ignored in it
-    earlier = signal.signal(signal.SIGINT, lambda *_: None)
+    old_handler = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         code = subprocess.run([*editor, str(draft)], check=False).returncode
     except OSError as error:
         _give_up(draft, f"{editor[0]} cannot be started: {error.strerror}")
     finally:
-        signal.signal(signal.SIGINT, earlier)
+        signal.signal(signal.SIGINT, old_handler)
     if code != 0:
         _give_up(draft, f"{editor[0]} ended with {code}")
 

@@ -517,7 +517,9 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
         return json.dumps(value, ensure_ascii=False)
     blocks: list[str] = []
     if result.is_written:
-        files = [f"wrote {config.routines_path / f'{one.name}.toml'}" for one in result.routines]
+        files = [
+            f"wrote {config.routines_path / f'{routine.name}.toml'}" for routine in result.routines
+        ]
         files += [f"added [targets.{name}] to {config.file}" for name in result.targets]
         blocks.append("\n".join(files))
     else:

@@ -17,7 +17,7 @@ FILES = ("config.toml", "policy.toml", *(f"routines/{name}.toml" for name in ROU
 UNIT = "systemd/agentd-user.service"
 
 
-def shipped() -> Path:
+def shipped_folder() -> Path:
     """Return the folder of the shipped files: in the installed package, or the checkout that this
     runs from, where they may have been edited.
     """
@@ -26,7 +26,7 @@ def shipped() -> Path:
 
 
 def shipped_text(source: Path, name: str) -> str:
-    """Return the text of a file as it was shipped; `source` is the folder of `shipped`.
+    """Return the text of a file as it was shipped; `source` is what `shipped_folder` returned.
 
     In a checkout that is the committed text, as the file is also the one that a daemon started
     there uses: its edits may hold keys and addresses. Raises Refused if config.toml was edited and
@@ -70,7 +70,7 @@ def init(folder: Path) -> list[Path]:
     """Write config, policy, routines and a user unit, where no such file exists; return the files
     that were written.
     """
-    folder, source = folder.absolute(), shipped()
+    folder, source = folder.absolute(), shipped_folder()
     # systemd looks for user units in ~/.config/systemd/user; anywhere else it is a template beside
     # the config
     at_home = folder.parent.name == ".config"
@@ -118,11 +118,14 @@ def with_command(unit: str, config: Path) -> str:
     """Return the unit with the command of this installation."""
     agentd = Path(sys.executable).with_name("agentd")
     command = [str(agentd)] if agentd.exists() else [sys.executable, "-m", "daemon.app.main"]
-    line = "ExecStart=" + " ".join(
+    command_line = "ExecStart=" + " ".join(
         _quote_for_unit(word) for word in (*command, "--config", str(config))
     )
     return (
-        "\n".join(line if old.startswith("ExecStart=") else old for old in unit.splitlines()) + "\n"
+        "\n".join(
+            command_line if line.startswith("ExecStart=") else line for line in unit.splitlines()
+        )
+        + "\n"
     )
 
 

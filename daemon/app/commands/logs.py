@@ -120,7 +120,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     if number is None and not since:
         number = DEFAULT_LINES
     if not options.follow:
-        records = last(_backwards(file), log_filter, number)
+        records = last(_lines_newest_first(file), log_filter, number)
         for line, record in records:
             show(line, record)
         if not records:
@@ -199,19 +199,19 @@ def last(
             records.appendleft((line, record))
             if number is not None and len(records) >= number:
                 break
-        elif log_filter.since and _before(line, log_filter.since):
+        elif log_filter.since and _is_before(line, log_filter.since):
             break
     return list(records)
 
 
-def _before(line: str, since: datetime) -> bool:
+def _is_before(line: str, since: datetime) -> bool:
     try:
         return _at(json.loads(line)) < since
     except (ValueError, AttributeError):
         return False
 
 
-def _backwards(file: Path, newest: Sequence[str] | None = None) -> Iterator[str]:
+def _lines_newest_first(file: Path, newest: Sequence[str] | None = None) -> Iterator[str]:
     """Yield the lines of the log and of its rotated files, newest first; each file is opened when
     its first line is needed.
 
@@ -256,7 +256,7 @@ async def follow(
                 show(line, record)
 
     try:
-        for line, record in last(_backwards(file, tail.read()), log_filter, number):
+        for line, record in last(_lines_newest_first(file, tail.read()), log_filter, number):
             show(line, record)
         while True:
             await change.wait()

@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from daemon.app.commands.init import ROUTINES, shipped
+from daemon.app.commands.init import ROUTINES, shipped_folder
 from daemon.definitions.words import did_you_mean
 from daemon.errors import Refused
 
 
 def find_recipes() -> dict[str, Path]:
     """Return the files of all recipes by name, in the order of their names."""
-    files = list((shipped() / "examples").glob("*.toml"))
+    files = list((shipped_folder() / "examples").glob("*.toml"))
     # in a checkout, other files of this folder are routines of the person who uses it
-    files += [shipped() / "routines" / f"{name}.toml" for name in ROUTINES]
+    files += [shipped_folder() / "routines" / f"{name}.toml" for name in ROUTINES]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 

@@ -21,7 +21,7 @@ from daemon.scheduler.engine import RoutineEngine
 async def rename(
     engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str
 ) -> list[str]:
-    """Rename a routine; return the routines whose trigger `after` still has the old name.
+    """Rename a routine; return the routines whose `after` or `context_from` still has the old name.
 
     Raises Refused or NotFound, and changes nothing.
     """
@@ -57,7 +57,11 @@ async def rename(
             new_key, item.content, category=item.category, run=item.run, tainted=item.tainted
         )
         await memory.delete_item(old_key)
-    return sorted(name for name, routine in engine.routines.items() if old in routine.trigger.after)
+    return sorted(
+        name
+        for name, routine in engine.routines.items()
+        if old in (*routine.trigger.after, *(routine.run.context_from or ()))
+    )
 
 
 def _mover(path: Path, target: Path) -> Callable[[], None]:

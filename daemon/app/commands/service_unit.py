@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.app.commands.init import shipped, with_command
+from daemon.app.commands.init import shipped_folder, with_command
 from daemon.definitions.paths import user_home
 from daemon.errors import NotFound, Refused
 
@@ -68,7 +68,7 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
             "a unit for the whole machine takes root: sudo agentctl service install --system"
         )
     name = "agentd.service" if system else "agentd-user.service"
-    text = with_command((shipped() / "systemd" / name).read_text("utf-8"), config)
+    text = with_command((shipped_folder() / "systemd" / name).read_text("utf-8"), config)
     if system:
         unit, folders = Path("/etc/systemd/system/agentd.service"), (Path("/etc/agentd"),)
         notes = _system_notes(config)

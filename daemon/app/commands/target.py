@@ -124,7 +124,8 @@ def send_test_message(
         hint = f"; did you mean {near[0]}?" if near else ""
         raise NotFound(f"there is no target {name!r}{hint}; known are {', '.join(names)}")
     table = config.targets.get(name)
-    kind = table.kind if table else name
+    chat = config.chat.get(name)
+    kind = chat.kind if chat else table.kind if table else name
     # only this target: an address that another one lacks would raise ConfigError
     own_config = config.model_copy(update={"targets": {name: table} if table else {}})
     secrets = Secrets()
@@ -144,7 +145,10 @@ def send_test_message(
         if kind == "file":
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            receipt = asyncio.run(_send(targets, _test_delivery(name, kind, table)))
+            delivery = _test_delivery(name, kind, table)
+            receipt = asyncio.run(
+                _send_to_chat(config, delivery, secrets) if chat else _send(targets, delivery)
+            )
         except DeliveryFailed as failure:
             error = str(failure)
         except TimeoutError:
@@ -169,6 +173,25 @@ async def _send(targets: Targets, delivery: Delivery) -> str:
     async with asyncio.timeout(_SEND_LIMIT):
         receipt = await targets.channel(delivery.target).send(delivery)
     return receipt.detail
+
+
+async def _send_to_chat(config: Config, delivery: Delivery, secrets: Secrets) -> str:
+    """Send a test message to a chat. Without a store: nobody replies to it."""
+    from daemon.chat.chats import open_chat
+    from daemon.chat.port import ChatFailed
+
+    chat, options = open_chat(config, delivery.target, secrets), delivery.options
+    try:
+        async with asyncio.timeout(_SEND_LIMIT):
+            message = await chat.send(
+                config.chat[delivery.target].report_conversation,
+                f"**{options['title']}**\n\n{options['text']}",
+            )
+    except ChatFailed as error:
+        raise DeliveryFailed(str(error), retry=error.retry) from None
+    finally:
+        await chat.close()
+    return f"message {message}"
 
 
 def _test_delivery(name: str, kind: str, table: TargetConfig | None) -> Delivery:
@@ -209,7 +232,8 @@ def _address_place(config: Config, name: str, table: TargetConfig | None) -> str
         return display(config.folder / Path(table.url_file).expanduser())
     if table and table.url_env:
         return f"${table.url_env}"
-    return f"[targets.{name}] of {display(config.file)}"
+    table_name = "chat" if name in config.chat else "targets"
+    return f"[{table_name}.{name}] of {display(config.file)}"
 
 
 def _advise(kind: str, error: str, address: str) -> str:

@@ -255,14 +255,19 @@ def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
 
 
 def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose address or secret is not set; the daemon would not start
-    without it.
+    """Return a note for each target whose address or secret is not set, and for each chat without a
+    token; the daemon would not start without it.
     """
     notes = []
     for name in sorted(config.targets):
         try:
             config.target_url(name, env)
             config.target_secret(name, env)
+        except ConfigError as error:
+            notes += [str(fault) for fault in error.faults]
+    for name in sorted(config.chat):
+        try:
+            config.chat_token(name)
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
     return notes

@@ -86,8 +86,8 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
             fix=_fix(confinement),
         )
     for probe in sandbox.probes:
-        passed = "PASS" if probe.held else f"FAIL: {probe.found}"
-        yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=passed)
+        outcome = "PASS" if probe.held else f"FAIL: {probe.found}"
+        yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=outcome)
     for better in sandbox.unusable if sandbox.confines else ():
         yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(confinement))
     if sandbox.user:

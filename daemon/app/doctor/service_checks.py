@@ -118,6 +118,13 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
         except ConfigError as error:
             fault = "; ".join(str(fault) for fault in error.faults)
         yield name, target.kind, fault
+    for name, chat in sorted(config.chat.items()):
+        fault = ""
+        try:
+            config.chat_token(name)
+        except ConfigError as error:
+            fault = "; ".join(str(fault) for fault in error.faults)
+        yield name, chat.kind, fault
 
 
 def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from daemon.definitions.config.tables import (
     AgentConfig,
     AskConfig,
     BudgetConfig,
+    ChatConfig,
     ControlConfig,
     DaemonConfig,
     DigestConfig,
@@ -73,6 +74,7 @@ class Config(Table):
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
+    chat: dict[str, ChatConfig] = Field(default_factory=dict)
     budget: BudgetConfig = BudgetConfig()
     daemon: DaemonConfig = DaemonConfig()
     ask: AskConfig = AskConfig()
@@ -186,7 +188,7 @@ class Config(Table):
     @property
     def target_names(self) -> frozenset[str]:
         """The names that `to` of a delivery may have."""
-        return frozenset({*self.targets, *CHANNELS})
+        return frozenset({*self.targets, *self.chat, *CHANNELS})
 
     @property
     def provider_names(self) -> frozenset[str]:
@@ -272,6 +274,13 @@ class Config(Table):
         if table.api_key_env:
             return read_variable(env, table.api_key_env, file, f"{key}.api_key_env")
         return None
+
+    def chat_token(self, name: str) -> SecretStr:
+        """Return the token of a chat. Raises ConfigError if its file cannot be used."""
+        path = self.folder / Path(self.chat[name].token_file).expanduser()
+        file, key = display(self.file), f"chat.{name}.token_file"
+        refuse_if_shared(path, file, key)
+        return read_secret(path, file, key)
 
     def store_url(self, env: Mapping[str, str]) -> str:
         """Return the URL of the database; empty for the file in the state folder. Raises

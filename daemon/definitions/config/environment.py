@@ -52,7 +52,7 @@ def overrides_in(env: Mapping[str, str], data: Json) -> tuple[Override, ...]:
     )
 
 
-def with_overrides(data: Json, overrides: Iterable[Override]) -> Json:
+def apply_overrides(data: Json, overrides: Iterable[Override]) -> Json:
     """Return a copy of the tables of config.toml with the settings of the environment.
 
     Raises ConfigError where a variable goes through a key that is no table.
@@ -69,7 +69,7 @@ def with_overrides(data: Json, overrides: Iterable[Override]) -> Json:
     return new_data
 
 
-def blame_variables(
+def name_variables_in(
     faults: Iterable[Fault], overrides: Iterable[Override], data: Json
 ) -> Iterator[Fault]:
     """Yield the faults, those of a value that a variable gave with the variable as their place.
@@ -81,10 +81,10 @@ def blame_variables(
             is_inside = fault.key == override.key or fault.key.startswith(
                 (f"{override.key}.", f"{override.key}[")
             )
-            is_table_made_by_it = override.key.startswith(f"{fault.key}.") and not _has(
+            is_table_of_override = override.key.startswith(f"{fault.key}.") and not _has_key(
                 data, override.keys[: fault.key.count(".") + 1]
             )
-            if is_inside or is_table_made_by_it:
+            if is_inside or is_table_of_override:
                 yield _fault(override, fault.key, fault.problem, found=fault.found, hint=fault.hint)
                 break
         else:
@@ -118,7 +118,7 @@ def _value_of(text: str) -> Any:
     return values["value"] if len(values) == 1 else text
 
 
-def _has(data: Json, keys: Iterable[str]) -> bool:
+def _has_key(data: Json, keys: Iterable[str]) -> bool:
     table: Any = data
     for key in keys:
         if not isinstance(table, dict) or key not in table:

@@ -11,9 +11,9 @@ from typing import Any
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.environment import (
     Override,
-    blame_variables,
+    apply_overrides,
+    name_variables_in,
     overrides_in,
-    with_overrides,
 )
 from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
@@ -55,9 +55,9 @@ def _parse(data: Json, overrides: Sequence[Override], file: Path) -> Config:
     fault names the file or the variable that it is in.
     """
     try:
-        return parse(with_overrides(data, overrides), Config, file=file, rules=RULES)
+        return parse(apply_overrides(data, overrides), Config, file=file, rules=RULES)
     except ConfigError as error:
-        raise ConfigError(*blame_variables(error.faults, overrides, data)) from None
+        raise ConfigError(*name_variables_in(error.faults, overrides, data)) from None
 
 
 def _secrets_in(config: Config) -> Iterator[str]:
@@ -84,18 +84,20 @@ def _with_overlay(data: Json, overlay: Path) -> Json:
     if forbidden_keys := [key for key in settings if not is_settable(".".join(key))]:
         fault = Conflict(format_key_path(*forbidden_keys[0]), "is no setting that agents may write")
         raise ConfigError(as_fault(fault, display(overlay)))
-    merged = copy.deepcopy(data)
+    new_data = copy.deepcopy(data)
     for (*tables, name), value in settings.items():
-        table = merged
+        table = new_data
         for part in tables:
             table = table.setdefault(part, {})
         table[name] = value
-    return merged
+    return new_data
 
 
-def _settings_in(table: Json, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _settings_in(
+    table: Json, parent_keys: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _settings_in(value, (*above, key))
+            yield from _settings_in(value, (*parent_keys, key))
         else:
-            yield (*above, key), value
+            yield (*parent_keys, key), value

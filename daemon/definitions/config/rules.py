@@ -138,6 +138,28 @@ def _targets_are_valid(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"{key}.url", "expected the address of a mailbox", hint=hint)
 
 
+def _chats_are_valid(config: Config) -> Iterator[Conflict]:
+    for name, chat in config.chat.items():
+        key = format_key_path("chat", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,29}", name):
+            yield Conflict(
+                key, "a chat's name is made of a-z, 0-9, - and _, at most 30 of them", name
+            )
+        elif name in config.targets or name in CHANNELS:
+            yield Conflict(
+                key, "there is a target of this name, and a chat is one", name, hint="take another"
+            )
+        if not chat.allow:
+            hint = "the id of your account: docs/chat.md says how to find it"
+            yield Conflict(f"{key}.allow", "must not be empty", [], hint)
+        for index, id_ in enumerate(chat.allow):
+            if chat.kind == "telegram" and not isinstance(id_, int):
+                hint = "no @name: docs/chat.md says how to find it"
+                yield Conflict(f"{key}.allow[{index}]", "an id of Telegram is a number", id_, hint)
+        if chat.to is not None and chat.to not in chat.allow:
+            yield Conflict(f"{key}.to", "is not on the list allow", chat.to, hint="add it there")
+
+
 def _digest_targets_exist(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.digest.to):
         if name not in config.target_names or name == "file":
@@ -250,12 +272,13 @@ RULES = (
         _keys_fit_their_kind,
     ),
     CrossFieldCheck(("targets.*",), _targets_are_valid),
-    CrossFieldCheck(("digest.to", "targets.*"), _digest_targets_exist),
+    CrossFieldCheck(("chat.*", "targets.*"), _chats_are_valid),
+    CrossFieldCheck(("digest.to", "targets.*", "chat.*"), _digest_targets_exist),
     CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
     CrossFieldCheck(("hooks.senders.*",), _sender_keys_fit),
     CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
     CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
-    CrossFieldCheck(("incidents.to", "targets.*"), _incident_targets_exist),
+    CrossFieldCheck(("incidents.to", "targets.*", "chat.*"), _incident_targets_exist),
     CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_only_for_foreign_kinds),
     CrossFieldCheck(("store.url", "store.url_file", "store.url_env"), _one_database_address),
     CrossFieldCheck(("executor.kind", "store.url"), _cluster_has_a_database),

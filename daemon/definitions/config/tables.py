@@ -62,21 +62,33 @@ PROGRAM_VARIABLES = (
 # Keys that the tool `config` may write if the policy names them: how agentd speaks, when it reports
 # and how hard it works, never what it may do, spend or reach.
 _SETTABLE = (
-    *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
-    *(
-        "ask.provider",
-        "ask.model",
-        "ask.skills",
-        "ask.auto_route",
-        "ask.timeout",
-        "ask.max_iterations",
-    ),
-    *("daemon.grace", "daemon.max_concurrent", "digest.every", "digest.at", "digest.day"),
-    *("incidents.remind", "incidents.cool_down", "log.level", "memory.summarise"),
-    *(
-        f"providers.*.{key}"
-        for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")
-    ),
+    "provider",
+    "timezone",
+    "agent.name",
+    "agent.user_name",
+    "agent.persona",
+    "agent.language",
+    "ask.provider",
+    "ask.model",
+    "ask.skills",
+    "ask.auto_route",
+    "ask.timeout",
+    "ask.max_iterations",
+    "daemon.grace",
+    "daemon.max_concurrent",
+    "digest.every",
+    "digest.at",
+    "digest.day",
+    "incidents.remind",
+    "incidents.cool_down",
+    "log.level",
+    "memory.summarise",
+    "providers.*.model",
+    "providers.*.timeout",
+    "providers.*.stall",
+    "providers.*.max_concurrency",
+    "providers.*.temperature",
+    "providers.*.max_tokens",
 )
 
 
@@ -191,6 +203,13 @@ class BudgetConfig(Table):
     """Tokens in a day, input and output together."""
     month_tokens: int | None = Field(default=None, ge=1)
     """Tokens in a month."""
+    warn_at: (
+        Annotated[Items[Annotated[int, Field(ge=1, le=100)]], Field(min_length=1, max_length=10)]
+        | None
+    ) = None
+    """Per cent of a cap on a day or month, of a routine's too, such as [50, 75, 90]: each is told
+    once in its day or month, to the target of `[incidents] to`, and to the log; by default none.
+    """
 
 
 class ProviderConfig(Table):
@@ -355,6 +374,35 @@ class TargetConfig(Table):
     """Kind webhook: how many bytes one message may have; a longer report comes in parts."""
     timeout: PositiveDuration = timedelta(seconds=30)
     """Kind webhook: how long it may take to answer."""
+
+
+class ChatConfig(Table):
+    """A chat in which people read reports, answer them and approve calls; also a target by its
+    name. A new one, and a change of all but `allow`, takes a restart.
+    """
+
+    kind: Literal["telegram"]
+    """Which service."""
+    token_file: Name
+    """A file (yours, 0600) with the token of the bot."""
+    allow: Items[int | Name]
+    """The ids of the people who may write to it, and of groups in which they may; nobody else gets
+    an answer.
+    """
+    to: int | Name | None = None
+    """Which of these gets reports; by default the first."""
+    base_url: Annotated[str, AfterValidator(_check_address)] = "https://api.telegram.org"
+    """The server of the Bot API."""
+
+    @property
+    def report_conversation(self) -> str:
+        """The conversation that reports go to."""
+        return str(self.to if self.to is not None else self.allow[0])
+
+    @property
+    def allowed_ids(self) -> frozenset[str]:
+        """The ids of `allow`, as adapters write them."""
+        return frozenset(map(str, self.allow))
 
 
 class DigestConfig(Table):
@@ -608,12 +656,11 @@ class OtelConfig(Table):
 
 
 def check_postgres_address(value: Any) -> Any:
+    """Return the value unless it is a text that is no address of PostgreSQL."""
     if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
         raise InvalidValue(
-            (  # noqa: UP034
-                "expected the address of a PostgreSQL database, like "
-                '"postgresql://agentd@db.example/agentd"'
-            )
+            "expected the address of a PostgreSQL database, like "
+            '"postgresql://agentd@db.example/agentd"'
         )
     return value
 

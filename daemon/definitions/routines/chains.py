@@ -1,4 +1,6 @@
-"""Check the chains of routines that `after` makes: each parent exists, and no chain is a circle."""
+"""Check what routines name of one another: those of `after` and `context_from` exist, and no chain
+of `after` is a circle.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ from daemon.errors import ConfigError
 def find_broken_chains(
     routines: Mapping[str, Routine], *, unreadable: Collection[str] = ()
 ) -> dict[str, ConfigError]:
-    """Return the faults of routines that follow an unknown routine or, through others, themselves.
+    """Return the faults of routines that follow an unknown routine, or are told its reports, and of
+    those that follow themselves through others.
 
     `unreadable` names routines that exist, but whose files have faults.
     """
     names = {*routines, *unreadable}
     return _faults_by_name(
         routines,
-        lambda name: [*_unknown_parents(routines[name], names), *_circles_through(name, routines)],
+        lambda name: [
+            *_unknown_parents(routines[name], names),
+            *_unknown_reporters(routines[name], names),
+            *_circles_through(name, routines),
+        ],
     )
 
 
@@ -34,7 +41,8 @@ def _faults_by_name(
 ) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
-        if routine.trigger.after and (conflicts := list(check(name))):
+        names_others = routine.trigger.after or routine.run.context_from
+        if names_others and (conflicts := list(check(name))):
             file = display(routine.path or f"{name}.toml")
             faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in conflicts))
     return faults
@@ -45,6 +53,18 @@ def _unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Confl
         if name not in names:
             hint = did_you_mean(name, {*names} - {routine.name})
             yield Conflict(f"trigger.after[{index}]", "no such routine", name, hint)
+
+
+def _unknown_reporters(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
+    for index, name in enumerate(routine.run.context_from or ()):
+        key = f"run.context_from[{index}]"
+        if name == routine.name:
+            hint = "take it out: a run is told the last report of its own routine anyway"
+            yield Conflict(key, "is this routine", name, hint)
+        elif name not in names:
+            yield Conflict(
+                key, "no such routine", name, did_you_mean(name, {*names} - {routine.name})
+            )
 
 
 def _circles_through(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:

@@ -228,6 +228,10 @@ class RunSpec(Table):
     """
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
+    context_from: Annotated[Items[Name], Field(min_length=1, max_length=10)] | None = None
+    """Other routines whose last report the run is told, beside its own; one with words of strangers
+    only where it takes no tool from the run.
+    """
     timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"

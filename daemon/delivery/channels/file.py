@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Report
-from daemon.system.safe_open import folder_beneath, take_after
+from daemon.system.safe_open import copy_access, folder_beneath
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
 _MAX_SAME_NAME = 1000  # files whose names differ only in their number
@@ -114,7 +114,7 @@ def _write_draft(folder: int, draft: str, text: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
         file.write(text)
-        take_after(file.fileno(), folder, 0o644)
+        copy_access(file.fileno(), folder, 0o644)
         file.flush()
         os.fsync(file.fileno())
 

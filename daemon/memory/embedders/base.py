@@ -22,8 +22,8 @@ class Embedder(ABC):
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector per text, in order; raises EmbedderFailed."""
 
-    async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer
+    async def load(self) -> None:  # noqa: B027 - an embedder may have nothing to load
         """Load what the first call would load; raises EmbedderFailed."""
 
-    async def close(self) -> None:  # noqa: B027 - so is nothing to let go of
+    async def close(self) -> None:  # noqa: B027 - an embedder may have nothing to close
         """Close connections."""

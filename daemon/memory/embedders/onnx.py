@@ -30,7 +30,7 @@ class Onnx(Embedder):
         # one call at a time: a session is as parallel as its threads
         self._lock = asyncio.Lock()
 
-    async def warm(self) -> None:
+    async def load(self) -> None:
         await self.embed(["warm"])
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

@@ -35,7 +35,7 @@ class OpenAICompatible(Embedder):
         self._client: httpx.AsyncClient | None = None
         self._open_lock = asyncio.Lock()
 
-    async def warm(self) -> None:
+    async def load(self) -> None:
         await self._open_client()
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""What another policy would have said of the calls that were made."""
+"""Compare the verdicts of another policy with those that recorded calls had."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.policy.policy import Policy
 
 @dataclass(slots=True)
 class VerdictChange:
-    """Calls of one kind that would fare otherwise."""
+    """Calls of one kind on which the new policy has another verdict."""
 
     before: str
     after: str
@@ -26,14 +26,14 @@ class VerdictChange:
 
 @dataclass(slots=True)
 class Comparison:
-    """How all of them would fare."""
+    """What a new policy changes for recorded calls."""
 
     calls: int = 0
     runs: set[str] = field(default_factory=set)
     differences: list[VerdictChange] = field(default_factory=list)
 
 
-def compare(calls: Iterable[RecordedCall], new: Policy) -> Comparison:
+def compare(calls: Iterable[RecordedCall], new_policy: Policy) -> Comparison:
     """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are
     there now.
     """
@@ -42,7 +42,9 @@ def compare(calls: Iterable[RecordedCall], new: Policy) -> Comparison:
     for call in calls:
         comparison.calls += 1
         comparison.runs.add(call.run)
-        verdict = new.judge(call.tool, call.arguments, routine=call.routine, tainted=call.tainted)
+        verdict = new_policy.judge(
+            call.tool, call.arguments, routine=call.routine, tainted=call.tainted
+        )
         # what a person allowed was asked about: under a policy that asks again nothing has changed
         before, after = "ask" if call.approved else call.effect, verdict.effect.value
         if before == after:

@@ -35,15 +35,15 @@ def add_rules(text: str, tables: Sequence[dict[str, Any]], comments: Sequence[st
         lines += ["[[rule]]", *(f"{key} = {_format(key, value)}" for key, value in table.items())]
         blocks.append("\n".join(lines))
     addition = "\n\n".join(blocks) + "\n"
-    expected = _read(text)
-    expected["rule"] = [*expected.get("rule", []), *tables]
-    return _checked(f"{_with_end_of_line(text)}\n{addition}", expected, addition)
+    expected_data = _read(text)
+    expected_data["rule"] = [*expected_data.get("rule", []), *tables]
+    return _check_edit(f"{_with_end_of_line(text)}\n{addition}", expected_data, addition)
 
 
 def set_trial(text: str, routine: str, until: datetime) -> str:
     """Return the text with `mode = "observe"` in the section of a routine, until a moment."""
-    expected = _read(text)
-    section = expected.setdefault("routine", {}).setdefault(routine, {})
+    expected_data = _read(text)
+    section = expected_data.setdefault("routine", {}).setdefault(routine, {})
     is_new = not section
     section |= {"mode": "observe", "observe_until": until}
     lines = ['mode = "observe"\n', f"observe_until = {until.isoformat().replace('+00:00', 'Z')}\n"]
@@ -57,15 +57,15 @@ def set_trial(text: str, routine: str, until: datetime) -> str:
     else:
         head = [*file_lines[:start], _with_end_of_line(file_lines[start])]
         section_lines = _without_trial_keys(_section(file_lines, start))
-        rest = file_lines[start + 1 + len(_section(file_lines, start)) :]
-        new = "".join([*head, *lines, *section_lines, *rest])
-    return _checked(new, expected, "".join([header, *lines]))
+        following_lines = file_lines[start + 1 + len(_section(file_lines, start)) :]
+        new = "".join([*head, *lines, *section_lines, *following_lines])
+    return _check_edit(new, expected_data, "".join([header, *lines]))
 
 
 def remove_trial(text: str, routine: str) -> str:
     """Return the text without the trial of a routine, and without its section if that was all."""
-    expected = _read(text)
-    section = expected.get("routine", {}).get(routine, {})
+    expected_data = _read(text)
+    section = expected_data.get("routine", {}).get(routine, {})
     if "mode" not in section and "observe_until" not in section:
         return text
     for key in ("mode", "observe_until"):
@@ -76,32 +76,34 @@ def remove_trial(text: str, routine: str) -> str:
     if start is None:
         raise _refusal(lines)
     section_lines = _section(file_lines, start)
-    rest = file_lines[start + 1 + len(section_lines) :]
+    following_lines = file_lines[start + 1 + len(section_lines) :]
     remaining = _without_trial_keys(section_lines)
     head = file_lines[: start + 1]
     if not section and not "".join(remaining).strip():
-        del expected["routine"][routine]
-        if not expected["routine"]:
-            del expected["routine"]
+        del expected_data["routine"][routine]
+        if not expected_data["routine"]:
+            del expected_data["routine"]
         head, remaining = file_lines[:start], []
-        if head and not head[-1].strip() and not rest:
+        if head and not head[-1].strip() and not following_lines:
             head = head[:-1]
-    return _checked("".join([*head, *remaining, *rest]), expected, lines)
+    return _check_edit("".join([*head, *remaining, *following_lines]), expected_data, lines)
 
 
 def _read(text: str) -> dict[str, Any]:
     return copy.deepcopy(tomllib.loads(text.removeprefix("\ufeff")))
 
 
-def _checked(new: str, expected: dict[str, Any], lines: str) -> str:
-    """Return the new text if it says what is expected. Raises Refused if it does not."""
+def _check_edit(new_text: str, expected_data: dict[str, Any], change: str) -> str:
+    """Return the new text if it means `expected_data`. Raises Refused, with the `change` to make by
+    hand, if it does not.
+    """
     try:
-        is_expected = _read(new) == expected
+        is_expected = _read(new_text) == expected_data
     except tomllib.TOMLDecodeError:
         is_expected = False
     if not is_expected:
-        raise _refusal(lines)
-    return new
+        raise _refusal(change)
+    return new_text
 
 
 def _refusal(lines: str) -> Refused:

@@ -1,9 +1,9 @@
-"""Write the narrowest section of a routine that what it did would have fitted into."""
+"""Write the narrowest section of policy.toml into which the recorded calls of a routine fit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -22,11 +22,13 @@ _SPARE_CALLS = 2  # runs vary: one more look at a log must not end in a failure
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """A section for policy.toml, and what it rests on."""
+    """A section for policy.toml, and the calls that it was made from."""
 
     section: dict[str, Any]
     runs: int
+    """How many runs these calls are of."""
     calls: int
+    """How many calls were executed."""
     refused: tuple[tuple[str, int], ...]
     """Calls that were denied or never approved, each with how often: it would not allow them
     either.
@@ -39,17 +41,16 @@ class Suggestion:
 
 def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
     """Return the section into which every call that ran would fit."""
-    ran = [call for call in calls if call.was_run and call.tool != "finish"]
-    section: dict[str, Any] = {"tools": sorted({call.tool for call in ran})}
+    executed_calls = [call for call in calls if call.was_run and call.tool != "finish"]
+    section: dict[str, Any] = {"tools": sorted({call.tool for call in executed_calls})}
     commands: set[str] = set()
     folders: set[str] = set()
     hosts: set[str] = set()
-    for call in ran:
+    for call in executed_calls:
         for words, paths, host in _parts(call, policy):
             if call.tool == "shell" and words:
-                commands.add(
-                    " ".join(words[: 2 if words[0] in _WITH_SUBCOMMAND and len(words) > 1 else 1])
-                )
+                has_subcommand = words[0] in _WITH_SUBCOMMAND
+                commands.add(" ".join(words[: 2 if has_subcommand else 1]))
             elif call.tool == "git" and words:
                 commands.add(f"git {words[0]}")
             if call.tool == "file_write":
@@ -59,7 +60,7 @@ def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
     for key, values in (("commands", commands), ("write", folders), ("hosts", hosts)):
         if values:
             section[key] = sorted(values)
-    most_calls = max(Counter(call.run for call in ran).values(), default=0)
+    most_calls = max(Counter(call.run for call in executed_calls).values(), default=0)
     section["limits"] = {"tool_calls": most_calls + _SPARE_CALLS}
     refused_calls = Counter(
         f"{call.tool} {call.subject}".strip() for call in calls if not call.was_run
@@ -67,12 +68,13 @@ def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
     return Suggestion(
         section=section,
         runs=len({call.run for call in calls}),
-        calls=len(ran),
+        calls=len(executed_calls),
         refused=tuple(refused_calls.most_common()),
     )
 
 
-def _parts(call: RecordedCall, policy: Policy) -> Iterable[tuple[tuple[str, ...], list[str], str]]:
+def _parts(call: RecordedCall, policy: Policy) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
+    """Yield (words, paths, host) for each part of a call; the host is empty but for the web."""
     try:
         parts = analyze_call(call.tool, call.arguments, policy.reach).parts
     except Unreadable:  # what it named is no longer there, or redacted in the journal

@@ -109,7 +109,7 @@ class LeftOutCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleSuggestion:
-    """Rules for policy.toml, and what they rest on."""
+    """Rules for policy.toml, and the denied calls that they were made from."""
 
     text: str
     """The text of policy.toml with the rules."""
@@ -144,14 +144,14 @@ def suggest_rules(
     by it, and every call that counts as allowed was judged by what it returned. Calls of runs that
     had read what strangers wrote are left out unless `with_tainted`.
     """
-    denied = [
+    denied_calls = [
         call
         for call in calls
         if call.is_observed and not call.was_run and not _is_allowed(call, policy)
     ]
     drafts: dict[str, list[RuleDraft]] = {}  # by call
     reasons: dict[str, str] = {}
-    kinds = {_kind(call): call for call in sorted(denied, key=lambda call: not call.tainted)}
+    kinds = {_kind(call): call for call in sorted(denied_calls, key=lambda call: not call.tainted)}
     for kind, call in kinds.items():  # of calls alike, one of an untainted run if there is any
         if call.tainted and not with_tainted:
             reasons[kind] = f"{_TAINTED}; --with-tainted takes such calls in"
@@ -166,27 +166,27 @@ def suggest_rules(
             verdict = trial.judge(call.tool, call.arguments, routine=call.routine)
             reasons[kind] = f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule
             del drafts[kind]
-    tables, new = _fit(drafts, reasons, policy, read, routine)
-    allowed = [call for call in denied if _is_allowed(call, new)]
+    tables, new_policy = _fit(drafts, reasons, policy, read, routine)
+    allowed = [call for call in denied_calls if _is_allowed(call, new_policy)]
     untainted = [
         call
-        for call in denied
+        for call in denied_calls
         if call.tainted
-        and not _is_allowed(call, new)
+        and not _is_allowed(call, new_policy)
         and _kind(call) in drafts
-        and _is_allowed(replace(call, tainted=False), new)
+        and _is_allowed(replace(call, tainted=False), new_policy)
     ]
-    counts = Counter(_kind(call) for call in denied)
+    counts = Counter(_kind(call) for call in denied_calls)
     left_out = [
         LeftOutCall(call=_describe(kinds[kind]), count=counts[kind], reason=reason)
         for kind, reason in reasons.items()
-        if not _is_allowed(kinds[kind], new)
+        if not _is_allowed(kinds[kind], new_policy)
     ]
     return RuleSuggestion(
-        text=new.text,
+        text=new_policy.text,
         rules=tuple(tables),
-        runs=len({call.run for call in denied}),
-        calls=len(denied),
+        runs=len({call.run for call in denied_calls}),
+        calls=len(denied_calls),
         allowed=len(allowed),
         allowed_untainted=len(untainted),
         left_out=tuple(sorted(left_out, key=lambda call: (-call.count, call.call))),
@@ -357,9 +357,11 @@ def _fit(
     def load(
         groups: Iterable[list[RuleDraft]], *, several: int | None
     ) -> tuple[list[dict[str, Any]], Policy]:
-        merged = _merge((draft for group in groups for draft in group), routine, several=several)
-        tables = [draft.table(routine) for draft in merged]
-        comments = [draft.comment for draft in merged]
+        merged_drafts = _merge(
+            (draft for group in groups for draft in group), routine, several=several
+        )
+        tables = [draft.table(routine) for draft in merged_drafts]
+        comments = [draft.comment for draft in merged_drafts]
         return tables, read(add_rules(policy.text, tables, comments))
 
     for several in (SEVERAL, None):
@@ -368,17 +370,17 @@ def _fit(
         except ConfigError:
             continue  # a rule for a folder may stand for another one; an example may not hold
     accepted: list[list[RuleDraft]] = []
-    loaded: tuple[list[dict[str, Any]], Policy] = [], policy
+    tables_and_policy: tuple[list[dict[str, Any]], Policy] = [], policy
     for kind, group in list(drafts.items()):
         try:
-            loaded = load([*accepted, group], several=None)
+            tables_and_policy = load([*accepted, group], several=None)
         except ConfigError as error:
             fault = error.faults[0]
             reasons[kind] = f"its rule does not load: {fault.key}: {fault.problem}"
             del drafts[kind]
         else:
             accepted.append(group)
-    return loaded
+    return tables_and_policy
 
 
 def _merge(drafts: Iterable[RuleDraft], routine: str, *, several: int | None) -> list[RuleDraft]:
@@ -393,8 +395,8 @@ def _merge(drafts: Iterable[RuleDraft], routine: str, *, several: int | None) ->
             groups[(*key, draft.paths)].append(draft)
         else:
             groups[draft.tool, draft.methods].append(draft)
-    merged = [_join(group, several) for group in groups.values()]
-    return list(_without_covered(merged, routine))
+    merged_drafts = [_join(group, several) for group in groups.values()]
+    return list(_without_covered(merged_drafts, routine))
 
 
 def _join(group: Sequence[RuleDraft], several: int | None) -> RuleDraft:

@@ -157,13 +157,13 @@ class CallIds:
         return self.replaced.get(call_id, call_id)
 
 
-def unused_id(vendor_id: object, used: set[str]) -> str:
-    """Return the vendor's id of a call, or a new one if it has none or one that is in `used`, as
-    with some local servers. Adds the id to `used`.
+def unused_id(vendor_id: object, taken_ids: set[str]) -> str:
+    """Return the vendor's id of a call, or a new one if it has none or one of `taken_ids`, as with
+    some local servers. Adds the id to `taken_ids`.
     """
-    is_usable = isinstance(vendor_id, str) and vendor_id and vendor_id not in used
+    is_usable = isinstance(vendor_id, str) and vendor_id and vendor_id not in taken_ids
     call_id = str(vendor_id) if is_usable else f"call_{new_id()}"
-    used.add(call_id)
+    taken_ids.add(call_id)
     return call_id
 
 

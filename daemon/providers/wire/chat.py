@@ -178,11 +178,11 @@ def _split_thinking(text: str) -> tuple[str, str]:
 
 
 def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[FunctionCall, ...]:
-    used = used_ids(request)
+    taken_ids = used_ids(request)
     calls = []
     for call in raw_calls:
         arguments, problem = read_arguments(call["function"].get("arguments"))
-        call_id = unused_id(call.get("id"), used)
+        call_id = unused_id(call.get("id"), taken_ids)
         calls.append(
             FunctionCall(
                 name=read_name(call["function"]["name"]),

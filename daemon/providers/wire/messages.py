@@ -180,10 +180,10 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
 def _parse_calls(content: Sequence[Json], request: ChatRequest) -> dict[int, FunctionCall]:
     """Return the calls by the index of their block."""
     uses = [(index, block) for index, block in enumerate(content) if block["type"] == "tool_use"]
-    used, calls = used_ids(request) if uses else set(), {}
+    taken_ids, calls = used_ids(request) if uses else set(), {}
     for index, block in uses:
         arguments, problem = read_arguments(block.get("input"))
-        call_id = unused_id(block.get("id"), used)
+        call_id = unused_id(block.get("id"), taken_ids)
         calls[index] = FunctionCall(
             name=read_name(block["name"]), arguments=arguments, id=call_id, invalid=problem
         )

@@ -175,10 +175,10 @@ def _parse_calls(output: Sequence[Json], request: ChatRequest) -> dict[int, Func
     items = [
         (index, item) for index, item in enumerate(output) if item.get("type") == "function_call"
     ]
-    used, calls = used_ids(request) if items else set(), {}
+    taken_ids, calls = used_ids(request) if items else set(), {}
     for index, item in items:
         arguments, problem = read_arguments(item.get("arguments"))
-        call_id = unused_id(item.get("call_id"), used)
+        call_id = unused_id(item.get("call_id"), taken_ids)
         calls[index] = FunctionCall(
             name=read_name(item["name"]), arguments=arguments, id=call_id, invalid=problem
         )

@@ -43,7 +43,7 @@ class Approvals:
         self,
         journal: Journal,
         describer: CallDescriber,
-        remembered: RememberedCalls,
+        remembered_calls: RememberedCalls,
         *,
         queue: RunStarter,
         clock: Clock,
@@ -58,7 +58,7 @@ class Approvals:
         `redact` removes secrets from them.
         """
         self._shared, self._outbox, self._zone, self._redact = shared, outbox, zone, redact
-        self._journal, self.describer, self.remembered = journal, describer, remembered
+        self._journal, self.describer, self.remembered_calls = journal, describer, remembered_calls
         self._queue, self._clock = queue, clock
         self._wake = asyncio.Event()
 
@@ -89,14 +89,14 @@ class Approvals:
 
     async def _expire(self, now: datetime) -> None:
         """Expire the requests whose time is up at `now`, and tell the people who were asked."""
-        expired = await self._journal.approvals.find_expired(now)
-        if not expired:
+        expired_approvals = await self._journal.approvals.find_expired(now)
+        if not expired_approvals:
             return
         from daemon.runs.approvals.notice import expiry_notice
 
-        notices = await self._word(expired, expiry_notice)
+        notices = await self._word(expired_approvals, expiry_notice)
         runs = await self._journal.approvals.expire(notices, until=now)
-        for approval in expired:
+        for approval in expired_approvals:
             request = approval.approval_request
             log.info(
                 "approval.expired",
@@ -160,7 +160,7 @@ class Approvals:
         the request becomes void, and the run has the call judged anew. Raises NotFound and Refused.
         """
         approval = await self._journal.approvals.get(id_)
-        if remember is not None and self.remembered.proposal(approval)[1] != remember:
+        if remember is not None and self.remembered_calls.proposal(approval)[1] != remember:
             raise Refused("what would be remembered is not what was shown; look at it again")
         if approval.status is ApprovalStatus.PENDING and (
             difference := await self._describe_change_since(approval)
@@ -182,7 +182,7 @@ class Approvals:
         )
         await self._go_on(runs)
         if remember is not None:
-            entry = self.remembered.add(approval, by=by, at=self._clock.now())
+            entry = self.remembered_calls.add(approval, by=by, at=self._clock.now())
             await self._share(new_entry=entry)
             body = {"approval": approval.id, "request": approval.approval_request.digest}
             await self._journal.audit.write(
@@ -212,11 +212,11 @@ class Approvals:
 
         Raises NotFound, and Refused for a call that cannot be remembered.
         """
-        return self.remembered.proposal(await self._journal.approvals.get(id_))
+        return self.remembered_calls.proposal(await self._journal.approvals.get(id_))
 
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Forget a remembered call. Raises NotFound."""
-        revoked_call = self.remembered.revoke(id_)
+        revoked_call = self.remembered_calls.revoke(id_)
         await self._share(revoked_id=revoked_call.id)
         await self._journal.audit.write(
             "revoked", actor=by, routine=revoked_call.routine, body={"approval": revoked_call.id}
@@ -235,11 +235,11 @@ class Approvals:
             return
         change = partial(
             change_shared_entries,
-            own_entries=self.remembered.entries(),
+            own_entries=self.remembered_calls.entries(),
             new_entry=new_entry,
             revoked_id=revoked_id,
         )
-        self.remembered.replace(await self._journal.approvals.change_remembered(change))
+        self.remembered_calls.replace(await self._journal.approvals.change_remembered(change))
 
     async def _describe_change_since(self, approval: Approval) -> str:
         """Say what the call would do otherwise now than when a person was asked; empty if

@@ -8,12 +8,12 @@ otherwise a person is asked anew.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
+from daemon.durations import duration_in_words
 from daemon.models import (
     Approval,
     ApprovalRequest,
@@ -49,21 +49,21 @@ class RunApprover:
         journal: Journal,
         settings: LivePolicy,
         describer: CallDescriber,
-        remembered: RememberedCalls,
+        remembered_calls: RememberedCalls,
         *,
         clock: Clock,
         policy_name: str = "",
         language: str = "en",
     ) -> None:
-        """`remembered` holds calls allowed for good; `policy_name` is that of the run's routine,
-        where it is not the routine's name.
+        """`remembered_calls` holds calls allowed for good; `policy_name` is the name by which the
+        policy knows the run's routine; empty if that is its own.
         """
         self._policy_name = policy_name or run.routine
         self._run, self._journal, self._settings = run, journal, settings
-        self._describer, self._remembered = describer, remembered
+        self._describer, self._remembered_calls = describer, remembered_calls
         self._clock, self._language = clock, language
         self._approvals: list[Approval] | None = None
-        self._asking: dict[tuple[str, str], str] = {}
+        self._requested_calls: dict[tuple[str, str], str] = {}
         """The ids of the calls for which this attempt asks a person, by turn and digest."""
 
     async def decide(
@@ -73,7 +73,7 @@ class RunApprover:
         routine = self._run.routine
         request = await self._describer.describe(call.name, call.arguments, routine=routine)
         if (not taint or self._is_trusted_when_tainted(call.name)) and (
-            rule := self._remembered.find_rule(request)
+            rule := self._remembered_calls.find_rule(request)
         ):
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
@@ -130,8 +130,8 @@ class RunApprover:
                 note = say(
                     "approved",
                     self._language,
-                    age=duration_in_words(age),
-                    since=duration_in_words(wait),
+                    age=duration_in_words(age.total_seconds()),
+                    since=duration_in_words(wait.total_seconds()),
                 )
                 return ApprovalDecision(
                     verdict=allow, approval=approval.id, note=note, asking_rule=verdict.rule
@@ -157,7 +157,7 @@ class RunApprover:
         turn = _turn(request.call_id)
         if not turn:
             return None
-        if self._asking.get((turn, request.digest), request.call_id) != request.call_id:
+        if self._requested_calls.get((turn, request.digest), request.call_id) != request.call_id:
             return ApprovalDecision(verdict=verdict)  # waits with the other one
         for approval in self._approvals_of(request):
             call_id = approval.approval_request.call_id
@@ -193,7 +193,7 @@ class RunApprover:
 
     def _request_approval(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
         if turn := _turn(request.call_id):
-            self._asking[turn, request.digest] = request.call_id
+            self._requested_calls[turn, request.digest] = request.call_id
         return ApprovalDecision(verdict=verdict, approval_request=request)
 
 
@@ -201,13 +201,3 @@ def _turn(call_id: str) -> str:
     """Return the turn of a model's call; empty for a call of the routine, such as a gather step."""
     turn, _, number = call_id.partition(".")
     return turn if turn.isdigit() and number.isdigit() else ""
-
-
-def duration_in_words(duration: timedelta) -> str:
-    """Return a duration as a model reads it: `90 s`, `5 min`, `3 h 20 min`."""
-    seconds = max(0, int(duration.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 2 * 3600:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

@@ -60,12 +60,12 @@ class ExpectedApprovals:
                 names = names.replace(
                     "file_write", f"file_write (but for files below {self.output_folder}/)"
                 )
-            let = "to let it: "
+            remedy = "to let it: "
             if "http_request" in self.asks_after_reading:
-                let += "name whole addresses in a rule with safe = true, or "
+                remedy += "name whole addresses in a rule with safe = true, or "
             section = self.routine.partition("/")[0]  # what an agent made has its maker's rights
             after_reading.append(
-                f"{verdict} {names}; {let}[routine.{section}] "
+                f"{verdict} {names}; {remedy}[routine.{section}] "
                 f"tainted_tools = {dumps(list(self.asks_after_reading))} in policy.toml"
             )
         if self.asks_by_rule:
@@ -117,14 +117,14 @@ def describe_approvals(routine: Routine, policy: Policy, now: datetime) -> str:
     """Say what a person is asked about in the runs of a routine, or that it is observed; empty
     where nobody is asked about anything, nor anything denied.
     """
-    expected = str(expected_approvals(routine, policy))
+    expected_text = str(expected_approvals(routine, policy))
     observation = policy.observation_of(routine.policy_name)
     if observation is None:
-        return expected
+        return expected_text
     text = observation.describe(now)
-    if policy.is_observed(routine.policy_name, now) or not expected:
+    if policy.is_observed(routine.policy_name, now) or not expected_text:
         return text
-    return f"{text}; {expected.removeprefix(f'{routine.policy_name}: ')}"
+    return f"{text}; {expected_text.removeprefix(f'{routine.policy_name}: ')}"
 
 
 def strangers_words(routine: Routine, tools: Iterable[str]) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ def strangers_words(routine: Routine, tools: Iterable[str]) -> tuple[str, ...]:
     from daemon.injection.inspector import OWN_TOOLS  # a start can do without it
 
     events = [event for event in EVENTS if getattr(routine.trigger, event)]
-    used = dict.fromkeys([*(gather.tool for gather in routine.gather), *tools])
-    return (*events, *(tool for tool in used if tool not in OWN_TOOLS))
+    tools_of_routine = dict.fromkeys([*(gather.tool for gather in routine.gather), *tools])
+    return (*events, *(tool for tool in tools_of_routine if tool not in OWN_TOOLS))
 
 
 def offered_tools(routine: Routine) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _call_and_reason(approval_request: ApprovalRequest, redact: Callable[[str], 
         return make_harmless(redact(text))
 
     # cut last: half a secret is not known for one
-    call = sanitize(format_request(approval_request.request, longest=sys.maxsize))
+    call = sanitize(format_request(approval_request.request, max_characters=sys.maxsize))
     call = (
         call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
     )

@@ -223,8 +223,8 @@ def _compared_part(request: Json) -> Json:
         return compared_part | {"arguments": request["arguments"]}
     return compared_part | {
         "line": [
-            [joint, [_compared_part_of_command(command) for command in commands]]
-            for joint, commands in line
+            [operator, [_compared_part_of_command(command) for command in commands]]
+            for operator, commands in line
         ]
     }
 

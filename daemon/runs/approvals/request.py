@@ -13,7 +13,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -27,11 +27,11 @@ from daemon.tools.builtin.script import ScriptSettings
 
 __all__ = ["CallDescriber", "describe", "describe_change", "digest", "format_request"]
 
-# Of a larger file its size, inode and time of change have to do: a question must not read a disk.
-LARGEST = 64 << 20
-MOST_FILES = 200
-LONGEST_PATH = 4096
-LONGEST_WORDS = 2_000
+# A larger file is not read for a question: its size, inode and time of change have to do.
+MAX_HASHED_BYTES = 64 << 20
+MAX_FILES = 200
+MAX_PATH_CHARACTERS = 4096
+MAX_ARGUMENT_CHARACTERS = 2_000
 
 
 class CallDescriber:
@@ -61,7 +61,7 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
     }
     if tool == "script" and (name := PurePath(str(arguments.get("name", ""))).name):
         # the approval is for this text of the script, not for what it says tomorrow
-        request["script"] = _identity(scripts / name)
+        request["script"] = _identify(scripts / name)
     line = policy.plan(tool, arguments, routine=routine)[1]
     if not line:
         return request | {
@@ -69,7 +69,7 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
             "files": dict(_files(_words_in(arguments), policy.reach)),
         }
     planned_line = [
-        [pipeline.joint, [_command(command, policy.reach) for command in pipeline.commands]]
+        [pipeline.operator, [_command(command, policy.reach) for command in pipeline.commands]]
         for pipeline in line
     ]
     return request | {"arguments": arguments, "line": planned_line}
@@ -82,18 +82,18 @@ def _command(command: PlannedCommand, reach: ReachablePaths) -> Json:
     streams = [[redirect.fd, redirect.to.value] for redirect in command.redirects]
     description: Json = {
         "argv": list(command.argv),
-        "program": _identity(program) if program else None,
+        "program": _identify(program) if program else None,
         "streams": streams,
     }
     if command.stdin:
-        description["stdin"] = _identity(Path(command.stdin.real))
+        description["stdin"] = _identify(Path(command.stdin.real))
     return description | {"files": dict(_files(command.argv[1:], reach))}
 
 
 def _words_in(value: Any) -> list[str]:
     """Return the short texts among the arguments of a call: any of them may name a file."""
     if isinstance(value, str):
-        return [value] if len(value) < LONGEST_PATH else []
+        return [value] if len(value) < MAX_PATH_CHARACTERS else []
     if isinstance(value, Mapping):
         return [word for item in value.values() for word in _words_in(item)]
     if isinstance(value, list):
@@ -101,8 +101,8 @@ def _words_in(value: Any) -> list[str]:
     return []
 
 
-def _files(words: Any, reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
-    """Yield the files that words may name, with what is in them."""
+def _files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
+    """Yield (word, identity) for each file that words may name, MAX_FILES at most."""
     count = 0
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
@@ -111,17 +111,19 @@ def _files(words: Any, reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
                 is_file = path is not None and path.is_file()
             except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
                 continue
-            if path is not None and is_file and count < MOST_FILES:
+            if path is not None and is_file and count < MAX_FILES:
                 count += 1
-                yield text, _identity(path)
+                yield text, _identify(path)
 
 
-def _identity(path: Path) -> Json:
-    """Return what tells this file from any other: its place and what is in it."""
+def _identify(path: Path) -> Json:
+    """Return the path of a file and the SHA-256 of its content; of one larger than
+    MAX_HASHED_BYTES size, inode and time of change instead.
+    """
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+            if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_HASHED_BYTES:
                 return {
                     "path": str(path),
                     "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
@@ -148,9 +150,11 @@ def describe_change(old_request: Json, new_request: Json) -> str:
         return (
             f"the script {(new_request.get('script') or old_request['script'])['path']} has changed"
         )
-    earlier, later = _identities(old_request), _identities(new_request)
+    old_files, new_files = _identities(old_request), _identities(new_request)
     paths = sorted(
-        path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path)
+        path
+        for path in old_files.keys() | new_files.keys()
+        if old_files.get(path) != new_files.get(path)
     )
     summary = "a program or a file of this call, or its folder, has changed"
     return f"{summary}: {', '.join(paths[:3])}" if paths else summary
@@ -172,13 +176,13 @@ def _identities(value: Any) -> dict[str, Json]:
     }
 
 
-def format_request(request: Json, longest: int = LONGEST_WORDS) -> str:
-    """Return for people what a request would do; arguments are cut after `longest` characters."""
+def format_request(request: Json, max_characters: int = MAX_ARGUMENT_CHARACTERS) -> str:
+    """Return for people what a request would do; arguments are cut after `max_characters`."""
     if line := request.get("line"):
         parts = []
-        for index, (joint, commands) in enumerate(line):
+        for index, (operator, commands) in enumerate(line):
             piped = " | ".join(shlex.join(command["argv"]) for command in commands)
-            parts.append(piped if not index else f"{joint} {piped}")
+            parts.append(piped if not index else f"{operator} {piped}")
         return " ".join(parts)
     text = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
-    return text if len(text) <= longest else f"{text[:longest]}…"
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"

@@ -83,7 +83,7 @@ def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) ->
     match call.name:
         case "file_write":
             return _describe_write(
-                policy.reach.resolve(str(arguments["path"]), writing=True),
+                policy.reach.resolve(str(arguments["path"]), for_writing=True),
                 str(arguments["content"]),
             )
         case "shell":

@@ -74,8 +74,8 @@ class Rehearsals:
         Raises NotFound for an unknown routine, Refused where no more may be spent.
         """
         routine, rehearsed_name = self._routine(name), f"{PREFIX}{name}"
-        if earlier := await self._journal.slots.get_run_of_event(rehearsed_name, event):
-            return earlier
+        if existing_run := await self._journal.slots.get_run_of_event(rehearsed_name, event):
+            return existing_run
         if cap := await self._budget_ledger.find_exhausted_cap(routine):
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"

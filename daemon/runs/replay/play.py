@@ -207,7 +207,7 @@ class ReplayContext:
             executor=self._executor,
             policy=self._policy,
             context=self._context,
-            offered=self._registry.names() if offered_tools is None else offered_tools,
+            offered_tools=self._registry.names() if offered_tools is None else offered_tools,
             approver=self._current_approver,
             inspector=_RecordedInspector(self._recording.goal),
         )

@@ -53,7 +53,7 @@ class Heartbeat:
     def __init__(
         self,
         journal: Journal,
-        executor: LocalRunQueue,
+        queue: LocalRunQueue,
         worker: Worker,
         host: HeartbeatHost,
         *,
@@ -66,7 +66,7 @@ class Heartbeat:
         `executes_runs`: whether it takes runs itself. `repair` is executed with each heartbeat, see
         queue.repair_queue.
         """
-        self._journal, self._executor, self._worker = journal, executor, worker
+        self._journal, self._queue, self._worker = journal, queue, worker
         self._host = host
         self._executes_runs, self._may_lead, self._repair = executes_runs, may_lead, repair
         self._running_leader_tasks: list[asyncio.Task[None]] = []
@@ -121,10 +121,10 @@ class Heartbeat:
             await self._journal.workers.remove(self._worker.id)
 
     async def _beat(self) -> None:
-        capacity = self._executor.capacity * self._executes_runs
+        capacity = self._queue.capacity * self._executes_runs
         worker = replace(
             self._worker,
-            running=len(self._executor.running),
+            running=len(self._queue.running),
             capacity=capacity,
             has=self._host.capabilities(),
         )
@@ -132,7 +132,7 @@ class Heartbeat:
             worker, may_lead=self._may_lead, repair=self._repair
         )
         for run in (*renewal.lost, *renewal.cancelled):
-            if self._executor.interrupt(run):
+            if self._queue.interrupt(run):
                 log.warning("run.lost" if run in renewal.lost else "run.stopping", run=run)
         if renewal.freed:
             log.warning("cluster.took_over", runs=list(renewal.freed))
@@ -158,8 +158,8 @@ class Heartbeat:
         for task in self._running_leader_tasks:
             task.cancel()
         self._running_leader_tasks = []
-        for run in list(self._executor.running):
+        for run in list(self._queue.running):
             log.warning(
                 "run.given_up", run=run, why="nothing was heard of the database for a whole lease"
             )
-            self._executor.interrupt(run)
+            self._queue.interrupt(run)

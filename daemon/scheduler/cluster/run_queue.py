@@ -70,8 +70,8 @@ class ClusterRunQueue(LocalRunQueue):
             self._set_end(run_id)
         return was_executed
 
-    def _done(self, run_id: str, *arguments: Any) -> None:
-        super()._done(run_id, *arguments)
+    def _handle_end(self, run_id: str, *arguments: Any) -> None:
+        super()._handle_end(run_id, *arguments)
         self._set_end(run_id)
 
     async def serve(

@@ -34,7 +34,7 @@ from daemon.store.tables import (
 RawRow = dict[str, Any]
 _ROWS_AT_ONCE = 500  # that are in memory: an export may be larger than that
 _ACTIVE = ("queued", "running", "waiting")
-_MEMORY_FACTS = "memory."  # keys of meta that tell of the memory's index here
+_MEMORY_KEY_PREFIX = "memory."  # of keys of meta that describe the index of this memory
 
 
 def routine_names(session: Session) -> set[str]:
@@ -76,12 +76,12 @@ def rows_of_routine(session: Session, routine: str) -> Iterator[tuple[str, RawRo
 
 def shared_rows(session: Session) -> Iterator[tuple[str, RawRow]]:
     """Yield the rows that belong to no routine, but for the memory's."""
-    is_fact = and_(
+    is_exported = and_(
         col(MetaRow.key) != "hold",
-        func.substr(MetaRow.key, 1, len(_MEMORY_FACTS)) != _MEMORY_FACTS,
+        func.substr(MetaRow.key, 1, len(_MEMORY_KEY_PREFIX)) != _MEMORY_KEY_PREFIX,
     )
     yield from _rows(session, PolicyRow)
-    yield from _rows(session, MetaRow, is_fact)
+    yield from _rows(session, MetaRow, is_exported)
     yield from _rows(session, IncidentRow, order=[IncidentRow.id])
     yield from _rows(session, AuditRow, order=[AuditRow.seq])
     yield from _rows(session, TombstoneRow, order=[TombstoneRow.id])

@@ -98,7 +98,7 @@ async def run_call(
         try:
             commands = _Commands(policy, confined, folder, context.routine, files, repositories)
             pipelines = [
-                (command.joint, [commands.prepare(part) for part in command.commands])
+                (command.operator, [commands.prepare(part) for part in command.commands])
                 for command in line
             ]
             result = await run(
@@ -290,24 +290,17 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     result, seconds = call.result, call.seconds
     text = result.output.text()
     notes = list(_notes(result))
-    if result.stopped == "time":
-        raise ToolFailed(
-            " ".join(
-                [
-                    (
-                        f"stopped after {seconds:.3g} s, which is all that programs of this run had "  # noqa: E501
-                        "left; ask for less"
-                    ),
-                    *notes,
-                ]
-            ),
-            partial=text,
+    if result.stop_cause == "time":
+        problem = (
+            f"stopped after {seconds:.3g} s, which is all that programs of this run had left; "
+            "ask for less"
         )
-    if result.stopped == "flood":
+        raise ToolFailed(" ".join([problem, *notes]), partial=text)
+    if result.stop_cause == "output":
         raise ToolFailed(
             f"stopped, as it put out {result.output.size >> 20} MiB; ask for less", partial=text
         )
-    pipeline, index = result.last
+    pipeline, index = result.last_program
     last_command = call.line[pipeline].commands[index]
     if result.code and (verbatim or result.code not in last_command.answers):
         raise ToolFailed(
@@ -321,10 +314,10 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
 
 
 def _notes(result: CommandResult) -> Iterator[str]:
-    if result.left:
+    if result.unkilled_pids:
         yield (
             "(could not be killed and hang in the kernel: processes "
-            f"{', '.join(map(str, result.left))})"
+            f"{', '.join(map(str, result.unkilled_pids))})"
         )
     for path in result.disarmed:
         yield f"(git would obey what a program puts there, so it was renamed: {path})"

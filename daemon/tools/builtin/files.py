@@ -30,7 +30,7 @@ from daemon.policy.output_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_SUM_BYTE
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import decode_readable
-from daemon.system.safe_open import folder_beneath, open_beneath, take_after
+from daemon.system.safe_open import copy_access, folder_beneath, open_beneath
 from daemon.tools.registry import FunctionRegistry
 
 _SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
@@ -125,7 +125,7 @@ def _check_policy(
     Returns the path, and the folder whose bounds hold for it (empty for none).
     """
     try:
-        call_path = policy.reach.resolve(arguments["path"], writing=tool == "file_write")
+        call_path = policy.reach.resolve(arguments["path"], for_writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
@@ -246,7 +246,7 @@ def _write_file(call_path: CallPath, data: bytes) -> None:
             )
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
-                take_after(file.fileno(), folder, 0o644)
+                copy_access(file.fileno(), folder, 0o644)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -119,11 +119,11 @@ async def _run(
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    planned = PlannedCommand(
+    command = PlannedCommand(
         program=path.name, argv=tuple(program.argv), redirects=(), stdin=None, answers=()
     )
     return CompletedCall(
-        result=result, line=(PlannedPipeline(joint=";", commands=(planned,)),), seconds=seconds
+        result=result, line=(PlannedPipeline(operator=";", commands=(command,)),), seconds=seconds
     )
 
 

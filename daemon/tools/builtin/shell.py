@@ -58,7 +58,7 @@ def register_for_gates(
             sandbox=sandbox,
             zone=zone,
         )
-        if call.result.stopped:
+        if call.result.stop_cause:
             report_result(call)  # raises
         return {"exit_code": call.result.code, "output": call.result.output.text()}
 

@@ -1,8 +1,8 @@
 """The tool `web_search`: asks Tavily (https://docs.tavily.com) or a SearXNG of one's own for pages
 on a question.
 
-What comes back is the word of strangers, and looking at a page is `http_request`'s business, host
-by host.
+Its hits are the words of strangers. It opens no page of theirs: that is for `http_request`, host by
+host.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 TAVILY = "https://api.tavily.com"
 TIMEOUT = 20.0  # seconds
-EXCERPT = 600  # characters of one hit
+MAX_EXCERPT_CHARACTERS = 600  # of one hit
 # bytes of an answer, unpacked: twenty hits with their excerpts are a tenth of it
-MAX_ANSWER = 2_000_000
-BUSY = frozenset({429, 500, 502, 503, 504})
+MAX_ANSWER_BYTES = 2_000_000
+BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 
 def register(
@@ -85,7 +85,9 @@ class _Search:
             ):
                 answer = await client.send(self._request(client, query, limit), stream=True)
                 try:
-                    content = await read_limited(answer.aiter_raw(), answer.headers, MAX_ANSWER)
+                    content = await read_limited(
+                        answer.aiter_raw(), answer.headers, MAX_ANSWER_BYTES
+                    )
                 finally:
                     await answer.aclose()
         except TimeoutError:
@@ -100,10 +102,10 @@ class _Search:
             problem = describe_connection_error(error)
             raise ToolFailed(f"{self.name} cannot be reached: {problem}", transient=True) from None
         if answer.status_code != 200:
-            raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY)
+            raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY_STATUSES)
         try:
             hits = parse_json(content)["results"]
-            return [self._hit(hit) for hit in hits[:limit]]
+            return [self._parse_hit(hit) for hit in hits[:limit]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ToolFailed(f"{self.name} answered something that is no list of hits") from None
 
@@ -114,8 +116,8 @@ class _Search:
         return f"{self.name} answered {answer.status_code} {answer.reason_phrase}"
 
     @staticmethod
-    def _hit(hit: Any) -> Json:
-        excerpt = " ".join(str(hit.get("content") or "").split())[:EXCERPT]
+    def _parse_hit(hit: Any) -> Json:
+        excerpt = " ".join(str(hit.get("content") or "").split())[:MAX_EXCERPT_CHARACTERS]
         fields: Json = {
             "title": str(hit.get("title") or ""),
             "url": str(hit["url"]),

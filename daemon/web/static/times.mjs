@@ -2,16 +2,23 @@
 // the day of a clock time, and the line of the present on the time line.
 const DAY = 86_400_000; // milliseconds
 
+// The same as duration_in_words in daemon/durations.py.
 export function duration(seconds) {
   if (seconds < 0.9995) return `${(Math.max(0, seconds) * 1000).toFixed(0)} ms`;
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${seconds.toFixed(0)} s`;
-  const minutes = Math.floor(seconds / 60);
+  if (seconds < 59.5) return `${seconds.toFixed(0)} s`;
+  const minutes = Math.round(seconds / 60);
   if (minutes < 60) return `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  if (hours >= 24) return `${Math.floor(hours / 24)} d`;
-  if (hours < 10 && minutes % 60) return `${hours} h ${minutes % 60} min`;
-  return `${hours} h`;
+  if (minutes < 600) return twoUnits(minutes, 60, "h", "min");
+  const hours = Math.round(seconds / 3600);
+  if (hours < 24) return `${hours} h`;
+  if (hours < 240) return twoUnits(hours, 24, "d", "h");
+  return `${Math.round(seconds / 86_400)} d`;
+}
+
+function twoUnits(count, size, larger, smaller) {
+  const whole = Math.floor(count / size);
+  return count % size ? `${whole} ${larger} ${count % size} ${smaller}` : `${whole} ${larger}`;
 }
 
 export function relative(seconds) {

@@ -7,7 +7,7 @@ from daemon.agent.conversations.sessions import (
     MAX_MESSAGE_CHARACTERS,
     MAX_MESSAGES,
     TURNS_PER_SUMMARY,
-    Sessions,
+    SessionHistory,
 )
 from daemon.models import Status, Taint
 from daemon.providers import create_provider
@@ -33,7 +33,7 @@ class Chat:
     def __init__(self, db):
         self.clock = FakeClock()
         self.journal, self.memory = Journal(db, clock=self.clock.now), Shelf()
-        self.sessions = Sessions(self.journal, self.memory, routine="ask", language="en")
+        self.sessions = SessionHistory(self.journal, self.memory, routine="ask", language="en")
         self.count = 0
 
     async def turn(

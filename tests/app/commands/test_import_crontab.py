@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.import_crontab import CrontabSource, compose_import, read_source, write
-from daemon.app.commands.init import shipped
+from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.main import main
 from daemon.definitions.config.loading import load_config
@@ -43,7 +43,7 @@ class Importer:
         (folder / "routines").mkdir()
         for name, text in (
             ("config.toml", CONFIG),
-            ("policy.toml", policy or (shipped() / "policy.toml").read_text("utf-8")),
+            ("policy.toml", policy or (shipped_folder() / "policy.toml").read_text("utf-8")),
         ):
             (folder / name).write_text(text, "utf-8")
             (folder / name).chmod(0o600)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.app.commands.init import shipped
+from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.new import LOOKS, NewRoutineOptions, compose, describe, write
 from daemon.app.commands.recipes import find_recipes
 from daemon.definitions.config.loading import load_config
@@ -35,7 +35,7 @@ class Installation:
         self.folder = folder
         (folder / "routines").mkdir(exist_ok=True)
         self.write("config.toml", CONFIG)
-        self.write("policy.toml", policy or (shipped() / "policy.toml").read_text("utf-8"))
+        self.write("policy.toml", policy or (shipped_folder() / "policy.toml").read_text("utf-8"))
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, "utf-8")

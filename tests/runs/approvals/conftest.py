@@ -140,7 +140,7 @@ class ApprovalHarness(BareRunContext):
             self.journal,
             self,
             approvals.describer,
-            approvals.remembered,
+            approvals.remembered_calls,
             clock=self.clock,
         )
 
@@ -150,7 +150,7 @@ class ApprovalHarness(BareRunContext):
             executor=ToolExecutor(self.registry),
             policy=self.policy,
             context=self.context(run),
-            offered=self.registry.names(),
+            offered_tools=self.registry.names(),
             approver=self.approver(run),
             inspector=InjectionInspector(run, self.journal, self.policy),
             audit_fields=self.audit_fields,

@@ -148,9 +148,9 @@ async def test_a_remembered_call_can_be_revoked(build_harness):
     harness = build_harness(turn(APPEND), "Done.")
     _, approval = await harness.run_to_question()
     await remember(harness, approval)
-    assert [entry.id for entry in harness.approvals.remembered.entries()] == [approval.id]
+    assert [entry.id for entry in harness.approvals.remembered_calls.entries()] == [approval.id]
     await harness.approvals.revoke(approval.id[-6:], by="uid 1000")
-    assert harness.approvals.remembered.entries() == ()
+    assert harness.approvals.remembered_calls.entries() == ()
     with pytest.raises(NotFound):
         await harness.approvals.revoke(approval.id, by="uid 1000")
     harness = build_harness(turn(APPEND), "Done.")
@@ -164,7 +164,7 @@ async def test_a_broken_or_world_writable_file_of_remembered_calls_counts_as_emp
     path = harness.state / "approvals.toml"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o666)
-    remembered = harness.approvals.remembered
+    remembered = harness.approvals.remembered_calls
     path.write_text(path.read_text() + "\n")
     assert (remembered.entries(), "written by everybody" in remembered.fault) == ((), True)
     path.chmod(0o600)

@@ -36,7 +36,7 @@ async def test_an_approved_call_runs_once_and_its_result_states_the_age_of_the_a
     assert (ended_run.status, ended_run.report) == (Status.SUCCEEDED, "Done.")
     assert (harness.workspace / "out.md").read_text() == "x"
     assert harness.tool_results()[0].startswith(
-        "[a person allowed this 5 min ago, 3 h 0 min after you asked"
+        "[a person allowed this 5 min ago, 3 h after you asked"
     )
     assert (await harness.journal.approvals.get(approval.id)).status is ApprovalStatus.USED
 

@@ -84,7 +84,7 @@ async def test_search_hits_have_title_address_date_and_a_short_excerpt(engine, k
     assert result.ok and len(result.value) == 3
     assert result.value[0]["url"] == "https://example.org/0"
     assert result.value[0]["date"] == "2026-11-20"
-    assert len(result.value[0]["excerpt"]) == web_search.EXCERPT
+    assert len(result.value[0]["excerpt"]) == web_search.MAX_EXCERPT_CHARACTERS
 
 
 async def test_a_refused_search_key_is_reported_without_the_key(engine):

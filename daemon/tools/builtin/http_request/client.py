@@ -1,9 +1,8 @@
-"""Ask a server once: its name looked up once, every address vetted, one of these dialled, no
-redirect followed.
+"""Send one request to a server, without following a redirect.
 
-What lies between the vetting and the dialling is nothing: the connection is made to the address
-that was vetted, while the Host header and the certificate go by the name. So it is of no use to
-answer the next lookup differently.
+The server's name is looked up once, each of its addresses is checked, and the connection is made to
+one of these addresses, while the Host header and the certificate go by the name. So a name server
+gains nothing by answering a later lookup with another address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ async def resolve_host(host: str, port: int) -> Sequence[Address]:
     return list(dict.fromkeys(ip_address(answer[4][0]) for answer in answers))
 
 
-class _VettedBackend(httpcore.AsyncNetworkBackend):
-    """Dials none but addresses that are fit."""
+class _CheckedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to none but addresses that a request may go to."""
 
     def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
         self._networks, self._resolve = networks, resolve
@@ -76,15 +75,15 @@ class _VettedBackend(httpcore.AsyncNetworkBackend):
                     f"{host} is at {address}, {reason}; not asked, unless a rule's `networks` "
                     "names it"
                 )
-        fault: Exception = httpcore.ConnectError(f"{host} has no address")
+        last_error: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses[:_MAX_ADDRESSES]:
             try:
                 return await self._backend.connect_tcp(
                     str(address), port, _CONNECT_TIMEOUT, local_address, socket_options
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                fault = error
-        raise fault
+                last_error = error
+        raise last_error
 
 
 async def send_request(
@@ -102,14 +101,16 @@ async def send_request(
     """
     pool = httpcore.AsyncConnectionPool(
         ssl_context=tls,
-        network_backend=_VettedBackend(networks, resolve),
+        network_backend=_CheckedBackend(networks, resolve),
         max_keepalive_connections=0,
     )
-    lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    raw_headers = [
+        (name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()
+    ]
     try:
         async with (
             pool,
-            pool.stream(target.method, target.url, headers=lines, content=body) as response,
+            pool.stream(target.method, target.url, headers=raw_headers, content=body) as response,
         ):
             response_headers: dict[str, str] = {}
             for name, value in response.headers:
@@ -139,16 +140,16 @@ async def _read_body(
 
     Unpacked bit by bit: a small answer can hold more than the memory.
     """
-    unpack = (
+    decompressor = (
         zlib.decompressobj(zlib.MAX_WBITS | 32)
         if encoding in ("gzip", "x-gzip", "deflate")
         else None
     )
-    if unpack is None and encoding not in ("", "identity"):
+    if decompressor is None and encoding not in ("", "identity"):
         raise ToolFailed(f"the answer is packed as {encoding!r:.40}, which was not asked for")
     data = b""
     async for chunk in stream:
-        data += unpack.decompress(chunk, max_bytes + 1 - len(data)) if unpack else chunk
+        data += decompressor.decompress(chunk, max_bytes + 1 - len(data)) if decompressor else chunk
         if len(data) > max_bytes:
             return data[:max_bytes], True
     return data, False

@@ -19,7 +19,7 @@ from daemon.models import Json
 from daemon.tools.builtin.sysinfo import machine, services, updates
 from daemon.tools.builtin.sysinfo.differences import changes
 from daemon.tools.builtin.sysinfo.machine import Files
-from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, ask
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable, RunProgram, run_program
 from daemon.tools.registry import FunctionRegistry
 
 __all__ = ["Part", "Sysinfo", "changes", "register", "sysinfo"]
@@ -32,15 +32,21 @@ def _local_now() -> datetime:
 
 
 class Sysinfo:
-    """Collects the facts; where it reads, whom it asks and what time it is can be chosen."""
+    """Collect the facts; a test gives another root of the file system, other programs and another
+    time.
+    """
 
     def __init__(
-        self, *, root: Path = Path("/"), ask: Ask = ask, now: Callable[[], datetime] = _local_now
+        self,
+        *,
+        root: Path = Path("/"),
+        run_program: RunProgram = run_program,
+        now: Callable[[], datetime] = _local_now,
     ) -> None:
-        self._files, self._ask, self._now = Files(root), ask, now
+        self._files, self._run_program, self._now = Files(root), run_program, now
 
     async def facts(self, parts: Sequence[Part] | None = None) -> Json:
-        """Return the wanted parts, in their usual order; what takes time is asked side by side."""
+        """Return these parts (None: all) in the order of `Part`, collected concurrently."""
         requested_parts = [part for part in get_args(Part) if parts is None or part in parts]
         values = await asyncio.gather(*(self._part(part) for part in requested_parts))
         return dict(zip(requested_parts, values, strict=True))
@@ -51,18 +57,18 @@ class Sysinfo:
             "load": lambda: asyncio.to_thread(self._load),
             "memory": lambda: asyncio.to_thread(machine.memory, self._files),
             "disks": lambda: asyncio.to_thread(machine.disks, self._files),
-            "units": lambda: services.units(self._files, self._ask),
-            "errors": lambda: services.errors(self._files, self._ask, self._now()),
-            "updates": lambda: updates.updates(self._files, self._ask, self._now()),
+            "units": lambda: services.units(self._files, self._run_program),
+            "errors": lambda: services.errors(self._files, self._run_program, self._now()),
+            "updates": lambda: updates.updates(self._files, self._run_program, self._now()),
         }
         try:
             return await sources[part]()
-        except (NotKnown, OSError) as reason:
+        except (FactUnavailable, OSError) as reason:
             return str(reason)
 
     async def _host(self) -> Json:
         boottime = (
-            (await self._ask(["sysctl", "-n", "kern.boottime"], 5)).text
+            (await self._run_program(["sysctl", "-n", "kern.boottime"], 5)).text
             if sys.platform == "darwin"
             else ""
         )

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from daemon.durations import duration_in_words
 from daemon.models import Json
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.words import (
-    format_duration,
     format_moment,
     format_share,
     format_size,
@@ -86,8 +86,10 @@ def host(files: Files, now: datetime, boottime: str = "") -> Json:
         "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "machine": kind_of_machine(files),
-        "up": f"{format_duration(now - booted)}, since {format_moment(booted)}" if booted else None,
     }
+    if booted:
+        uptime = duration_in_words((now - booted).total_seconds())
+        facts["up"] = f"{uptime}, since {format_moment(booted)}"
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 
@@ -183,7 +185,7 @@ def _installed_memory() -> Json:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         msg = "not known on this system"
-        raise NotKnown(msg) from None
+        raise FactUnavailable(msg) from None
     return {"installed": format_size(total)}
 
 
@@ -253,7 +255,7 @@ def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     rows = list(_rows(table, statvfs))
     if not rows:
         msg = "no file system could be asked"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     if not any(row["note"] for row in rows):
         for row in rows:
             del row["note"]

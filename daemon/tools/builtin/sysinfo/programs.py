@@ -1,4 +1,4 @@
-"""Ask a program of the system something, within a time limit."""
+"""Run programs of the system, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "500"}
 
 
-class NotKnown(DaemonError):
+class FactUnavailable(DaemonError):
     """A fact cannot be had here; the text says why, and what would help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramOutput:
-    """What a program put out."""
+    """The output of a program that has ended."""
 
     code: int
+    """The exit code."""
     text: str
     errors: str = ""
 
@@ -38,17 +39,18 @@ class ProgramOutput:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-Ask: TypeAlias = Callable[[Sequence[str], float], Awaitable[ProgramOutput]]
+RunProgram: TypeAlias = Callable[[Sequence[str], float], Awaitable[ProgramOutput]]
+"""A function such as `run_program`: takes the words of a program and a time limit in seconds."""
 
 
-async def ask(argv: Sequence[str], limit: float) -> ProgramOutput:
-    """Run a program without a shell and return what it said; raise NotKnown if it is absent or
-    takes too long.
+async def run_program(argv: Sequence[str], limit: float) -> ProgramOutput:
+    """Run a program without a shell and return its output; raise FactUnavailable if it is absent or
+    takes longer than `limit` seconds.
     """
     program = shutil.which(argv[0], path=_PATH)
     if program is None:
         msg = f"{argv[0]} is not installed"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     process = await asyncio.create_subprocess_exec(
         program,
         *argv[1:],
@@ -64,7 +66,7 @@ async def ask(argv: Sequence[str], limit: float) -> ProgramOutput:
             out, err = await process.communicate()
     except TimeoutError:
         msg = f"{argv[0]} gave no answer within {limit:.0f} s"
-        raise NotKnown(msg) from None
+        raise FactUnavailable(msg) from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

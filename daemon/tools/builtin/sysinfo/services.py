@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.machine import Files
-from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable, RunProgram
 from daemon.tools.builtin.sysinfo.words import format_moment, pluralize, shorten
 
 NO_FAILED_UNITS = "no unit has failed"
@@ -26,18 +26,18 @@ _UNIT_LINE = re.compile(
 )
 
 
-async def units(files: Files, ask: Ask) -> list[Json] | str:
+async def units(files: Files, run_program: RunProgram) -> list[Json] | str:
     """Return the failed units of the system."""
     if not files.exists("run/systemd/system"):  # the test of sd_booted(3)
         msg = "systemd is not running here"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     # systemd before 246 ignores --output=json for lists of units and prints the plain lines
-    output = await ask(
+    output = await run_program(
         ["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10
     )
     if output.code:
         msg = f"systemctl gave no list: {output.complaint}"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     return failed_units(output.text) or NO_FAILED_UNITS
 
 
@@ -59,14 +59,14 @@ def failed_units(text: str) -> list[Json]:
 
 async def errors(
     files: Files,
-    ask: Ask,
+    run_program: RunProgram,
     now: datetime,
     *,
     readable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK),
 ) -> list[Json] | str:
     """Return the errors in the system's journal of the last 24 hours, grouped and counted."""
     _check_journal(files, readable)
-    output = await ask(
+    output = await run_program(
         [
             "journalctl",
             "--priority=err",
@@ -81,12 +81,12 @@ async def errors(
     )
     if output.code:
         msg = f"journalctl gave no list: {output.complaint}"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     return error_rows(read_journal(output.text, now)) or NO_ERRORS
 
 
 def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
-    """Raise NotKnown unless the journal of the *system* can be read.
+    """Raise FactUnavailable unless the journal of the *system* can be read.
 
     Without the right to it journalctl shows the caller's own messages and succeeds, which would
     read as "no errors".
@@ -98,13 +98,13 @@ def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
     ]
     if not entries and not files.exists("run/systemd/system"):
         msg = "there is no systemd journal here"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     if not any(readable(path) for path in entries):
         msg = (
             "the system's journal is not readable for this user; adding it to the group "
             "systemd-journal helps"
         )
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo.machine import Files, in_container
-from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, ProgramOutput
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable, ProgramOutput, RunProgram
 
 _MAX_NAMES = 10  # how many packages are named before "and 33 more"
 _MAX_AGE = timedelta(days=7)
@@ -126,21 +126,21 @@ MANAGERS = (
 )
 
 
-async def updates(files: Files, ask: Ask, now: datetime) -> Json:
+async def updates(files: Files, run_program: RunProgram, now: datetime) -> Json:
     """Return how many updates wait, which, and whether a reboot is asked for."""
     manager = next((manager for manager in MANAGERS if files.exists(manager.marker)), None)
     if manager is None:
         msg = "not known: none of the package managers that agentd can ask is in use here"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     if manager.argv[0] == "apt" and not list(
         (files.root / "var/lib/apt/lists").glob("*_Packages*")
     ):
         msg = "not known: apt has no package lists here; `apt update` fetches them"
-        raise NotKnown(msg)
-    output = await ask(manager.argv, 30)
+        raise FactUnavailable(msg)
+    output = await run_program(manager.argv, 30)
     if output.code not in manager.success_codes:
         msg = f"not known: {manager.argv[0]} gave no list: {output.complaint}"
-        raise NotKnown(msg)
+        raise FactUnavailable(msg)
     return describe_updates(manager, output, files, now)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -20,21 +20,6 @@ def format_size(count: float, *, digits: int = 3) -> str:
 def format_share(part: float, whole: float) -> str:
     """Return `71 %`; rounded up as df does it, so that full never reads as 99 %."""
     return f"{-(-100 * part // whole):.0f} %" if whole else "0 %"
-
-
-def format_duration(duration: timedelta) -> str:
-    """Return `12 days`, `3 h 5 min`, `3 h` or `40 s`: two units at most, and no more than a person
-    would say. Results of the tool sysinfo have durations in this form; mails have `3 h 0 min`
-    (delivery/message.py), so the two are not one function.
-    """
-    seconds = max(0, int(duration.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days >= 2:
-        return f"{days} days"
-    if hours:
-        remainder = minutes % 60
-        return f"{hours} h {remainder} min" if remainder else f"{hours} h"
-    return f"{minutes} min" if minutes else f"{seconds} s"
 
 
 def format_moment(at: datetime) -> str:

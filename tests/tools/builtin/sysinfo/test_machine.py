@@ -14,7 +14,7 @@ from daemon.tools.builtin.sysinfo.machine import (
     mounts,
     os_name,
 )
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from tests.tools.builtin.sysinfo.program import NOW
 
 
@@ -91,7 +91,7 @@ def test_the_kind_of_machine_is_recognized(machine, files, kind):
 def test_uptime_is_a_duration_and_a_start_time(machine):
     booted = int((NOW - timedelta(days=12)).timestamp())
     facts = host(machine(**{"proc/stat": f"cpu 1 2\nbtime {booted}\nprocesses 9\n"}), NOW)
-    assert facts["up"] == "12 days, since 2026-11-08 08:30 UTC"
+    assert facts["up"] == "12 d, since 2026-11-08 08:30 UTC"
 
 
 def test_uptime_is_read_from_macos(machine):
@@ -238,5 +238,5 @@ def test_an_unreadable_disk_is_left_out_and_no_disk_at_all_is_reported(machine):
     def refuse(path):
         raise PermissionError(path)
 
-    with pytest.raises(NotKnown, match="no file system"):
+    with pytest.raises(FactUnavailable, match="no file system"):
         disks(machine(), refuse)

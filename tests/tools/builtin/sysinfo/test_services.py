@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.services import (
     error_rows,
     errors,
@@ -48,7 +48,7 @@ def test_no_failed_unit_is_no_row(text):
 
 async def test_without_systemd_no_program_is_run(machine):
     program = Program()
-    with pytest.raises(NotKnown, match="systemd is not running here"):
+    with pytest.raises(FactUnavailable, match="systemd is not running here"):
         await units(machine(), program)
     assert not program.calls
 
@@ -60,7 +60,7 @@ async def test_no_failed_unit_is_reported_in_words(machine):
 
 
 async def test_an_error_of_systemctl_is_quoted(machine):
-    with pytest.raises(NotKnown, match="Failed to connect to bus: Host is down"):
+    with pytest.raises(FactUnavailable, match="Failed to connect to bus: Host is down"):
         await units(
             machine(**{"run/systemd/system/x": ""}),
             Program(
@@ -171,10 +171,10 @@ async def test_no_errors_is_reported_in_words(machine):
 
 async def test_an_unreadable_system_journal_is_reported(machine):
     files = machine(**{"var/log/journal/1/system.journal": "", "run/systemd/system/x": ""})
-    with pytest.raises(NotKnown, match="group systemd-journal"):
+    with pytest.raises(FactUnavailable, match="group systemd-journal"):
         await errors(files, Program(), NOW, readable=lambda path: False)
 
 
 async def test_a_machine_without_a_system_journal_is_reported(machine):
-    with pytest.raises(NotKnown, match="no systemd journal here"):
+    with pytest.raises(FactUnavailable, match="no systemd journal here"):
         await errors(machine(), Program(), NOW)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from daemon.tools.builtin.sysinfo.machine import in_container
-from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.updates import (
     MANAGERS,
     Update,
@@ -110,12 +110,12 @@ async def test_stale_package_lists_are_marked(debian):
 
 
 async def test_missing_package_lists_are_reported_as_unknown(machine):
-    with pytest.raises(NotKnown, match="`apt update` fetches them"):
+    with pytest.raises(FactUnavailable, match="`apt update` fetches them"):
         await updates(machine(**{"var/lib/dpkg/status": ""}), Program(APT), NOW)
 
 
 async def test_an_error_of_the_package_manager_is_quoted(machine):
-    with pytest.raises(NotKnown, match=r"dnf gave no list: Cache-only enabled but no cache"):
+    with pytest.raises(FactUnavailable, match=r"dnf gave no list: Cache-only enabled but no cache"):
         await updates(
             machine(**{"etc/dnf/dnf.conf": ""}),
             Program(code=1, errors="Error: x\nCache-only enabled but no cache for 'fedora'\n"),
@@ -130,7 +130,7 @@ async def test_exit_code_100_of_dnf_is_a_list(machine):
 
 
 async def test_an_unknown_system_has_unknown_updates(machine):
-    with pytest.raises(NotKnown, match="not known"):
+    with pytest.raises(FactUnavailable, match="not known"):
         await updates(machine(), Program(), NOW)
 
 

@@ -86,11 +86,14 @@ def replace_frames(text: str, words: Set[str]) -> str:
     return text
 
 
-def _replace_spans(text: str, spans: list[tuple[int, int]], by: str) -> str:
+def _replace_spans(text: str, spans: list[tuple[int, int]], word: str) -> str:
+    """Return a text with these (begin, end) replaced by a word; `spans` are in order, and one that
+    overlaps an earlier one is left out.
+    """
     parts: list[str] = []
-    at = 0
+    position = 0
     for begin, end in spans:
-        if begin >= at:
-            parts += [text[at:begin], by]
-            at = end
-    return "".join([*parts, text[at:]])
+        if begin >= position:
+            parts += [text[position:begin], word]
+            position = end
+    return "".join([*parts, text[position:]])

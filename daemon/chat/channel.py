@@ -1,0 +1,192 @@
+"""Deliver to a chat: reports, answers and notices, and questions with their buttons.
+
+The store has the id of each message that has arrived, so a delivery that was interrupted goes on
+behind it, and a person's reply finds its run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from daemon.agent.conversations.conversations import ASK
+from daemon.chat.port import Button, ChatFailed
+from daemon.delivery.markup import fence
+from daemon.delivery.message import compose
+from daemon.errors import DeliveryFailed, NotFound
+from daemon.models import Approval, ApprovalStatus, Delivery, Receipt, Status
+from daemon.store.chat_messages import ChatMessage
+
+if TYPE_CHECKING:
+    from daemon.chat.live_answers import LiveAnswers
+    from daemon.chat.port import Chat
+    from daemon.store.journal import Journal
+
+APPROVE, REJECT = "a", "r"
+# Characters of the digest of a request in the data of a button: 128 bits.
+_DIGEST_CHARACTERS = 32
+# What is said of a question that is over.
+_OUTCOMES = {
+    ApprovalStatus.APPROVED: "approved",
+    ApprovalStatus.USED: "approved",
+    ApprovalStatus.REJECTED: "rejected",
+    ApprovalStatus.EXPIRED: "not answered in time",
+    ApprovalStatus.VOID: "no longer asked",
+}
+
+
+class ChatChannel:
+    """The target that a chat is."""
+
+    def __init__(
+        self, name: str, chat: Chat, *, conversation: str, journal: Journal, live: LiveAnswers
+    ) -> None:
+        """`conversation` gets what answers nobody."""
+        self._name, self._chat, self._conversation = name, chat, conversation
+        self._journal, self._live = journal, live
+
+    async def send(self, delivery: Delivery) -> Receipt:
+        """Send the messages of a delivery that have not arrived yet; the receipt has their ids."""
+        conversation, reply_to = await self._place_of(delivery)
+        if reply_to is not None and delivery.kind == "report":
+            await self._live.finish(delivery.run)
+        parts, buttons = await self._words_of(delivery)
+        messages = self._journal.chat_messages
+        arrived = {
+            message.part: message.message
+            for message in await messages.find_of_delivery(self._name, delivery.id)
+        }
+        draft = await self._draft_of(delivery) if 0 not in arrived else None
+        try:
+            for number, part in enumerate(parts):
+                if number in arrived:
+                    continue
+                rows = buttons if number == len(parts) - 1 else ()
+                arrived[number] = await self._send(
+                    conversation, part, rows, reply_to=reply_to, draft=draft if not number else None
+                )
+                await messages.record(
+                    ChatMessage(
+                        chat=self._name,
+                        conversation=conversation,
+                        message=arrived[number],
+                        run=delivery.run or None,
+                        delivery=delivery.id,
+                        part=number,
+                    )
+                )
+        except ChatFailed as error:
+            raise DeliveryFailed(str(error), retry=error.retry, after=error.after) from None
+        numbers = ", ".join(arrived[number] for number in sorted(arrived))
+        return Receipt(detail=f"message {numbers}")
+
+    async def refresh_questions(self, run: str) -> None:
+        """Show in the messages that asked about calls of a run what became of each. ChatFailed."""
+        sent = await self._journal.chat_messages.find_of_run(self._name, run)
+        for delivery in await self._journal.outbox.find_of_runs([run]):
+            if delivery.kind != "question" or delivery.target != self._name:
+                continue
+            parts, buttons = await self._words_of(delivery)
+            for message in sent:
+                if message.delivery == delivery.id and message.part == len(parts) - 1:
+                    await self._chat.edit(
+                        message.conversation, message.message, parts[-1], buttons=buttons
+                    )
+
+    async def _send(
+        self,
+        conversation: str,
+        part: str,
+        buttons: Sequence[Sequence[Button]],
+        *,
+        reply_to: str | None,
+        draft: str | None,
+    ) -> str:
+        """Send a part, in place of the message `draft` where there is one; return its message."""
+        if draft is not None:
+            try:
+                await self._chat.edit(conversation, draft, part, buttons=buttons)
+            except ChatFailed as error:
+                if error.retry:
+                    raise
+            else:
+                return draft  # else somebody has deleted it
+        return await self._chat.send(conversation, part, reply_to=reply_to, buttons=buttons)
+
+    async def _place_of(self, delivery: Delivery) -> tuple[str, str | None]:
+        """Return the conversation, and the message that is answered; None for a report."""
+        if delivery.routine == ASK:
+            origin = (await self._journal.runs.get_input(delivery.run) or {}).get("chat", {})
+            if origin.get("name") == self._name:
+                return origin["conversation"], origin["message"]
+        return self._conversation, None
+
+    async def _draft_of(self, delivery: Delivery) -> str | None:
+        """Return the message in which the answer was shown while it was written."""
+        if delivery.kind != "report" or not delivery.run:
+            return None
+        draft = await self._journal.chat_messages.find_draft(self._name, delivery.run)
+        return draft.message if draft else None
+
+    async def _words_of(self, delivery: Delivery) -> tuple[list[str], Sequence[Sequence[Button]]]:
+        """Return the parts of a message, and the buttons of the last one."""
+        message = compose(delivery)
+        body = fence(message.body) if message.verbatim else message.body
+        is_answer = delivery.routine == ASK and delivery.kind == "report"
+        if is_answer and delivery.report.status is Status.SUCCEEDED:
+            text = message.text
+        else:
+            about = f"*{message.about}*\n\n" if message.about else ""
+            text = f"**{message.title}**\n\n{about}{body}"
+        parts = self._chat.parts(text, run=delivery.run)
+        if delivery.kind != "question":
+            return parts, ()
+        approvals = []
+        for id_ in delivery.options.get("approvals", ()):
+            try:
+                approvals.append(await self._journal.approvals.get(str(id_)))
+            except NotFound:  # its run was forgotten
+                continue
+        outcomes = [_outcome(item) for item in approvals if item.status in _OUTCOMES]
+        if outcomes:
+            parts[-1] = self._with_outcomes(parts[-1], outcomes)
+        numbered = [*enumerate(approvals, 1)]
+        pending = [item for item in numbered if item[1].status is ApprovalStatus.PENDING]
+        several = len(numbered) > 1
+        return parts, [_buttons(item, number if several else 0) for number, item in pending]
+
+    def _with_outcomes(self, part: str, outcomes: Sequence[str]) -> str:
+        """Return the last part with what became of its questions below; without its own words
+        where both are too long for one message.
+        """
+        below = "\n\n".join(outcomes)
+        text = f"{part}\n\n{below}"
+        return text if len(self._chat.parts(text)) == 1 else self._chat.parts(below)[0]
+
+
+def _buttons(approval: Approval, number: int) -> list[Button]:
+    """Return the two buttons that answer a question, which are bound to exactly its request."""
+    name = f" {number}: {approval.approval_request.tool}"[:40] if number else ""
+    digest = approval.approval_request.digest[:_DIGEST_CHARACTERS]
+    return [
+        Button(label=f"Approve{name}", data=f"{APPROVE}:{approval.id}:{digest}"),
+        Button(label=f"Reject{name}", data=f"{REJECT}:{approval.id}:{digest}"),
+    ]
+
+
+def parse_button(data: str) -> tuple[str, str, str] | None:
+    """Return the answer (APPROVE or REJECT), the id of the approval and the beginning of the digest
+    of its request; None if this is no button of ours.
+    """
+    match = re.fullmatch(
+        rf"({APPROVE}|{REJECT}):([0-9A-Z]{{26}}):([0-9a-f]{{{_DIGEST_CHARACTERS}}})", data
+    )
+    return (match[1], match[2], match[3]) if match else None
+
+
+def _outcome(approval: Approval) -> str:
+    """Return what became of a question, in a line of Markdown."""
+    person = re.sub(r"[^\w .,()'-]", "", approval.by)
+    by = f" by {person}" if person else ""
+    return f"**{_OUTCOMES[approval.status]}{by}**: `{approval.approval_request.tool}`"

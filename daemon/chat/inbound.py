@@ -1,0 +1,356 @@
+"""Take what allowed people send in a chat: questions, replies to reports, commands, and answers to
+what has to be approved.
+
+Each event is handled once: how far the chat was read is in the store, written in the transaction of
+the run that a message begins. Of what other people send nothing is read but who they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from daemon.agent.conversations.conversations import ASK, ChatOrigin
+from daemon.chat.channel import APPROVE, parse_button
+from daemon.chat.commands import ChatCommand, ChatCommands, parse_command
+from daemon.chat.port import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
+from daemon.errors import DaemonError, DatabaseAway, NotFound, Refused, StoreFull
+from daemon.models import Run
+from daemon.store.chat_messages import REMARK, ChatMessage
+
+if TYPE_CHECKING:
+    from daemon.agent.conversations.conversations import Conversations
+    from daemon.chat.channel import ChatChannel
+    from daemon.chat.live_answers import LiveAnswers
+    from daemon.chat.port import Chat
+    from daemon.runs.approvals.approvals import Approvals
+    from daemon.runs.settings import LiveSettings
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
+
+log = structlog.get_logger()
+
+# Seconds before a service that took no request is asked again: the first time, and at most.
+_FIRST_WAIT, _LONGEST_WAIT = 2.0, 60.0
+# Seconds before it is asked again after a refusal that will not go away by itself.
+_WAIT_AFTER_REFUSAL = 600.0
+# Events that are remembered: a service repeats at most those of its last answer.
+_REMEMBERED = 200
+# Senders that are not on the list, of which the log has a line each.
+_MAX_STRANGERS = 100
+_FORWARDED = {
+    "en": "I have forwarded what stands below. Tell me what it says and whether I have to do "
+    "something.",
+    "zh": "以下内容是我转发的。请告诉我它说了什么,以及我是否需要做什么。",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InboundServices:
+    """The parts of the daemon that people reach by a chat."""
+
+    settings: LiveSettings
+    journal: Journal
+    conversations: Conversations
+    approvals: Approvals
+    engine: RoutineEngine
+    clock: Clock
+
+
+class ChatInbound:
+    """Reads one chat, as long as `run` runs; in a cluster only the leader does."""
+
+    def __init__(
+        self,
+        name: str,
+        chat: Chat,
+        *,
+        channel: ChatChannel,
+        live: LiveAnswers,
+        services: InboundServices,
+    ) -> None:
+        self.name = name
+        self._chat, self._channel, self._live = chat, channel, live
+        self._services = services
+        self._commands = ChatCommands(services.engine, services.journal, services.clock)
+        self._position = ""
+        self._handled: deque[str] = deque(maxlen=_REMEMBERED)
+        """The ids of the last events that were handled."""
+        self._strangers: set[tuple[str, str]] = set()
+        """Who is not on the list, and where, of which the log has a line."""
+
+    @property
+    def _key(self) -> str:
+        return f"chat:{self.name}"
+
+    async def run(self) -> None:
+        """Read and handle events until cancelled."""
+        await self.load()
+        wait, last_problem = _FIRST_WAIT, ""
+        while True:
+            try:
+                await self.receive_once()
+            except (ChatFailed, StoreFull, DatabaseAway) as error:
+                if isinstance(error, ChatFailed) and not error.retry:
+                    wait = _WAIT_AFTER_REFUSAL
+                elif isinstance(error, ChatFailed) and error.after is not None:
+                    wait = max(wait, error.after)
+                if str(error) != last_problem:  # a line for each problem, not for each attempt
+                    log.warning("chat.unreachable", chat=self.name, detail=str(error), again=wait)
+                last_problem = str(error)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT)
+            else:
+                if last_problem:
+                    log.info("chat.reachable", chat=self.name)
+                wait, last_problem = _FIRST_WAIT, ""
+
+    async def receive_once(self) -> None:
+        """Wait for events and handle them. Raises ChatFailed; StoreFull and DatabaseAway, and then
+        the event that could not be handled comes again.
+        """
+        received = await self._chat.receive(self._position)
+        for event in received.events:
+            if event.id in self._handled:
+                self._position = event.position
+                continue
+            await self._handle(event)
+        if received.position != self._position:  # there were events of other kinds behind
+            self._position = received.position
+            await self._services.journal.key_values.put(self._key, self._state())
+
+    async def load(self) -> None:
+        """Read from the store how far the chat was read."""
+        text = await self._services.journal.key_values.get(self._key)
+        if text:
+            state = json.loads(text)
+            self._position = str(state["position"])
+            self._handled.extend(map(str, state["handled"]))
+
+    def _state(self) -> str:
+        return json.dumps({"position": self._position, "handled": list(self._handled)})
+
+    async def _handle(self, event: ChatEvent) -> None:
+        """Handle an event, and write that it was handled."""
+        earlier = self._position, list(self._handled)
+        self._position = event.position
+        self._handled.append(event.id)
+        key_values = {self._key: self._state()}
+        try:
+            if not self._is_allowed(event):
+                self._log_stranger(event)
+            elif isinstance(event, ButtonPress):
+                await self._answer_question(event)
+            elif isinstance(event, ReceivedMessage):
+                await self._take(event, key_values)
+            await self._services.journal.key_values.put(self._key, key_values[self._key])
+        except (StoreFull, DatabaseAway):
+            self._position = earlier[0]
+            self._handled = deque(earlier[1], maxlen=_REMEMBERED)
+            raise
+
+    def _is_allowed(self, event: ChatEvent) -> bool:
+        """Tell whether the person is on the list, and so is the group if it is one."""
+        table = self._services.settings.config.chat.get(self.name)
+        return table is not None and {event.person.id, event.conversation} <= table.allowed_ids
+
+    def _log_stranger(self, event: ChatEvent) -> None:
+        stranger = (event.person.id, event.conversation)
+        if stranger not in self._strangers and len(self._strangers) < _MAX_STRANGERS:
+            self._strangers.add(stranger)
+            log.info(
+                "chat.ignored",
+                chat=self.name,
+                person=event.person.id,
+                conversation=event.conversation,
+                why=f"not on the list [chat.{self.name}] allow",
+            )
+
+    async def _take(self, message: ReceivedMessage, key_values: dict[str, str]) -> None:
+        """Handle a message of an allowed person; what goes wrong is the answer."""
+        try:
+            answer, run = await self._answer(message, key_values)
+        except (StoreFull, DatabaseAway, ChatFailed):
+            raise
+        except DaemonError as error:
+            answer, run = str(error), None
+        except Exception as error:
+            log.exception("chat.crashed", chat=self.name, message=message.message)
+            answer, run = f"That went wrong here: {type(error).__name__}; the log has more.", None
+        if answer:
+            await self._say(message, answer, run)
+
+    async def _answer(
+        self, message: ReceivedMessage, key_values: dict[str, str]
+    ) -> tuple[str, Run | None]:
+        """Do what a message says; return what to answer at once, and the run that it is about."""
+        origin = ChatOrigin(
+            chat=self.name, conversation=message.conversation, message=message.message
+        )
+        quoted, notes = await self._read_files(message)
+        text = message.text
+        fresh = False
+        if command := parse_command(text):
+            name, text = command
+            if name != "new":
+                asked = ChatCommand(name=name, text=text, quoted=quoted, origin=origin)
+                log.info("chat.command", chat=self.name, person=message.person.id, command=name)
+                return await self._commands.execute(asked), None
+            fresh = True
+        if not text.strip():
+            if not quoted:
+                return "\n".join(notes) or "Say something behind /new.", None
+            text = _FORWARDED[self._services.settings.config.agent.language]
+        if notes:
+            await self._say(message, "\n".join(notes), None)
+        return await self._ask(message, origin, text, quoted, key_values, fresh=fresh)
+
+    async def _ask(
+        self,
+        message: ReceivedMessage,
+        origin: ChatOrigin,
+        text: str,
+        quoted: str,
+        key_values: dict[str, str],
+        *,
+        fresh: bool,
+    ) -> tuple[str, Run | None]:
+        """Put a message to the agent: what it answers is delivered by itself."""
+        conversations = self._services.conversations
+        session, about = f"chat-{self.name}-{message.conversation}", None
+        earlier = None if fresh else await self._run_replied_to(message)
+        if earlier is not None:
+            told = not (quoted or earlier.status.has_ended) and await conversations.tell_active(
+                earlier, text, event=origin.event, key_values=key_values
+            )
+            if told:
+                return _told(earlier), earlier
+            session, about = await self._session_about(session, earlier)
+        routed = await conversations.ask(
+            text,
+            event=origin.event,
+            session=session,
+            fresh=fresh,
+            about=about,
+            quoted=quoted,
+            origin=origin,
+            key_values=key_values,
+        )
+        if not routed.new:
+            return _told(routed.run), routed.run
+        self._live.follow(routed.run.id, origin)
+        return "", None
+
+    async def _run_replied_to(self, message: ReceivedMessage) -> Run | None:
+        """Return the run whose message a person replies to; None for no message of ours."""
+        if message.reply_to is None:
+            return None
+        journal = self._services.journal
+        answered = await journal.chat_messages.find(
+            self.name, message.conversation, message.reply_to
+        )
+        if answered is None or answered.run is None:
+            return None
+        try:
+            return await journal.runs.get(answered.run)
+        except NotFound:
+            return None
+
+    async def _session_about(self, session: str, run: Run) -> tuple[str, str | None]:
+        """Return the session that goes on where a person replies to a message of a run, and the
+        run whose report it begins with.
+        """
+        if run.routine != ASK:
+            return f"{session}-{run.id}", run.id
+        run_input = await self._services.journal.runs.get_input(run.id) or {}
+        # an answer to what was told to a run too late has no session of its own yet
+        own_session = f"{session}-{run_input['about']}" if "about" in run_input else session
+        return run_input.get("session", own_session), run_input.get("about")
+
+    async def _read_files(self, message: ReceivedMessage) -> tuple[str, list[str]]:
+        """Return what a person quotes, with the files, and notes on what cannot be read."""
+        quotes, notes = [message.quoted] if message.quoted else [], list(message.notes)
+        for file in message.files:
+            try:
+                quotes.append(f"[{file.name}]\n{await self._chat.read_file(file)}")
+            except ChatFailed as error:
+                notes.append(f"The file {file.name} is not read: {error}.")
+        return "\n\n".join(quotes), notes
+
+    async def _answer_question(self, press: ButtonPress) -> None:
+        """Approve or reject a call by a button; the message shows what came of it."""
+        approvals, by = (
+            self._services.approvals,
+            f"{press.person.name} ({self.name} {press.person.id})",
+        )
+        button = parse_button(press.data)
+        run = None
+        if button is None:
+            outcome = "This is no button of mine."
+        else:
+            answer, id_, digest = button
+            try:
+                approval = await self._services.journal.approvals.get(id_)
+                run = approval.run
+                if not approval.approval_request.digest.startswith(digest):
+                    raise Refused("this is not what was asked; look at it again")
+                if answer == APPROVE:
+                    await approvals.approve(id_, by=by)
+                    outcome = "Approved."
+                else:
+                    await approvals.reject(id_, by=by)
+                    outcome = "Rejected."
+            except (Refused, NotFound) as error:
+                outcome = str(error)
+        try:
+            await self._chat.answer_press(press, outcome)
+            if run is not None:
+                await self._channel.refresh_questions(run)
+        except ChatFailed as error:  # the answer holds, whether it is seen there or not
+            log.warning("chat.answer_not_shown", chat=self.name, detail=str(error))
+        if run is not None:
+            await self._follow_again(run)
+
+    async def _follow_again(self, run: str) -> None:
+        """Show the rest of an answer of which a call had to be approved first."""
+        run_input = await self._services.journal.runs.get_input(run)
+        origin = run_input.get("chat") if isinstance(run_input, dict) else None
+        if isinstance(origin, dict) and origin.get("name") == self.name:
+            self._live.follow(
+                run,
+                ChatOrigin(
+                    chat=self.name,
+                    conversation=origin["conversation"],
+                    message=origin["message"],
+                ),
+            )
+
+    async def _say(self, message: ReceivedMessage, text: str, run: Run | None) -> None:
+        """Answer a message at once. An answer that does not arrive is logged: its message was
+        handled, and is not handled again for that.
+        """
+        try:
+            for part in self._chat.parts(text):
+                id_ = await self._chat.send(message.conversation, part, reply_to=message.message)
+                if run is not None:
+                    await self._services.journal.chat_messages.record(
+                        ChatMessage(
+                            chat=self.name,
+                            conversation=message.conversation,
+                            message=id_,
+                            run=run.id,
+                            part=REMARK,
+                        )
+                    )
+        except ChatFailed as error:
+            log.warning("chat.answer_lost", chat=self.name, detail=str(error))
+
+
+def _told(run: Run) -> str:
+    return f"I have told `{run.routine}` (run `{run.id}`), which is under way."

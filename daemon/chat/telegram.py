@@ -1,0 +1,409 @@
+"""Telegram: a bot reads by long polling, so that no port is open, and writes
+(https://core.telegram.org/bots/api).
+
+A bot sends at most one message a second to a person, and twenty a minute to a group
+(https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this); short bursts are
+taken. An edit counts as a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from daemon.chat.port import (
+    Button,
+    ButtonPress,
+    ChatEvent,
+    ChatFailed,
+    ChatFile,
+    Person,
+    Received,
+    ReceivedMessage,
+)
+from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
+from daemon.delivery.markup import split_up_to_max_parts
+from daemon.delivery.sanitize import strip_controls
+from daemon.system.http_client import connection_settings, describe_connection_error
+
+if TYPE_CHECKING:
+    import httpx
+
+log = structlog.get_logger()
+
+# Characters of a message, as UTF-16 counts them, once its formatting is read.
+MAX_MESSAGE = 4096
+MAX_PRESS_ANSWER = 200  # characters
+# Seconds that a look for updates waits for one. Intermediaries cut what is silent for a minute.
+POLL_SECONDS = 50
+_TIMEOUT = 30.0  # seconds until any other request has failed
+_MAX_ANSWER = 10_000_000  # bytes of an answer: a hundred updates have some kB each
+MAX_FILE = 200_000  # bytes of a file that is read
+MAX_TEXT = 50_000  # characters of one text of an update; Telegram's own limit is below that
+_MAX_NAME = 64  # characters
+# Seconds that a request waits for a limit of Telegram, and how often; after that it has failed.
+_LONGEST_WAIT, _ATTEMPTS = 30.0, 3
+# Messages that may be sent at once, and seconds for one after that.
+_BURST, _SECONDS_PER_MESSAGE, _SECONDS_PER_GROUP_MESSAGE = 5, 1.0, 3.0
+_MAX_CONVERSATIONS = 1000  # whose pace is remembered
+_UPDATES = ["message", "callback_query"]
+
+
+class TelegramChat:
+    """A bot of Telegram; see `port.Chat`."""
+
+    def __init__(self, token: str, *, base_url: str) -> None:
+        self._token, self._base_url = token, base_url.rstrip("/")
+        self._bot = token.partition(":")[0]
+        """The id of the bot's own account."""
+        self._clients: dict[str, httpx.AsyncClient] = {}
+        """One that waits for updates, and one for all else."""
+        self._paces: dict[str, _Pace] = {}
+        """By conversation."""
+
+    @property
+    def shortest_edit_interval(self) -> float:
+        return 3.0
+
+    async def receive(self, position: str) -> Received:
+        parameters: dict[str, Any] = {"timeout": POLL_SECONDS, "allowed_updates": _UPDATES}
+        if position.isdecimal():
+            parameters["offset"] = int(position)
+        updates = await self._call("getUpdates", parameters, client="updates")
+        if not isinstance(updates, list):
+            raise ChatFailed("getUpdates brought no list")
+        events = []
+        for update in updates:
+            number = _number(update.get("update_id")) if isinstance(update, dict) else None
+            if number is None:
+                log.warning("chat.unreadable", update=str(update)[:200])
+                continue
+            position = str(number + 1)
+            event = parse_update(update, bot=self._bot)
+            if event is not None:
+                events.append(event)
+        return Received(events=events, position=position)
+
+    def parts(self, markdown: str, *, run: str = "") -> list[str]:
+        return split_up_to_max_parts(markdown, MAX_MESSAGE, size=_size, run=run) or [""]
+
+    async def send(
+        self,
+        conversation: str,
+        markdown: str,
+        *,
+        reply_to: str | None = None,
+        buttons: Sequence[Sequence[Button]] = (),
+    ) -> str:
+        parameters: dict[str, Any] = {"chat_id": _chat_id(conversation)}
+        if buttons:
+            parameters["reply_markup"] = _keyboard(buttons)
+        if reply_to is not None and reply_to.isdecimal():
+            parameters["reply_parameters"] = {
+                "message_id": int(reply_to),
+                "allow_sending_without_reply": True,
+            }
+        message = await self._write("sendMessage", parameters, markdown)
+        number = _number(message.get("message_id")) if isinstance(message, dict) else None
+        if number is None:
+            raise ChatFailed("sendMessage brought no message")
+        return str(number)
+
+    async def edit(
+        self,
+        conversation: str,
+        message: str,
+        markdown: str,
+        *,
+        buttons: Sequence[Sequence[Button]] = (),
+    ) -> None:
+        parameters = {
+            "chat_id": _chat_id(conversation),
+            "message_id": int(message),
+            "reply_markup": _keyboard(buttons),
+        }
+        try:
+            await self._write("editMessageText", parameters, markdown)
+        except ChatFailed as error:
+            if "message is not modified" not in str(error):
+                raise
+
+    async def show_typing(self, conversation: str) -> None:
+        await self._call("sendChatAction", {"chat_id": _chat_id(conversation), "action": "typing"})
+
+    async def answer_press(self, press: ButtonPress, text: str) -> None:
+        if len(text) > MAX_PRESS_ANSWER:
+            text = f"{text[: MAX_PRESS_ANSWER - 1]}…"
+        parameters = {"callback_query_id": press.press, "text": text}
+        try:
+            await self._call("answerCallbackQuery", parameters)
+        except ChatFailed as error:
+            if "query is too old" not in str(error):
+                raise
+
+    async def read_file(self, file: ChatFile) -> str:
+        if file.size > MAX_FILE:
+            raise ChatFailed(f"it has {file.size} bytes; at most {MAX_FILE} are read", retry=False)
+        about = await self._call("getFile", {"file_id": file.id})
+        path = about.get("file_path") if isinstance(about, dict) else None
+        if not isinstance(path, str):
+            raise ChatFailed("Telegram does not say where it is", retry=False)
+        _, body = await self._request(
+            "GET", f"{self._base_url}/file/bot{self._token}/{path}", limit=MAX_FILE
+        )
+        try:
+            return strip_controls(body.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise ChatFailed("it is no text in UTF-8", retry=False) from None
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+        self._clients.clear()
+
+    async def _write(self, method: str, parameters: Mapping[str, Any], markdown: str) -> Any:
+        """Send or edit a message: formatted, or as plain text where Telegram cannot read the
+        formatting.
+        """
+        markup = telegram_html(markdown) or "…"
+        # a link would be fetched by Telegram, and by the programs of its readers
+        parameters = {**parameters, "link_preview_options": {"is_disabled": True}}
+        pace = self._pace_of(str(parameters["chat_id"]))
+        await pace.wait()
+        try:
+            return await self._call(method, {**parameters, "text": markup, "parse_mode": "HTML"})
+        except ChatFailed as error:
+            if "can't parse entities" not in str(error):
+                raise
+            log.warning("chat.formatting_refused", detail=str(error))
+        await pace.wait()
+        return await self._call(method, {**parameters, "text": markdown.strip() or "…"})
+
+    def _pace_of(self, conversation: str) -> _Pace:
+        if conversation not in self._paces and len(self._paces) >= _MAX_CONVERSATIONS:
+            del self._paces[next(iter(self._paces))]
+        is_group = conversation.startswith("-")
+        seconds = _SECONDS_PER_GROUP_MESSAGE if is_group else _SECONDS_PER_MESSAGE
+        return self._paces.setdefault(conversation, _Pace(seconds))
+
+    async def _call(
+        self, method: str, parameters: Mapping[str, Any], *, client: str = "messages"
+    ) -> Any:
+        """Return the result of a method; wait where Telegram asks for a short wait."""
+        url = f"{self._base_url}/bot{self._token}/{method}"
+        for attempt in range(1, _ATTEMPTS + 1):
+            status, body = await self._request("POST", url, parameters, client=client)
+            try:
+                answer = json.loads(body)
+            except ValueError:
+                answer = None
+            if not isinstance(answer, dict):
+                raise ChatFailed(f"{method}: status {status} without an answer of the Bot API")
+            if answer.get("ok") is True:
+                return answer.get("result")
+            error = _failure_of(method, status, answer)
+            if error.after is None or error.after > _LONGEST_WAIT or attempt == _ATTEMPTS:
+                raise error
+            await asyncio.sleep(error.after)
+        raise AssertionError  # the last attempt returns or raises
+
+    async def _request(
+        self,
+        verb: str,
+        url: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        client: str = "messages",
+        limit: int = _MAX_ANSWER,
+    ) -> tuple[int, bytes]:
+        """Return status and body of an answer, up to `limit` bytes; ChatFailed for a longer one."""
+        import httpx
+
+        timeout = POLL_SECONDS + 15.0 if client == "updates" else _TIMEOUT
+        try:
+            if client not in self._clients:
+                settings = await asyncio.to_thread(connection_settings, self._base_url)
+                self._clients[client] = httpx.AsyncClient(**settings, timeout=timeout)
+            async with (
+                asyncio.timeout(timeout + 5),
+                self._clients[client].stream(verb, url, json=parameters) as answer,
+            ):
+                body = bytearray()
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > limit:
+                        raise ChatFailed(f"an answer of more than {limit} bytes")
+                return answer.status_code, bytes(body)
+        except TimeoutError:
+            raise ChatFailed(f"no whole answer within {timeout:g} s") from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise ChatFailed(f"base_url cannot be used: {error}", retry=False) from None
+        except (httpx.HTTPError, OSError) as error:
+            # not the error itself: its request has the token in its address
+            reason = describe_connection_error(error).replace(self._token, "…")
+            raise ChatFailed(f"{type(error).__name__}: {reason}") from None
+
+
+class _Pace:
+    """Lets messages of one conversation through at the rate that Telegram takes."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is for one message, once _BURST were sent at once."""
+        self._seconds = seconds
+        self._free_at = 0.0
+        """When a whole burst may be sent again, by the clock of the loop."""
+
+    async def wait(self) -> None:
+        """Return when the next message may be sent."""
+        now = asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now) + self._seconds
+        if (early := self._free_at - now - _BURST * self._seconds) > 0:
+            await asyncio.sleep(early)
+
+
+def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
+    """Return what a person has sent or pressed; None for an update that is neither, or that
+    does not look like one of Telegram. `bot` is the id of our own account.
+    """
+    number = _number(update.get("update_id"))
+    if number is None:
+        return None
+    message, press = _table(update, "message"), _table(update, "callback_query")
+    if message:
+        return _parse_message(message, number, bot)
+    if press:
+        return _parse_press(press, number)
+    return None
+
+
+def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> ReceivedMessage | None:
+    person = _person(message)
+    conversation, id_ = _number(_table(message, "chat").get("id")), message.get("message_id")
+    if person is None or conversation is None or _number(id_) is None:
+        return None
+    text = _text(message, "text") or _text(message, "caption")
+    quotes = []
+    if message.get("forward_origin") is not None or message.get("via_bot") is not None:
+        text, quotes = "", [text] if text else []
+    answered = _table(message, "reply_to_message")
+    reply_to = _number(answered.get("message_id"))
+    if answered and str(_table(answered, "from").get("id")) != bot:
+        # what somebody else has written there
+        quotes.append(_text(answered, "text") or _text(answered, "caption"))
+    quotes.append(_text(_table(message, "quote"), "text"))
+    files, notes = [], []
+    document = _table(message, "document")
+    file_id, size = document.get("file_id"), _number(document.get("file_size"))
+    if isinstance(file_id, str):
+        name = _text(document, "file_name")[:200] or "file"
+        files.append(ChatFile(id=file_id, name=name, size=size or 0))
+    unread = [kind for kind in _UNREAD if message.get(kind) is not None]
+    if unread and not document:
+        notes.append(f"What is no text is not read here: {', '.join(unread)}.")
+    if not (text or any(quotes) or files or notes):
+        return None  # somebody joined a group, or the like
+    return ReceivedMessage(
+        id=str(update),
+        position=str(update + 1),
+        person=person,
+        conversation=str(conversation),
+        message=str(id_),
+        text=text,
+        quoted="\n\n".join(filter(None, quotes)),
+        reply_to=None if reply_to is None else str(reply_to),
+        files=tuple(files),
+        notes=tuple(notes),
+    )
+
+
+_UNREAD = (
+    *("photo", "voice", "audio", "video", "video_note", "animation", "sticker", "location"),
+    *("contact", "poll", "story", "venue", "paid_media", "checklist"),
+)
+
+
+def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
+    person, message = _person(press), _table(press, "message")
+    conversation, id_ = _number(_table(message, "chat").get("id")), press.get("id")
+    if person is None or conversation is None or not isinstance(id_, str):
+        return None
+    return ButtonPress(
+        id=str(update),
+        position=str(update + 1),
+        person=person,
+        conversation=str(conversation),
+        message=str(_number(message.get("message_id")) or ""),
+        data=_text(press, "data"),
+        press=id_,
+    )
+
+
+def _person(event: Mapping[str, Any]) -> Person | None:
+    """Return who sent something; None for a channel, another bot, or nobody."""
+    sender = _table(event, "from")
+    id_ = _number(sender.get("id"))
+    if id_ is None or sender.get("is_bot") is True or event.get("sender_chat") is not None:
+        return None
+    names = (_text(sender, "first_name"), _text(sender, "last_name"))
+    name = " ".join(" ".join(names).split())[:_MAX_NAME]
+    return Person(id=str(id_), name=name or str(id_))
+
+
+def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = values.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
+    return strip_controls(value[:MAX_TEXT]).strip() if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> int | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    # ids have 52 bits at most
+    return value if is_number and abs(value) < 1 << 53 else None
+
+
+def _chat_id(conversation: str) -> int | str:
+    try:
+        return int(conversation)
+    except ValueError:
+        return conversation
+
+
+def _size(markdown: str) -> int:
+    """Return the length of a part: of what is seen of it, or of its source, if that is longer."""
+    return max(visible_length(telegram_html(markdown)), utf16_length(markdown))
+
+
+def _keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
+    return {
+        "inline_keyboard": [
+            [{"text": button.label, "callback_data": button.data} for button in row]
+            for row in buttons
+        ]
+    }
+
+
+def _failure_of(method: str, status: int, answer: Mapping[str, Any]) -> ChatFailed:
+    code = _number(answer.get("error_code")) or status
+    description = str(answer.get("description") or "no reason was told")[:300]
+    after = _table(answer, "parameters").get("retry_after")
+    problem = f"{method}: {code} {description}"
+    if code in (401, 404):
+        problem += " (the token is not that of a bot: ask @BotFather for it)"
+    if code == 409 and "webhook" in description:
+        problem += " (another program has set a webhook: deleteWebhook ends that)"
+    elif code == 409:
+        problem += " (another program reads with this token: use a bot of its own for each)"
+    seconds = _number(after)
+    return ChatFailed(
+        problem,
+        retry=code in (409, 429) or code >= 500,
+        after=float(seconds) if seconds is not None and seconds >= 0 else None,
+    )

@@ -1,0 +1,1 @@
+"""Chats: adapters, what people send, what reaches them."""

@@ -1,0 +1,353 @@
+"""What allowed people send in a chat, and what others do not get."""
+
+import json
+
+import pytest
+
+from daemon.models import Status, StepKind, Taint
+from daemon.testing import TestApp, tool_call
+from tests.fakes.telegram import ADA, EVE, GROUP, FakeTelegram, Refusal
+
+CONFIG = """
+timezone = "UTC"
+provider = "scripted"
+[providers.scripted]
+kind = "scripted"
+[ask]
+auto_route = false
+tools = ["file_write"]
+[incidents]
+to = ["phone"]
+[chat.phone]
+kind = "telegram"
+token_file = "token"
+allow = {allow}
+base_url = "{url}"
+"""
+POLICY = """
+version = 1
+[[rule]]
+tool = "file_write"
+effect = "ask"
+"""
+WRITE = tool_call("file_write", path="a.txt", content="a")
+DISKS = """
+[run]
+prompt = "How full are the disks?"
+[[deliver]]
+to = "phone"
+"""
+
+
+@pytest.fixture
+async def telegram():
+    async with FakeTelegram() as server:
+        yield server
+
+
+class ChattingApp(TestApp):
+    """A daemon with a chat, which reads it when the test says so."""
+
+    __test__ = False
+
+    @property
+    def chat(self):
+        return self.daemon.chat_inbound[0]
+
+    async def take(self):
+        """Read what people have sent, wait for the runs that it begins, and deliver."""
+        await self.chat.receive_once()
+        for run in await self.daemon.store.journal.runs.find_active():
+            await self.finish(run.id)
+        await self.deliver()
+
+    async def asks(self):
+        """Return the runs that answer people, oldest first."""
+        return (await self.daemon.store.journal.runs.find(routine="ask"))[::-1]
+
+
+@pytest.fixture
+def app(tmp_path, telegram):
+    app = ChattingApp(tmp_path, config=CONFIG.format(url=telegram.url, allow=[ADA, GROUP]))
+    app.write("token", telegram.TOKEN)
+    app.write("policy.toml", POLICY)
+    app.write_routine("disks", DISKS)
+    return app
+
+
+async def test_a_message_is_answered_by_a_run_that_asks_and_the_next_one_knows_it(app, telegram):
+    async with app:
+        app.model.enqueue("Green tea.", "You like green tea.", "I do not know.")
+        telegram.write("I like green tea")
+        await app.take()
+        telegram.write("what do I like?")
+        await app.take()
+        assert telegram.texts == ["Green tea.", "You like green tea."]
+        assert [message.reply_to for message in telegram.messages] == [1, 3]
+        assert "I like green tea" in str(app.model.calls[1])
+        telegram.write("/new what do I like?")
+        await app.take()
+        turns = [message for message in app.model.calls[2].messages if message.role != "system"]
+        assert [message.role for message in turns] == ["user"]
+
+
+async def test_people_who_are_not_on_the_list_get_nothing(app, telegram):
+    async with app:
+        report = await app.run("disks")
+        await app.deliver()
+        requests = len(telegram.requests)
+        for text in ("/start", "hello", "/run disks"):
+            telegram.write(text, person=EVE)
+        telegram.write("in a group", person=EVE, chat=GROUP)
+        telegram.write("in a group that is not listed", person=ADA, chat=-5)
+        await app.take()
+        assert [name for name, _ in telegram.requests[requests:]] == ["getUpdates"]
+        runs = await app.daemon.store.journal.runs.find()
+        assert [run.id for run in runs] == [report.id]
+        ignored = [(line["person"], line["conversation"]) for line in app.log("chat.ignored")]
+        assert ignored == [(str(EVE), str(EVE)), (str(EVE), str(GROUP)), (str(ADA), "-5")]
+        assert not [line for line in app.log() if "in a group" in str(line)]
+
+
+async def test_a_button_pressed_by_somebody_else_changes_nothing(app, telegram):
+    async with app:
+        app.model.enqueue(WRITE, "Written.")
+        telegram.write("write it")
+        await app.take()
+        press = telegram.press("Approve", person=EVE)
+        await app.take()
+        assert telegram.presses[press] is None
+        (run,) = await app.asks()
+        assert run.status is Status.WAITING
+
+
+async def test_somebody_who_is_taken_off_the_list_is_not_heard_any_more(app, telegram):
+    async with app:
+        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[EVE]))
+        await app.daemon.reloader.reload()
+        telegram.write("hello")
+        await app.take()
+        assert telegram.messages == []
+
+
+async def test_a_call_is_approved_once_and_the_message_shows_by_whom(app, telegram):
+    async with app:
+        app.model.enqueue(WRITE, "Written.")
+        telegram.write("write it")
+        await app.take()
+        (question, *_) = [message for message in telegram.messages if message.buttons]
+        data = question.button("Approve")["callback_data"]
+        first, second = telegram.press("Approve", message=question), None
+        second = telegram.press_data(data, question)
+        await app.take()
+        assert telegram.presses[first] == "Approved."
+        assert "cannot be answered any more" in telegram.presses[second]
+        assert question.buttons == []
+        assert question.text.endswith("approved by Ada (phone 4711): file_write")
+        (run,) = await app.asks()
+        assert (run.status, run.report) == (Status.SUCCEEDED, "Written.")
+        results = [step for step in await app.steps(run) if step.kind is StepKind.RESULT]
+        assert len(results) == 1
+        (approval,) = await app.daemon.store.journal.approvals.find_of_run(run.id)
+        assert approval.by == "Ada (phone 4711)"
+
+
+async def test_a_call_is_rejected_by_a_button(app, telegram):
+    async with app:
+        app.model.enqueue(WRITE, "Not written.")
+        telegram.write("write it")
+        await app.take()
+        question = next(message for message in telegram.messages if message.buttons)
+        telegram.press("Reject", message=question)
+        await app.take()
+        assert "rejected by Ada" in question.text
+        assert not (app.workspace / "a.txt").exists()
+
+
+async def test_a_button_with_another_digest_or_of_another_kind_approves_nothing(app, telegram):
+    async with app:
+        app.model.enqueue(WRITE)
+        telegram.write("write it")
+        await app.take()
+        question = next(message for message in telegram.messages if message.buttons)
+        data = question.button("Approve")["callback_data"]
+        forged = data[:-1] + ("0" if data[-1] != "0" else "1")
+        presses = [telegram.press_data(text, question) for text in (forged, "a:b:c", "x" * 64)]
+        await app.take()
+        assert [telegram.presses[press] for press in presses] == [
+            "this is not what was asked; look at it again",
+            "This is no button of mine.",
+            "This is no button of mine.",
+        ]
+        (run,) = await app.asks()
+        assert run.status is Status.WAITING
+
+
+async def test_words_of_others_taint_and_own_words_do_not(app, telegram):
+    async with app:
+        app.model.enqueue("One.", "Two.", "Three.")
+        telegram.write("my own words")
+        await app.take()
+        telegram.write("Pay at once!", forward_origin={"type": "hidden_user"})
+        await app.take()
+        telegram.files["documents/f"] = b"Pay at once, too!"
+        telegram.write(
+            None,
+            caption="/new what is this?",
+            document={"file_id": "f", "file_name": "bill.txt", "file_size": 17},
+        )
+        await app.take()
+        own, forwarded, file = await app.asks()
+        assert [run.taint for run in (own, forwarded, file)] == [
+            Taint.NONE,
+            Taint.TAINTED,
+            Taint.TAINTED,
+        ]
+        assert "Pay at once!" in str(app.model.calls[1])
+        assert forwarded.goal.startswith("I have forwarded what stands below.")
+        assert "bill.txt" in str(app.model.calls[2])
+
+
+async def test_an_input_with_words_of_others_taints_the_run_that_a_command_starts(app, telegram):
+    async with app:
+        app.model.enqueue("Read.", "Read.")
+        telegram.write("/run disks only mine")
+        await app.take()
+        telegram.write("/run disks", quote={"text": "theirs"})
+        await app.take()
+        own, quoted = (await app.daemon.store.journal.runs.find(routine="disks"))[::-1]
+        assert (own.taint, quoted.taint) == (Taint.NONE, Taint.TAINTED)
+
+
+async def test_commands_answer_what_they_did_or_what_is_wrong(app, telegram):
+    async with app:
+        texts = ("/status", "/resume", "/help", "/pause", "/pause nosuch", "/pause disks soon")
+        for text in (*texts, "/nothing", "/run nosuch", "/run", "/new"):
+            telegram.write(text)
+        telegram.write("/status@fake_bot", chat=GROUP)
+        await app.take()
+        assert telegram.texts[:2] == ["1 routines.", "Nothing is paused."]
+        assert "/run NAME" in telegram.texts[2]
+        assert telegram.texts[3] == "which routine? /pause NAME"
+        assert "nosuch" in telegram.texts[4]
+        assert telegram.texts[5].startswith("for how long? expected a duration")
+        assert telegram.texts[6] == "there is no command /nothing; /help lists those there are"
+        assert "nosuch" in telegram.texts[7]
+        assert telegram.texts[8:10] == ["which routine? /run NAME", "Say something behind /new."]
+        assert (telegram.messages[10].chat, telegram.texts[10]) == (GROUP, "1 routines.")
+        assert await app.asks() == []
+
+
+async def test_a_message_is_handled_once_however_often_it_is_delivered(app, telegram):
+    async with app:
+        app.model.enqueue("One.")
+        number = telegram.write("hello")
+        await app.take()
+        telegram.update(  # the same one again, as after a lost confirmation
+            {
+                "message": {
+                    "message_id": number,
+                    "from": {"id": ADA, "is_bot": False, "first_name": "Ada"},
+                    "chat": {"id": ADA, "type": "private"},
+                    "text": "hello",
+                }
+            },
+            number=1000,
+        )
+        telegram.write("/status")
+        await app.chat.receive_once()
+        assert len(await app.asks()) == 1
+
+
+async def test_what_was_handled_survives_a_restart_and_what_was_not_comes_again(app, telegram):
+    async with app:
+        app.model.enqueue("One.")
+        telegram.write("hello")
+        await app.chat.receive_once()
+        (run,) = await app.asks()
+        state = json.loads(await app.daemon.store.journal.key_values.get("chat:phone"))
+        assert state == {"position": "1001", "handled": ["1000"]}
+        await app.finish(run.id)
+    telegram.write("and now?")
+    async with app:
+        app.model.enqueue("Two.")
+        await app.chat.load()
+        await app.take()
+        assert len(await app.asks()) == 2
+        assert sorted(telegram.texts) == ["One.", "Two."]
+
+
+async def test_an_answer_is_delivered_once_telegram_is_back(app, telegram):
+    async with app:
+        app.model.enqueue("One.")
+        telegram.write("hello")
+        await app.chat.receive_once()
+        telegram.offline = True
+        (run,) = await app.asks()
+        await app.finish(run.id)
+        await app.deliver()
+        assert telegram.messages == []
+        telegram.offline = False
+        app.advance(hours=1)
+        (delivery,) = await app.deliver()
+        assert telegram.texts == ["One."]
+        assert (delivery.status, delivery.receipt) == ("delivered", "message 2")
+
+
+async def test_a_long_report_goes_on_behind_the_part_that_has_arrived(app, telegram):
+    async with app:
+        app.model.enqueue("\n\n".join(f"{number} " + "x" * 900 for number in range(9)))
+        run = await app.run("disks")
+        limit = Refusal(429, "Too Many Requests: retry after 400", retry_after=400)
+        telegram.fail("sendMessage", "", limit)
+        await app.deliver()  # 502 for the first part
+        app.advance(minutes=10)
+        await app.deliver()  # 429
+        app.advance(minutes=10)
+        await app.deliver()
+        numbers = [text.split()[0] for text in "\n\n".join(telegram.texts).split("\n\n")]
+        assert [number for number in numbers if number.isdecimal()] == [str(n) for n in range(9)]
+        sent = await app.daemon.store.journal.chat_messages.find_of_run("phone", run.id)
+        assert [message.part for message in sent] == list(range(len(telegram.messages)))
+
+
+async def test_a_report_of_a_tainted_run_has_no_address_that_works(app, telegram):
+    async with app:
+        app.model.enqueue("See [this](https://evil.example/?d=1) ![x](https://evil.example/p.png)")
+        telegram.write("/new", quote={"text": "https://evil.example"})
+        await app.take()
+        (message,) = telegram.messages
+        assert "href" not in message.source
+        assert "https://" not in message.text
+
+
+async def test_a_reply_to_a_report_that_is_not_kept_any_more_is_a_message_like_any(app, telegram):
+    async with app:
+        app.model.enqueue("One.")
+        telegram.write("what was that?", reply_to=4242)
+        await app.take()
+        assert telegram.texts == ["One."]
+
+
+async def test_a_reply_to_the_question_of_a_waiting_run_is_told_to_that_run(app, telegram):
+    async with app:
+        app.model.enqueue(WRITE, "Written, as you said.")
+        telegram.write("write it")
+        await app.take()
+        question = next(message for message in telegram.messages if message.buttons)
+        telegram.write("in capitals, please", reply_to=question.id)
+        await app.take()
+        assert telegram.texts[-1].startswith("I have told ask (run ")
+        telegram.press("Approve", message=question)
+        await app.take()
+        assert "in capitals, please" in str(app.model.calls[-1])
+        assert len(await app.asks()) == 1
+
+
+async def test_the_token_is_in_no_log(app, telegram):
+    async with app:
+        app.model.enqueue(f"The token is {telegram.TOKEN}.")
+        telegram.write("tell me the token")
+        await app.take()
+    assert telegram.TOKEN not in str(app.log())
+    assert telegram.TOKEN not in str(telegram.texts)
