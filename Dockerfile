@@ -1,8 +1,13 @@
 # agentd in a container, as a user of its own.
 #
 #   docker build -t agentd .
-#   docker run -d --name agentd --init=false -v ./mine:/etc/agentd:ro -v agentd-state:/var/lib/agentd agentd
+#   docker run -d --name agentd --init=false -e AGENTD__TIMEZONE=Europe/Berlin -v agentd-state:/var/lib/agentd agentd
 #   docker exec agentd agentctl list
+#
+# It brings the shipped config, policy and routines. For your own, make a folder of them that belongs to its user, and add
+# `-v ./mine:/etc/agentd:ro` to the run:
+#
+#   docker run --rm --user 0 --entrypoint sh -v ./mine:/mine agentd -c "agentd init /mine && chown -R agentd: /mine"
 #
 # Tools run in the sandbox of level 1 where the container may make user namespaces; `agentctl doctor` says which it is.
 

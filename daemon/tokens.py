@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-# Change it whenever `index_text` gives other words for any text: the index is then rebuilt.
-VERSION = 1
+# Change it whenever a text gets other words in the index, here or in memory/index.py: the index is
+# then rebuilt.
+VERSION = 2
 
-# More than these add time, not recall: a whole prompt may be the query.
-MAX_TERMS = 32
+# A whole prompt may be the query; recall chooses the rarest of its terms.
+MAX_TERMS = 400
 
 _CJK = re.compile(
     (  # noqa: UP034
@@ -32,6 +33,8 @@ _CJK = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+")
 _LATIN = re.compile(r"([A-Za-z]{3,})")
+# 37.5, 14:30, 1.2.3: both databases split them into their groups of digits.
+_GROUPED_NUMBER = re.compile(r"(?<!\w)[0-9]{1,9}(?:[.,:][0-9]{1,9}){1,3}(?!\w)")
 
 # Frequent irregular verbs and plurals. Forms that are another word as well (rose, ground, leaves)
 # are left alone.
@@ -64,6 +67,8 @@ s same shan she should shouldn so some such t than that the their theirs them th
 those through to too under until up ve very was wasn we were weren what when where which while who whom whose why will
 with won would wouldn you your yours yourself yourselves
 """  # noqa: E501
+# Not left out of a question: who asks about themselves is answered by what they said of themselves.
+_FIRST_PERSON = frozenset(("i", "me", "my", "mine", "myself"))
 _STOP_CHINESE = """
 什么 么是 是什 有什 叫什 为什 么样 么时 么叫 哪些 哪个 哪里 哪儿 哪年 哪几 哪位 哪种 哪一 在哪 是哪 有哪 些是
 怎么 怎样 如何 多少 是多 有多 少个 几个 几年 是谁 谁是 谁的 何时 何年 何地 为何 是否 请问 我们 你们 他们 她们 它们
@@ -98,13 +103,14 @@ def index_text(text: str) -> str:
         parts = _LATIN.split(text)  # cheaper than a function called at each word
         parts[1::2] = [_BASE.get(word.lower(), word) for word in parts[1::2]]
         text = "".join(parts)
+    text = _GROUPED_NUMBER.sub(_add_joined, text)
     return text if text.isascii() else _CJK.sub(_pairs_and_characters, text)
 
 
 @lru_cache(maxsize=64)  # a routine asks the same each time
 def query(text: str) -> Query:
     """Return what to look for, given a question in anybody's words."""
-    text = _normal(text).lower()
+    text = _GROUPED_NUMBER.sub(_add_joined, _normal(text)).lower()
     runs: list[str] = [] if text.isascii() else _CJK.findall(text)
     words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)]
     pairs = [run[index : index + 2] for run in runs for index in range(len(run) - 1)]
@@ -112,6 +118,8 @@ def query(text: str) -> Query:
     terms = [word for word in words if word not in _STOP] + [
         pair for pair in pairs if pair not in _STOP_PAIRS
     ]
+    if terms:
+        terms += [word for word in words if word in _FIRST_PERSON]
     # Single characters stand in a fifth of all texts: they are asked for only where nothing longer
     # is.
     if not terms:
@@ -159,6 +167,11 @@ def _normal(text: str) -> str:
 
 def _split(run: str) -> list[str]:
     return [run[index : index + 2] for index in range(len(run) - 1)] or [run]
+
+
+def _add_joined(number: re.Match[str]) -> str:
+    """Return a number of several groups of digits, and the same as one word."""
+    return f"{number[0]} {re.sub('[.,:]', 'd', number[0])}"
 
 
 def _pairs_and_characters(run: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import structlog
 
@@ -305,6 +305,21 @@ class Agent:
             return Reply(content=question, status=Status.FAILED, detail=detail)
         return Reply(content=question, usage=self.transcript.usage)
 
+    async def repair(
+        self,
+        text: str,
+        *,
+        facts: Sequence[Fact] = (),
+        facts_boundary: str = "",
+        taint: Taint = Taint.NONE,
+    ) -> Reply:
+        """Tell the model what is wrong with its reply, and return the next one.
+
+        It counts towards the same limits. `facts` and `taint` are as for `process_message`.
+        """
+        self._add_message(text, facts, facts_boundary, taint, (), (), source="check")
+        return await converse(self)
+
     async def chat(self, text: str, max_iterations: int | None = None) -> Json:
         """Answer the message like `process_message`, as a dict.
 
@@ -559,10 +574,12 @@ class Agent:
         taint: Taint,
         images: Sequence[Image],
         notes: Sequence[str],
+        *,
+        source: Literal["goal", "check"] = "goal",
     ) -> None:
         body: Json = {
             "text": text,
-            "source": "goal",
+            "source": source,
             "facts": [fact_body(fact) for fact in facts],
         }
         if facts:

@@ -50,6 +50,10 @@ MESSAGES: dict[str, dict[str, str]] = {
             "missing."
         ),
         "rehearsed": "[rehearsal: this was not done; go on as if it had been] {what}",
+        "check_failed": (
+            "Your report was checked and does not hold up: {reason}\n"
+            "Correct what is wrong, and give the whole report again."
+        ),
         "nudge": (
             "Your last turn held neither text nor a call. Give the answer now, or call a tool."
         ),
@@ -81,6 +85,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "merged": "[错误] 未执行:本轮中相同的调用只获准一次且已执行;请看它的结果。",
         "enough": "这是本次运行第 {count} 次被拒绝:不要再寻找其他途径,请在报告中说明缺少什么。",
         "rehearsed": "[演练:此操作没有执行;请当作已执行继续] {what}",
+        "check_failed": "你的报告未通过检查:{reason}\n请改正,并重新给出完整的报告。",
         "nudge": "你上一轮既没有文字也没有调用。请现在给出回答,或调用一个工具。",
         "cap_iterations": "[已停止:达到 {limit} 次迭代仍无最终回答]",
         "cap_tool_calls": "[达到最大工具调用次数 {limit}]",

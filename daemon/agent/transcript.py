@@ -79,6 +79,8 @@ class Transcript:
         """The provider of the last failover, if any."""
         self.last: LLMResponse | None = None
         self.nudges = 0
+        self.repairs = 0
+        """How often the model was told what is wrong with its report (`[check] repair`)."""
         self.notes: list[str] = []
         """What a person who looks at the run should know of the answers."""
         self.subagent_tokens = 0
@@ -124,6 +126,7 @@ class Transcript:
                 )
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
+                self.repairs += step.body.get("source") == "check"
                 if number := step.body.get("told"):
                     self.received_messages.add(number)
             case StepKind.FAILOVER:

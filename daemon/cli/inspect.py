@@ -32,6 +32,7 @@ VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed una
 MESSAGE_SOURCES = {
     "told": "told by a person",
     "nudge": "reminded",
+    "check": "told what is wrong with its report",
     "afresh": "compacted, as it had outgrown the model",
 }
 RUN_TAINTS = {"high": "something read like orders to it"}

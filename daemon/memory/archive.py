@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.memory.segments import Segment, shorten_middle
+from daemon.memory.segments import GOAL_SPEAKER, Segment, shorten_middle
 from daemon.models import SegmentType, Step, StepKind
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
             )
         )
 
-    add(0, SegmentType.USER_MESSAGE, goal, "goal", now)
+    add(0, SegmentType.USER_MESSAGE, goal, GOAL_SPEAKER, now)
     for step in steps:
         body, iteration, at = step.body, step.iteration, step.at
         tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
         match step.kind:
-            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
+            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge", "check"):
                 add(iteration, SegmentType.USER_MESSAGE, body["text"], "person", at)
             case StepKind.LLM:
                 if body.get("reasoning"):

@@ -8,7 +8,10 @@ segments and their neighbours are removed from the index *before* a segment is c
 and when tokens.VERSION has changed, everything is indexed again.
 
 A segment is found by its own words (body), and with a lower weight by the words of the two segments
-before it and the two after it, as a reply seldom repeats the question. Items have no neighbours.
+before it and the two after it, as a reply seldom repeats the question. Two kinds of neighbours do
+not count: a long text, whose words would make everything around it answer every question, and the
+goal of a routine, with which each of its reports would match the goal of its next run.
+Items have no neighbours.
 The id of a row is `id` for a segment and `-id` for an item.
 """
 
@@ -20,13 +23,16 @@ from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
+from daemon.errors import StoreDamaged
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
+from daemon.memory.segments import ASKED_ONCE, GOAL_SPEAKER
 from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
 from daemon.tokens import VERSION, index_text
 
 _NEIGHBOURS = 2
+# Characters up to which a text is context of its neighbours.
 _CONTEXT_CHARACTERS = 400
 
 _STATE = "memory.index"
@@ -206,6 +212,12 @@ def compact(connection: Connection) -> None:
     fulltext.of(connection).compact(connection)
 
 
+def check(connection: Connection) -> None:
+    """Run the own check of the index, which reads all of it; raises an error if it is damaged."""
+    fulltext.of(connection).check(connection)
+    check_newest(connection)
+
+
 def faults(connection: Connection) -> list[str]:
     """Return the faults of the index, by its own check and its number of texts; reads all of it."""
     progress = state(connection)
@@ -228,6 +240,7 @@ def probe(connection: Connection) -> list[str]:
     time in a store of any size.
     """
     progress = state(connection)
+    fulltext.of(connection).check_size(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
     rows: list[tuple[int, int, str]] = []
     for step in range(_PROBES if high else 0):
@@ -252,6 +265,20 @@ def probe(connection: Connection) -> list[str]:
     )
 
 
+def check_newest(connection: Connection) -> None:
+    """Raise StoreDamaged if the index does not know the newest text by its own words.
+
+    A question that finds nothing asks this: of an index whose record of its parts is cut short,
+    SQLite finds nothing, without an error.
+    """
+    row = connection.execute(
+        "SELECT id, memory_run, text FROM memory_segment WHERE superseded IS NULL"
+        " ORDER BY id DESC LIMIT 1"
+    ).fetchone()
+    if row and state(connection).holds_run(row[1]) and not _holds(connection, row[0], row[2]):
+        raise StoreDamaged("the index of the memory does not know its newest text")
+
+
 def _holds(connection: Connection, id_: int, text: str) -> bool:
     words = [word for word in index_text(text).split() if word.isalnum()][:3]
     return not words or fulltext.of(connection).holds(connection, id_, words)
@@ -262,24 +289,23 @@ def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Itera
     neighbours, by id.
     """
     included_ids = [row.id for row in rows if row.id in included]
-    shortened = {
-        row.id: _cached_words(row.text[:_CONTEXT_CHARACTERS])
+    context = {
+        row.id: _cached_words(row.text)
         for row in rows
-        if any(abs(row.id - id_) <= _NEIGHBOURS for id_ in included_ids)
+        if len(row.text) <= _CONTEXT_CHARACTERS
+        and (row.speaker != GOAL_SPEAKER or row.routine in ASKED_ONCE)
+        and any(abs(row.id - id_) <= _NEIGHBOURS for id_ in included_ids)
     }
     for row in rows:
         if row.id in included:
             yield Document(
                 id=row.id,
-                body=shortened[row.id]
-                if len(row.text) <= _CONTEXT_CHARACTERS
-                else index_text(row.text),
+                body=context.get(row.id) or index_text(row.text),
                 earlier=" ".join(
-                    shortened.get(neighbour, "")
-                    for neighbour in range(row.id - _NEIGHBOURS, row.id)
+                    context.get(neighbour, "") for neighbour in range(row.id - _NEIGHBOURS, row.id)
                 ),
                 later=" ".join(
-                    shortened.get(neighbour, "")
+                    context.get(neighbour, "")
                     for neighbour in range(row.id + 1, row.id + _NEIGHBOURS + 1)
                 ),
                 speaker=_cached_words(f"{row.speaker} {row.routine}"),

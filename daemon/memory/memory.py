@@ -271,6 +271,7 @@ class Memory:
             per_run=PER_RUN,
             per_routine=PER_ROUTINE,
             untainted_only=untainted_only,
+            without_goals=True,
             convert=make_context,
         )
         return recalled
@@ -284,6 +285,7 @@ class Memory:
         per_run: int | None = None,
         per_routine: int | None = None,
         untainted_only: bool = False,
+        without_goals: bool = False,
         convert: Callable[[Connection, Selection], Any] = lambda _, selection: selection.hits,
     ) -> Any:
         """Search, and return what `convert` makes of the hits in the same read transaction."""
@@ -308,6 +310,7 @@ class Memory:
                 per_run=per_run,
                 per_routine=per_routine,
                 untainted_only=untainted_only,
+                without_goals=without_goals,
             )
             return convert(connection, selection)
 

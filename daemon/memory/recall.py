@@ -9,10 +9,10 @@ its own, and each holds for any store:
 - run: several good hits in a run raise all texts of the run;
 - key: a question that is the key of an item asks for that item;
 - name: a speaker or routine named in the question probably wrote the answer;
+- person: what a person said comes before what an agent made of it;
 - characters: of two Chinese texts the one with more characters of the question is nearer;
 - time: a question about yesterday is answered by texts of that day first;
 - asks, answers: a question seldom holds the answer, the text right after it often does;
-- length: bm25 overrates a text of three words;
 - form: "when" and "how many" are answered by a text with a time or a number;
 - type: the output of a tool says less than a message.
 
@@ -32,19 +32,36 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
-from math import inf, log1p
+from math import inf
 from typing import NamedTuple
 
 from daemon import tokens
 from daemon.errors import NotFound
-from daemon.memory import fulltext, vectors
+from daemon.memory import fulltext, index, vectors
 from daemon.memory.answer_shapes import looks_like_answer
-from daemon.memory.rows import ITEM_ITERATION, Text, by_ids, chunk, of_run, times_of_change
+from daemon.memory.rows import (
+    ITEM_ITERATION,
+    Text,
+    by_ids,
+    chunk,
+    goals_among,
+    of_run,
+    times_of_change,
+)
 from daemon.memory.similarity import DuplicateFinder
 from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import Anchor, ExpandedContext, MemoryChunk, SegmentType
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, from_microseconds, to_microseconds
+
+# Terms of a question that are looked for: a whole prompt may be the question, and its frequent
+# words cost time and find nothing. Chinese has more terms, as two of its pairs are about a word.
+_TERMS, _CHINESE_TERMS = 16, 32
+# Texts with a term from which on it is frequent; and so few that goals among them are looked for.
+_FREQUENT, _FEW = 250, 64
+# Rare terms with which a long question does without frequent ones; with less, these are looked
+# for among so many of the newest segments.
+_ENOUGH_TERMS, _NEWEST = 4, 3_000
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
 POOL = 64
@@ -53,13 +70,10 @@ POOL = 64
 _KEY = 2.0
 _RUN = 0.15
 _NAME = 0.15
+_PERSON = 0.2
 _ASKS = 0.1
 _ANSWERS = 0.15
 _ANSWER_SHAPE = 0.1
-_LENGTH = 0.2
-# Tokens of a complete thought; a longer text gets no more for its length.
-_FULL_LENGTH = 55
-_FULL_LENGTH_LOG = log1p(_FULL_LENGTH)
 _CHARACTERS = 0.3
 _TIME = 0.3
 # Share of the cosine in the sum, with an embedder (measured with MiniLM on LoCoMo and REALTALK:
@@ -92,11 +106,11 @@ _REASONS = (
     "run",
     "key",
     "name",
+    "person",
     "characters",
     "time",
     "asks",
     "answers",
-    "length",
     "form",
     "type",
     "meaning",
@@ -138,18 +152,26 @@ def search(
     per_run: int | None = None,
     per_routine: int | None = None,
     untainted_only: bool = False,
+    without_goals: bool = False,
 ) -> Selection:
     """Return the texts that fit a question best, the best first.
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
-    With `untainted_only`, texts that strangers may have written are passed over.
+    With `untainted_only`, texts that strangers may have written are passed over; with
+    `without_goals`, the goals of routines.
     """
-    query = tokens.query(question)
     key = clean(question).strip()
     time_span = find_time_span(question, now) if now else None
-    is_searchable = query.terms and limit > 0
-    scores = _propose(connection, query, max(POOL, 2 * limit), time_span) if is_searchable else {}
+    ids_within = _ids_within(connection, time_span) if time_span else None
+    # with texts of that time, its words are none of the answer: the "9" of "9 days ago"
+    other_words = question.replace(time_span.words, " ", 1) if time_span and ids_within else ""
+    query = tokens.query(question)
+    looked_for = tokens.query(other_words).terms or query.terms
+    is_searchable = looked_for and limit > 0
+    scores = (
+        _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
+    )
     required: set[int] = set()
     if limit > 0:
         required |= {
@@ -172,6 +194,8 @@ def search(
             hits, vectors.cosines(connection, query_embedding, (hit.text.id for hit in hits))
         )
     ranked = _rank(hits, candidates, score_text, max_score)
+    if without_goals:
+        ranked = (hit for hit in ranked if not hit.text.is_goal)
     selection = _select(ranked, limit, per_run, per_routine, untainted_only=untainted_only)
     best = max((hit.relevance for hits in selection for hit in hits), default=1.0)
     scale = best if best > 0 else 1.0
@@ -199,25 +223,64 @@ def merge_hits(hit_lists: Sequence[Sequence[RecallHit]], limit: int) -> list[Rec
     ).hits
 
 
-def _propose(
-    connection: Connection, query: tokens.Query, pool: int, time_span: TimeSpan | None
-) -> dict[int, float]:
-    """Return the scores of texts that the index finds, by id; with a time span, texts of that span
-    are always among them.
+def _ids_within(connection: Connection, time_span: TimeSpan) -> tuple[int, int] | None:
+    """Return the first and the last segment of the runs that ended in a time span; None if there
+    are none.
     """
-    scores = _best(connection, query.terms, pool)
-    if time_span:
-        first_run, last_run = connection.execute(
-            _RUNS_WITHIN, (to_microseconds(time_span.begin), to_microseconds(time_span.end))
-        ).fetchone()
-        within = connection.execute(_IDS_OF_RUNS, (first_run, last_run)).fetchone()
-        if within[0] is not None:
-            scores |= fulltext.of(connection).best_within(
-                connection, query.terms, within[0], within[1], POOL
-            )
-            for (id_,) in connection.execute(_LATEST_WITHIN, (*within, POOL // 4)):
-                scores.setdefault(id_, 0.0)
+    runs = connection.execute(
+        _RUNS_WITHIN, (to_microseconds(time_span.begin), to_microseconds(time_span.end))
+    ).fetchone()
+    first_id, last_id = connection.execute(_IDS_OF_RUNS, runs).fetchone()
+    return None if first_id is None or last_id is None else (first_id, last_id)
+
+
+def _propose(
+    connection: Connection,
+    query_terms: Sequence[str],
+    pool: int,
+    ids_within: tuple[int, int] | None,
+) -> dict[int, float]:
+    """Return the scores of texts that the index finds, by id; texts within `ids_within`, those of a
+    time that the question names, are always among them.
+    """
+    terms, frequent_terms = _choose_terms(connection, query_terms)
+    scores = _best(connection, terms, pool) if terms else {}
+    if frequent_terms:
+        (newest,) = connection.execute("SELECT max(id) FROM memory_segment").fetchone()
+        scores |= fulltext.of(connection).best_within(
+            connection, (*terms, *frequent_terms), (newest or 0) - _NEWEST, newest or 0, pool
+        )
+    if query_terms and not scores:
+        index.check_newest(connection)
+    if ids_within:
+        if terms:
+            scores |= fulltext.of(connection).best_within(connection, terms, *ids_within, POOL)
+        for (id_,) in connection.execute(_LATEST_WITHIN, (*ids_within, POOL // 4)):
+            scores.setdefault(id_, 0.0)
     return scores
+
+
+def _choose_terms(
+    connection: Connection, terms: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the terms to look for, and those to look for in the newest texts only: of a long
+    question the rarest terms, and if these are few, frequent ones.
+
+    Goals do not count, as a goal would find nothing but goals by its rarest words. Nor does a term
+    of no text.
+    """
+    limit = _TERMS if all(map(str.isascii, terms)) else _CHINESE_TERMS
+    if len(terms) <= limit:
+        return terms, ()
+    ids_by_term = fulltext.of(connection).ids_with(connection, terms, _FREQUENT)
+    few = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
+    goals = goals_among(connection, few)
+    counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
+    ranked = sorted((count, position) for position, count in enumerate(counts) if count)
+    rare = [terms[position] for count, position in ranked[:limit] if count < _FREQUENT]
+    if len(rare) >= _ENOUGH_TERMS:
+        return rare, ()
+    return rare, [terms[position] for _, position in ranked[len(rare) : 2 * _ENOUGH_TERMS]]
 
 
 def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
@@ -309,14 +372,14 @@ def _make_scorer(
             _RUN * run_scores[text.run] / best_run_score if text.run else 0.0,
             _KEY if text.key == key else 0.0,
             _NAME if text.speaker in mentioned or text.source in mentioned else 0.0,
+            _PERSON if text.is_by_person else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
             if characters
             else 0.0,
             _TIME if begin <= text.at < end else 0.0,
             -_ASKS if text.is_question else 0.0,
             _ANSWERS * question_scores[text.id] if text.id in question_scores else 0.0,
-            # no reasons by themselves: only for texts that the index found
-            _LENGTH * _length_share(text) if word_share else 0.0,
+            # no reason by itself: only for texts that the index found
             _ANSWER_SHAPE
             if word_share and has_answer_shape and has_answer_shape(text.text)
             else 0.0,
@@ -327,7 +390,6 @@ def _make_scorer(
     max_bonus = (
         (_CHARACTERS if characters else 0.0)
         + (_TIME if time_span else 0.0)
-        + _LENGTH
         + (_ANSWER_SHAPE if has_answer_shape else 0.0)
     )
     return score_text, lambda id_: scores[id_] / best_score + max_bonus
@@ -349,13 +411,6 @@ def _rank(
         if not candidates.unread_items:
             return
         hits += map(score_text, candidates.read_more())
-
-
-def _length_share(text: Text) -> float:
-    """Return the length of a text as a share of a complete thought, up to 1; an item always is
-    one.
-    """
-    return min(1.0, log1p(tokens.estimate(text.text)) / _FULL_LENGTH_LOG) if text.run else 1.0
 
 
 def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[RecallHit]:
@@ -389,7 +444,10 @@ def _select(
     *,
     untainted_only: bool = False,
 ) -> Selection:
-    """Return the first `limit` hits within the limits of a run and a routine, each text once."""
+    """Return the first `limit` hits within the limits of a run and a routine, each text once, and
+    of a segment in several parts the best one.
+    """
+    segments: set[tuple[int, int, int]] = set()
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected: list[RecallHit] = []
@@ -399,6 +457,8 @@ def _select(
         if len(selected) == limit:
             break
         text = hit.text
+        if text.run and (text.run, text.iteration, text.segment) in segments:
+            continue
         if untainted_only and text.tainted:
             if len(left_out) < limit:
                 left_out.append(hit)
@@ -424,6 +484,7 @@ def _select(
             routines[text.source] += 1
         if text.run:
             runs[text.run] += 1
+            segments.add((text.run, text.iteration, text.segment))
         selected.append(hit)
     return Selection(selected, left_out)
 
@@ -456,13 +517,13 @@ def expand(connection: Connection, anchor: Anchor, window: int) -> ExpandedConte
             f"{anchor.iteration}/{anchor.segment}"
         )
         raise NotFound(msg)
-    index = list(chunks_by_position).index(position)
+    focus = list(chunks_by_position).index(position)
     chunks = tuple(chunks_by_position.values())
     return ExpandedContext(
         run=anchor.run_id,
-        focus=chunks[index],
-        before=chunks[max(0, index - window) : index],
-        after=chunks[index + 1 : index + 1 + window],
+        focus=chunks[focus],
+        before=chunks[max(0, focus - window) : focus],
+        after=chunks[focus + 1 : focus + 1 + window],
     )
 
 
@@ -496,6 +557,7 @@ def excerpt(
             for neighbour in (id_ - 1, id_ + 1)
             if neighbour in texts
             and 0 < texts[neighbour].run == text.run
+            and not texts[neighbour].is_goal
             and not (untainted_only and texts[neighbour].tainted)
         ]
         for line_ids in ([id_, *neighbours], [id_]):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import structlog
 
 from daemon.errors import StoreDamaged
-from daemon.memory import fulltext, index
+from daemon.memory import index
 from daemon.store.connection import Connection
 from daemon.store.database import Database, Work
 
@@ -158,7 +158,7 @@ class MemoryStore:
         renewals_before = self._renewals
         try:
             return await attempt()
-        except (StoreDamaged, sqlite3.OperationalError) as error:
+        except (StoreDamaged, sqlite3.OperationalError, sqlite3.IntegrityError) as error:
             if self._is_damage_elsewhere:
                 raise
             async with self._renew_lock:
@@ -174,12 +174,14 @@ class MemoryStore:
             raise
 
     async def _is_index_unusable(self) -> bool:
-        """Tell whether a search for one word in the index fails."""
+        """Tell whether the index fails its own check, which reads all of it.
+
+        SQLite names the index in few of its errors: a lost table of it is "SQL logic error", and
+        a row that it has already is a violated constraint.
+        """
         try:
-            await self._db.read(
-                lambda connection: fulltext.of(connection).holds(connection, 0, ["a"])
-            )
-        except (StoreDamaged, sqlite3.OperationalError):
+            await self._db.submit(index.check)
+        except (StoreDamaged, sqlite3.DatabaseError):
             return True
         return False
 

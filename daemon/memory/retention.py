@@ -12,14 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from daemon.memory import index, rows, vectors
+from daemon.memory import folding, index, rows, vectors
 from daemon.models import SegmentType
 from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import to_microseconds
 
-# Characters that stay of a text: as many as the index reads of a neighbour, so that cutting a text
-# changes no row of its neighbours.
-BEGINNING_CHARACTERS = 400
+# Characters that stay of a text: more than a neighbour may have for the index to read it, so that
+# cutting a text changes no row of its neighbours.
+BEGINNING_CHARACTERS = 500
+# How long a wording of a report is known that does not come again.
+_WORDING = timedelta(days=7)
 # Runs or items per transaction: some 50 ms.
 _BATCH = 200
 
@@ -47,6 +49,7 @@ def apply_retention(connection: Connection, retention: MemoryRetention, now: dat
 
     Returns True if nothing is left to do. Call it in one write transaction, with an aware `now`.
     """
+    folding.forget_old_templates(connection, to_microseconds(now - _WORDING))
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),

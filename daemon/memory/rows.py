@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from daemon.memory import index, vectors
+from daemon.memory import folding, index, vectors
+from daemon.memory.folding import KnownTemplate
 from daemon.memory.index import IndexedSegment
-from daemon.memory.segments import SegmentPart
+from daemon.memory.segments import ASKED_ONCE, GOAL_SPEAKER, SegmentPart
 from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import from_microseconds
@@ -39,6 +40,20 @@ class Text(NamedTuple):
     tainted: int
     key: str | None
     text: str
+
+    @property
+    def is_goal(self) -> bool:
+        """Whether it is what the runs of a routine are started for."""
+        return (
+            self.speaker == GOAL_SPEAKER
+            and self.type == SegmentType.USER_MESSAGE
+            and self.source not in ASKED_ONCE
+        )
+
+    @property
+    def is_by_person(self) -> bool:
+        """Whether a person said it to an agent."""
+        return self.type == SegmentType.USER_MESSAGE and not self.is_goal
 
 
 # The same as `Text._make` in a third of the time: a search makes a hundred of them.
@@ -72,6 +87,19 @@ def by_ids(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
                 for row in _select_by_number(connection, columns, source, numbers)
             }
     return texts
+
+
+def goals_among(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Return those of these segments that are goals of routines."""
+    if not (id_list := list(ids)):
+        return set()
+    rows = _select_by_number(
+        connection,
+        "s.id, r.routine",
+        f"{_FROM_SEGMENTS} WHERE s.who = '{GOAL_SPEAKER}' AND s.type = 'user_message' AND s.id IN ",
+        id_list,
+    )
+    return {id_ for id_, routine in rows if routine not in ASKED_ONCE}
 
 
 def times_of_change(connection: Connection, items: Iterable[int]) -> dict[int, int]:
@@ -270,7 +298,8 @@ def put_run(
 
     - a new text supersedes the equal texts of earlier days;
     - an equal text of the same day stays in the index and supersedes the new text: replacing it
-      would cost more than all other work for a run.
+      would cost more than all other work for a run;
+    - a text of the same day that differs in numbers only does so, too (folding.py).
 
     Return whether searches may change: not if the same day had all texts already. `started` and
     `ended` are in microseconds.
@@ -284,6 +313,17 @@ def put_run(
     equal_texts = _find_equal_texts(connection, {part.digest for part in parts})
     # by position in `parts`: the equal text of the same day, None where there is none
     superseding_ids = [_id_of_same_day(equal_texts[part.digest], part.at) for part in parts]
+    templates = folding.make_templates(routine, parts)
+    known_templates = folding.find_templates(connection, templates)
+    for position, (part, template) in enumerate(zip(parts, templates, strict=True)):
+        if superseding_ids[position] is None and template:
+            known = known_templates.get(template.digest)
+            if (
+                known
+                and _is_same_day(known.at, part.at)
+                and known.is_within_bounds(template.numbers)
+            ):
+                superseding_ids[position] = known.segment
     connection.executemany(
         _INSERT_SEGMENT,
         [
@@ -295,15 +335,36 @@ def put_run(
         ids = [id_ for (id_,) in connection.execute(_SELECT_SEGMENT_IDS, (memory_run,))]
         ids_to_index: set[int] = set()
         new_ids: dict[int, int] = {}  # of the first new text, by digest
-        for id_, part, superseding_id in zip(ids, parts, superseding_ids, strict=True):
+        for id_, part, template, superseding_id in zip(
+            ids, parts, templates, superseding_ids, strict=True
+        ):
             if superseding_id is None:
                 ids_to_index.add(id_)
                 new_ids.setdefault(part.digest, id_)
+                if template:
+                    known = known_templates.get(template.digest)
+                    is_first = known is None or not _is_same_day(known.at, part.at)
+                    known_templates[template.digest] = KnownTemplate(
+                        id_ if known is None or is_first else known.segment,
+                        part.at,
+                        folding.widen(known, template.numbers),
+                    )
+        folding.store_templates(
+            connection,
+            {
+                template.digest: known_templates[template.digest]
+                for template, superseding_id in zip(templates, superseding_ids, strict=True)
+                if template and superseding_id is None
+            }.items(),
+        )
         successors = {
             equal_text.id: new_id
             for digest, new_id in new_ids.items()
             for equal_text in equal_texts[digest]
         }
+        # a text that stands for others of its day is found by that day
+        for id_ in folding.find_representatives(connection, successors):
+            del successors[id_]
         _supersede(connection, successors)
         index.add_texts(
             connection,
@@ -365,9 +426,14 @@ _DIGESTS_PER_QUERY = 64
 def _id_of_same_day(equal_texts: Iterable[_EqualText], at: int) -> int | None:
     """Return the id of the first of these texts that is of the day of `at`, in UTC."""
     for equal_text in equal_texts:
-        if equal_text.at // _DAY == at // _DAY:
+        if _is_same_day(equal_text.at, at):
             return equal_text.id
     return None
+
+
+def _is_same_day(first: int | None, second: int) -> bool:
+    """Tell whether two moments (microseconds) are of one day in UTC; not if one is None."""
+    return first is not None and first // _DAY == second // _DAY
 
 
 def _supersede(connection: Connection, successors: Mapping[int, int]) -> None:

@@ -19,6 +19,14 @@ MAX_PART_CHARACTERS = 800
 # Characters of a segment: of a longer segment the beginning and end are stored, the journal has the
 # whole.
 SEGMENT_CHARACTERS = 20_000
+# Who "speaks" the goal of a run.
+GOAL_SPEAKER = "goal"
+# Names under which runs are archived whose goal is what somebody asked once; a routine has the same
+# goal each time.
+ASKED_ONCE = ("ask", "subagent")
+# Characters up to which a text that ends in a question mark is a question: a long answer often ends
+# by asking what else to do.
+_QUESTION = 200
 # Characters. A shorter text ("Yes, both.") depends on the text before it: it is a repetition only
 # behind the same text.
 _SHORT_TEXT = 40
@@ -81,7 +89,7 @@ def make_segment_part(
         type=segment.type.value,
         at=to_microseconds(segment.timestamp),
         speaker=clean(segment.speaker),
-        is_question=int(text.endswith(("?", "？"))),
+        is_question=int(len(text) < _QUESTION and text.endswith(("?", "？"))),
         tainted=int(segment.tainted),
         digest=_digest(routine, segment.type, text, previous if len(text) < _SHORT_TEXT else ""),
         text=text,

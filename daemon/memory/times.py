@@ -114,6 +114,8 @@ def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
             return _days(now, number)
         case "week":
             return _weeks(now, number)
+        case "fortnight":
+            return _weeks(now, 2 * number)
         case "month":
             return _months(now, number)
     return _years(now, number)
@@ -122,6 +124,7 @@ def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
 def _interval_since(match: re.Match[str], now: datetime) -> _Interval:
     number = _parse_number(match["n"])
     lengths = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+    lengths["fortnight"] = timedelta(weeks=2)
     lengths |= {"month": timedelta(days=31), "year": timedelta(days=366)}
     return now - number * lengths[_unit_name(match["unit"])], now
 
@@ -148,6 +151,15 @@ def _weekday(match: re.Match[str], now: datetime) -> _Interval:
     return _days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
+def _since_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the time from the begin of the last such day until now."""
+    return _weekday(match, now)[0], now
+
+
+def _weekday_of_last_week(match: re.Match[str], now: datetime) -> _Interval:
+    return _days(now, now.weekday() - _WEEKDAYS[match["day"].lower()] + 7)
+
+
 def _chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
     day, prefix = _WEEKDAYS[match["day"]], match["which"] or ""
     if prefix.startswith("上"):
@@ -159,13 +171,21 @@ def _day_back(days_back: int) -> _ToInterval:
     return lambda _match, now: _days(now, days_back)
 
 
-# The words for `span` in time_words.toml, but `day`.
+def _since_day(days_back: int) -> _ToInterval:
+    return lambda _match, now: (_days(now, days_back)[0], now)
+
+
+# The spans in time_words.toml that are counted in days from today.
+_DAY_SPANS: dict[str, Callable[[int], _ToInterval]] = {"day": _day_back, "since_day": _since_day}
+# The other words for `span`.
 _SPANS: dict[str, _ToInterval] = {
     "ago": _interval_ago,
     "since": _interval_since,
     "period": _this_or_last,
     "weekend": _weekend,
     "weekday": _weekday,
+    "since_weekday": _since_weekday,
+    "weekday_of_last_week": _weekday_of_last_week,
     "weekday_zh": _chinese_weekday,
 }
 
@@ -186,6 +206,7 @@ def _load_patterns() -> tuple[tuple[re.Pattern[str], _ToInterval], ...]:
         source = row["pattern"]
         for name, group in groups.items():
             source = source.replace(name, group)
-        to_interval = _day_back(row["days_back"]) if row["span"] == "day" else _SPANS[row["span"]]
+        span = row["span"]
+        to_interval = _DAY_SPANS[span](row["days_back"]) if span in _DAY_SPANS else _SPANS[span]
         patterns.append((re.compile(source, re.IGNORECASE), to_interval))
     return tuple(patterns)

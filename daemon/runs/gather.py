@@ -264,9 +264,32 @@ async def check_gate_command(
     """
     if not gate.command:
         return None
-    call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
+    code, output = await run_program(
+        gate.command, "gate", "gate.command", call_runner=call_runner, step_log=step_log
+    )
+    command, output = one_line(join(gate.command)), one_line(output)
+    if code > 1:
+        suffix = f": {output}" if output else ""
+        raise ToolFailed(f"the gate's command failed with exit code {code}: {command}{suffix}")
+    return f"the gate's command said no: {command}" if code else None
+
+
+async def run_program(
+    words: Sequence[str],
+    table: str,
+    call_id: str,
+    *,
+    call_runner: ToolCallRunner,
+    step_log: StepLog,
+) -> tuple[int, str]:
+    """Run the command of a `table` of the routine, gate or check, as the policy allows; return its
+    exit code and output. One that an earlier attempt has run is not run again.
+
+    Raises ToolFailed if it may not run, or was not.
+    """
+    call = FunctionCall(name="shell", arguments={"command": join(words)}, id=call_id)
     results = await run_calls([call], call_runner=call_runner, step_log=step_log)
-    result = results["gate.command"]
+    result = results[call_id]
     command = one_line(call.arguments["command"])
     if not result["ok"]:
         verdict = call_runner.policy.judge(
@@ -274,14 +297,11 @@ async def check_gate_command(
         )
         if verdict.effect is Effect.DENY:
             raise ToolFailed(
-                f"the gate's command may not run: {command}: {verdict.reason} ({verdict.rule})"
+                f"the {table}'s command may not run: {command}: {verdict.reason} ({verdict.rule})"
             )
-        raise ToolFailed(f"the gate's command was not run: {command}: {one_line(result['text'])}")
-    code, output = result["value"]["exit_code"], one_line(result["value"]["output"])
-    if code > 1:
-        suffix = f": {output}" if output else ""
-        raise ToolFailed(f"the gate's command failed with exit code {code}: {command}{suffix}")
-    return f"the gate's command said no: {command}" if code else None
+        text = one_line(result["text"])
+        raise ToolFailed(f"the {table}'s command was not run: {command}: {text}")
+    return result["value"]["exit_code"], str(result["value"]["output"])
 
 
 def one_line(text: str) -> str:

@@ -29,6 +29,7 @@ from daemon.delivery.outbox import deliveries_for
 from daemon.errors import DaemonError, Fenced, NothingListens, Retryable, StoreFull
 from daemon.models import Reply, Run, Status, StepKind, Taint, max_taint
 from daemon.providers.facts import new_boundary
+from daemon.runs.check import check_reply
 from daemon.runs.events import begin_of, retry_of
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
@@ -258,6 +259,16 @@ async def execute(
         media=images.images if images else (),
         notes=images.notes if images else (),
     )
+
+    if routine.check is not None:
+        reply = await check_reply(
+            reply,
+            routine.check,
+            agent=agent,
+            call_runner=context.gate_call_runner_for(run, routine),
+            inspector=context.call_runner_for(run, routine).inspector,
+            step_log=step_log,
+        )
 
     required_names = {step.name for step in gather_steps if step.required}
     missing_names = [fact.name for fact in facts if not fact.ok and fact.name in required_names]

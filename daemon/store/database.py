@@ -336,9 +336,12 @@ class Database:
             connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001  carried to those who await these works
             _roll_back(connection)
-            if len(batch) > 1 and isinstance(explain(error, self.path), StoreDamaged):
-                # Perhaps only one of them reads a damaged page: each gets a transaction of its own,
-                # as newer SQLite refuses savepoints then.
+            reason = explain(error, self.path)
+            if len(batch) > 1 and (
+                isinstance(reason, StoreDamaged) or not isinstance(reason, StoreFull)
+            ):
+                # Perhaps only one of them reads a damaged page, or writes to a damaged index: each
+                # gets a transaction of its own, as newer SQLite refuses savepoints then.
                 return [outcome for item in batch for outcome in self._commit(connection, [item])]
             return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import Index, LargeBinary
+from sqlmodel import Field
 
 from daemon.store.tables import Flag, JournalTable, Long, MomentType, Words, column, where
 
@@ -77,6 +78,16 @@ class SegmentRow(JournalTable, table=True):
         Long, default=None, foreign_key="memory_segment.id", ondelete="SET NULL"
     )
     text: str = column(Words)
+
+
+class TemplateRow(JournalTable, table=True):
+    """A wording of which several texts of a day differ in numbers only; see memory/folding.py."""
+
+    __tablename__ = "memory_template"
+
+    digest: int = Field(sa_type=Long, primary_key=True, sa_column_kwargs={"autoincrement": False})
+    segment: int = column(Long)
+    bounds: str = column(Words)
 
 
 class EmbeddingRow(JournalTable, table=True):

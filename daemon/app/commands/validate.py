@@ -339,21 +339,22 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
 
 
 def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each gate whose command the policy does not allow: all runs of that routine
-    would fail.
+    """Return a note for each command of a gate or check that the policy does not allow: all runs of
+    that routine would fail.
     """
     notes = []
     for routine in routines:
-        if not routine.gate.command:
-            continue
-        command = {"command": join(routine.gate.command)}
-        verdict = policy.judge("shell", command, routine=routine.name)
-        if not verdict.allows:
-            file = display(routine.path or f"{routine.name}.toml")
-            notes.append(
-                f"{file}: gate.command: the policy does not allow it: {verdict.reason} "
-                f"({verdict.rule})"
-            )
+        checked_words = routine.check.command if routine.check else ()
+        for key, words in (("gate", routine.gate.command), ("check", checked_words)):
+            if not words:
+                continue
+            verdict = policy.judge("shell", {"command": join(words)}, routine=routine.name)
+            if not verdict.allows:
+                file = display(routine.path or f"{routine.name}.toml")
+                notes.append(
+                    f"{file}: {key}.command: the policy does not allow it: {verdict.reason} "
+                    f"({verdict.rule})"
+                )
     return notes
 
 

@@ -321,6 +321,22 @@ class Gate(Table):
     """
 
 
+class ReportCheck(Table):
+    """What a report must hold up to; one that does not makes the run a failure. Silence is not
+    checked.
+    """
+
+    contains: Items[Name] = ()
+    """Texts, each of which the report must contain."""
+    command: Items[str] = ()
+    """A program (words, no shell) that must exit with 0, such as a test of what the run has made;
+    the policy judges it like a gate's.
+    """
+    repair: Annotated[int, Field(ge=0, le=3)] = 0
+    """How often the model is told what is wrong, and answers again, within the limits of the run.
+    """
+
+
 class Dedupe(Table):
     """Report only what no earlier run has reported.
 
@@ -401,6 +417,7 @@ class RoutineDefinition(Table):
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()
     gate: Gate = Gate()
+    check: ReportCheck | None = None
     dedupe: Dedupe | None = None
     deliver: Items[Deliver] = ()
     origin: Origin | None = None
@@ -431,7 +448,7 @@ class Routine(RoutineDefinition):
         """
         # without defaults: a key that a later version knows must not undo what people have approved
         definition = self.model_dump(
-            mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True
+            mode="json", include={"run", "gather", "check", "deliver"}, exclude_defaults=True
         )
         for key in ("retry", "timeout", "overlap", "rehearse_first"):
             definition.get("run", {}).pop(key, None)

@@ -213,6 +213,25 @@ def _gate_names_a_program(routine: RoutineDefinition) -> Iterator[Conflict]:
         yield Conflict("gate.command[0]", "names no program", routine.gate.command[0], hint)
 
 
+def _check_fits(routine: RoutineDefinition) -> Iterator[Conflict]:
+    check = routine.check
+    if check is None:
+        return
+    if routine.run.mode == "script":
+        yield Conflict(
+            "check",
+            "is for the report of a model, and a script asks none",
+            hint="its exit code decides: take it out",
+        )
+    elif not check.contains and not check.command:
+        yield Conflict(
+            "check", "checks nothing", hint='like contains = ["## Summary"], or a command'
+        )
+    if check.command and not check.command[0].strip():
+        hint = 'like command = ["test", "-s", "out/report.csv"]'
+        yield Conflict("check.command[0]", "names no program", check.command[0], hint)
+
+
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
@@ -258,6 +277,7 @@ RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
         ("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_have_slots
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
+    CrossFieldCheck(("check", "run.mode"), _check_fits),
     CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries_are_valid),
 )
 
@@ -285,7 +305,7 @@ def _is_fit_for_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(
                 f"trigger.{key}", "an agent gives its routines a schedule and nothing else"
             )
-    for key in ("gather", "ping"):
+    for key in ("gather", "ping", "check"):
         if getattr(routine, key):
             yield Conflict(key, "is not for a routine that an agent made")
     for index, tool in enumerate(routine.run.tools):
@@ -297,7 +317,7 @@ PEOPLE_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("origin",), _has_no_origin),
 )
 AGENT_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-    CrossFieldCheck(("origin", "trigger", "gather", "run.tools"), _is_fit_for_an_agent),
+    CrossFieldCheck(("origin", "trigger", "gather", "check", "run.tools"), _is_fit_for_an_agent),
 )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import blake2b
 
 from daemon import tokens
-from daemon.memory import fulltext, index, rows, vectors
+from daemon.memory import folding, fulltext, index, rows, vectors
 from daemon.memory.segments import split
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, to_microseconds
@@ -185,6 +185,7 @@ def overwrite_run(
     ]
     connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", changed_texts)
     vectors.drop(connection, [id_ for _, id_ in changed_texts])
+    folding.forget_templates(connection)
     index.add_segments(connection, indexed_ids)
 
 
@@ -220,6 +221,7 @@ def drop_run(connection: Connection, run: str, digest: str | None, now: datetime
         )
         digest = digest_of(text for (text,) in texts)
     rows.drop_run(connection, run)
+    folding.forget_templates(connection)
     _store_digest(connection, "run", run, digest, now)
 
 

@@ -39,11 +39,19 @@ class FullText(Protocol):
     def check(self, connection: Any) -> int:
         """Check the whole index, and return its number of texts."""
 
+    def check_size(self, connection: Any) -> int:
+        """Return the number of texts; raises StoreDamaged if the index counts others for its
+        scores.
+        """
+
     def holds(self, connection: Any, id_: int, words: Sequence[str]) -> bool:
         """Tell whether a search for words of a text finds the text."""
 
     def runs_with_terms(self, connection: Any, terms: Sequence[str]) -> list[str]:
         """Return the runs with a text whose own words include all terms."""
+
+    def ids_with(self, connection: Any, terms: Sequence[str], limit: int) -> list[list[int]]:
+        """Return the ids of up to `limit` texts with each term, in the order of the terms."""
 
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
         """Return the scores of the best texts by id, the best first, at most `pool`; in a large

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from daemon.errors import StoreDamaged
 from daemon.memory.fulltext.base import (
     MAX_POSTINGS,
     SAMPLE,
@@ -43,6 +44,10 @@ _SEARCH_WITHIN = _IN_ONE.format(
 )
 # Two subqueries: for min and max in one query SQLite would scan the whole table.
 _ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
+_IDS_WITH = (
+    "SELECT json_group_array(rowid) FROM"
+    " (SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? LIMIT ?)"
+)
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 
 
@@ -117,8 +122,32 @@ def compact(connection: sqlite3.Connection) -> None:
 
 def check(connection: sqlite3.Connection) -> int:
     connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
+    return check_size(connection)
+
+
+def check_size(connection: sqlite3.Connection) -> int:
     (count,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+    row = connection.execute("SELECT block FROM memory_fts_data WHERE id = 1").fetchone()
+    # an index that was never written to has no averages, or empty ones
+    counted = _first_varint(row[0]) if row else 0
+    if counted != count:
+        msg = f"the index of the memory counts {counted} texts where it holds {count}"
+        raise StoreDamaged(msg)
     return int(count)
+
+
+def _first_varint(block: bytes) -> int:
+    """Return the first number of a record: 7 bits a byte, the highest first, the last of up to 9
+    bytes without the highest bit (https://sqlite.org/fileformat2.html#varint).
+    """
+    value = 0
+    for position, byte in enumerate(block[:9]):
+        if position == 8:
+            return value << 8 | byte
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value
+    return 0 if not block else -1
 
 
 def holds(connection: sqlite3.Connection, id_: int, words: Sequence[str]) -> bool:
@@ -137,6 +166,13 @@ def runs_with_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> lis
     return [run for (run,) in rows]
 
 
+def ids_with(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[list[int]]:
+    return [
+        json.loads(connection.execute(_IDS_WITH, (any_of([term]), limit)).fetchone()[0])
+        for term in terms
+    ]
+
+
 def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
     return _scores(connection.execute(_SEARCH, (expression(connection, terms), pool)))
 
@@ -148,8 +184,10 @@ def best_within(
 
 
 def _scores(cursor: sqlite3.Cursor) -> dict[int, float]:
-    ids, scores = cursor.fetchone()
-    return dict(zip(json.loads(ids), json.loads(scores), strict=True))
+    ids, scores = (json.loads(column) for column in cursor.fetchone())
+    if None in scores:  # bm25 divides by the average length of a text
+        raise StoreDamaged("the index of the memory has wrong averages")
+    return dict(zip(ids, scores, strict=True))
 
 
 def expression(

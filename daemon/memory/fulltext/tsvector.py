@@ -16,6 +16,7 @@ from itertools import chain
 from math import log
 from typing import Any
 
+from daemon.errors import StoreDamaged
 from daemon.memory.fulltext.base import (
     MAX_POSTINGS,
     SAMPLE,
@@ -91,7 +92,15 @@ def compact(connection: Any) -> None:
 
 
 def check(connection: Any) -> int:
+    return check_size(connection)
+
+
+def check_size(connection: Any) -> int:
     (texts,) = connection.execute("SELECT count(*) FROM memory_fts").fetchone()
+    (counted,) = connection.execute("SELECT texts FROM memory_fts_size").fetchone()
+    if counted != texts:
+        msg = f"the index of the memory counts {counted} texts where it holds {texts}"
+        raise StoreDamaged(msg)
     return int(texts)
 
 
@@ -109,6 +118,20 @@ def runs_with_terms(connection: Any, terms: Sequence[str]) -> list[str]:
         (query_text,),
     )
     return [run for (run,) in rows]
+
+
+def ids_with(connection: Any, terms: Sequence[str], limit: int) -> list[list[int]]:
+    if not terms:
+        return []
+    ids_sql = "ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) LIMIT ?)"
+    # a term of which the server makes several words is looked up by the first of them
+    words = [next(_words(term), "") for term in terms]
+    literals = [(f"'{word}'" if word else "", limit) for word in words]
+    row = connection.execute(
+        f"SELECT {', '.join([ids_sql] * len(words))}",
+        list(chain.from_iterable(literals)),
+    ).fetchone()
+    return [list(ids) for ids in row]
 
 
 def best(

@@ -188,8 +188,11 @@ def _by_key(steps: Iterable[Step]) -> dict[tuple[int, int, str, int], Step]:
 def _compare(recorded_step: Step, replayed_step: Step) -> ReplayDifference | None:
     """Return in what two steps differ, with a diff of the first field; None if in nothing."""
     before, after = _compared_fields(recorded_step), _compared_fields(replayed_step)
-    if recorded_step.kind is StepKind.MESSAGE and recorded_step.body.get("source") == "goal":
-        # each run draws a boundary of its own for the facts in its goal
+    if recorded_step.kind is StepKind.MESSAGE and recorded_step.body.get("source") in (
+        "goal",
+        "check",
+    ):
+        # each run draws a boundary of its own for the facts in its goal or of a check
         old, new = _boundary(recorded_step), _boundary(replayed_step)
         if old and new:
             after["text"] = str(after.get("text", "")).replace(new, old)

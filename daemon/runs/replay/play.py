@@ -115,16 +115,22 @@ class _StepList:
 
 
 class _RecordedInspector:
-    """Returns the text and taint of the run's event as they were inspected when it was recorded."""
+    """Returns the text and taint of the run's event, and of what the command of its check put out,
+    as they were inspected when it was recorded.
+    """
 
-    def __init__(self, goal: Step | None) -> None:
-        self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
-        self._taint = Taint(goal.body.get("taint", "")) if goal else Taint.NONE
+    def __init__(self, recording: Recording) -> None:
+        self._messages = {f"check.{number}": step for number, step in enumerate(recording.repairs)}
+        if recording.goal:
+            self._messages["event"] = recording.goal
 
     async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
-        if key != "event":
+        message = self._messages.get(key)
+        if message is None:
             return result
-        return replace(result, text=self._facts.get(call.name, result.text), taint=self._taint)
+        texts = {fact.tool: fact.text for fact in facts_from(message.body)}
+        taint = Taint(message.body.get("taint", ""))
+        return replace(result, text=texts.get(call.name, result.text), taint=taint)
 
 
 class _RecordedHistory:
@@ -209,7 +215,7 @@ class ReplayContext:
             context=self._context,
             offered_tools=self._registry.names() if offered_tools is None else offered_tools,
             approver=self._current_approver,
-            inspector=_RecordedInspector(self._recording.goal),
+            inspector=_RecordedInspector(self._recording),
         )
 
     async def images_for(self, run: Run, routine: Routine, event_input: Any) -> AttachedImages:

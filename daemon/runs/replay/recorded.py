@@ -51,6 +51,8 @@ class Recording:
         self.incoming_messages: list[Step] = []
         """What people said to the run while it was under way."""
         self.goal: Step | None = None
+        self.repairs: list[Step] = []
+        """What the model was told of its reports that did not hold up (`[check]`)."""
         self.model_steps = _model_steps(steps)
         self._call_ids: dict[str, list[str]] = defaultdict(list)
         for position, step in enumerate(steps):
@@ -65,6 +67,8 @@ class Recording:
                 self.incoming_messages.append(step)
             elif step.kind is StepKind.MESSAGE and source == "goal" and self.goal is None:
                 self.goal = step
+            elif step.kind is StepKind.MESSAGE and source == "check":
+                self.repairs.append(step)
 
     def call_ids_of(self, tool: str, arguments: Json) -> list[str]:
         """Return the ids of all calls with this tool and these arguments, in order."""

@@ -325,6 +325,7 @@ async def test_a_daemon_does_not_take_a_routine_whose_facts_cannot_be_had(tmp_pa
 def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path) -> None:
     (folder / "routines/curious.toml").write_text(
         '[run]\nmode = "agent"\nprompt = "Look."\ntools = ["file_read", "http_request"]\n'
+        'required_tools = ["file_read"]\n'
     )
     notes = [note for note in checked(folder).notes if "curious.toml" in note]
     assert [note.partition("curious.toml: ")[2] for note in notes] == [

@@ -50,6 +50,12 @@ CREATE TABLE memory_run (
     UNIQUE (run_id)
 );
 CREATE INDEX memory_run_ended ON memory_run (ended);
+CREATE TABLE memory_template (
+    digest INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    bounds TEXT NOT NULL,
+    PRIMARY KEY (digest)
+);
 CREATE TABLE memory_tombstone (
     id INTEGER NOT NULL,
     at INTEGER NOT NULL,
