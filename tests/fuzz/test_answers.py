@@ -1,22 +1,15 @@
-"""Whatever a vendor of models or an MCP server answers, it is a value or one named error."""
+"""Whatever a vendor of models answers, it is an answer of a model or one named error."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from daemon.definitions.config.tables import McpConfig
 from daemon.errors import ProviderError
-from daemon.models import FunctionCall, LLMResponse
-from daemon.tools.executor import ToolExecutor
-from daemon.tools.mcp.servers import Servers
-from daemon.tools.registry import FunctionRegistry
+from daemon.models import LLMResponse
 from tests.fakes.vendor import FakeVendor
 from tests.fuzz.hostile import Document, broken, to_json
 from tests.properties import scaled_settings
@@ -108,58 +101,3 @@ def check_response(response: LLMResponse) -> None:
         call.name.encode()
         assert call.id
         json.dumps(call.arguments)
-
-
-# --- MCP
-
-SERVER = Path(__file__).with_name("mcp_answers.py")
-TOOL = {
-    "name": "look",
-    "description": "Look.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"a": {"type": "string", "enum": ["x"]}, "b": {"type": "integer"}},
-        "required": ["a"],
-    },
-}
-RESULTS: list[Document] = [
-    {"content": [{"type": "text", "text": "hello"}], "structuredContent": {"a": 1}},
-    {"content": [{"type": "resource", "resource": {"uri": "a://b", "text": "x"}}], "isError": True},
-]
-
-
-@settings(FUZZ, max_examples=scaled_settings(60, fewest=4).max_examples)
-@given(
-    listed=broken([{"tools": [TOOL, {**TOOL, "name": "see"}]}]).map(to_json),
-    results=st.lists(broken(RESULTS).map(to_json), min_size=2, max_size=6),
-)
-async def test_an_answer_of_an_mcp_server_is_a_value_or_a_named_error(
-    listed: bytes, results: list[bytes]
-) -> None:
-    sound = to_json({"tools": [TOOL]})
-    with TemporaryDirectory() as folder:
-        configs = {}
-        for name, lines in {"listing": [listed], "calling": [sound, *results]}.items():
-            answers = Path(folder, name)
-            answers.write_bytes(b"\n".join(line.replace(b"\n", b" ") for line in lines))
-            command = [sys.executable, "-I", "-S", str(SERVER), str(answers)]
-            configs[name] = McpConfig.model_validate({"command": command})
-        registry = FunctionRegistry()
-        servers = Servers(configs, registry, secrets=dict.fromkeys(configs))
-        try:
-            await servers.register_tools(["listing__*", "calling__*"])
-            assert registry.get_function("calling__look")
-            for name in registry.names():
-                function = registry.get_function(name)
-                assert function is not None
-                json.dumps(function.parameters)
-                name.encode()
-                function.description.encode()
-            for _ in results:
-                call = FunctionCall(name="calling__look", arguments={"a": "x"})
-                result = await ToolExecutor(registry).run(call)
-                assert result.ok or result.text.startswith("[failed]")
-                result.text.encode()
-                json.dumps(result.value)
-        finally:
-            await servers.close()
