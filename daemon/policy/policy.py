@@ -39,6 +39,7 @@ from daemon.policy.policy_file import (
     AUTONOMY_LEVELS,
     NAMED_ONLY_TOOLS,
     RUN_END_TOOLS,
+    SECRET_FILES_LABEL,
     TOOLS,
     UNKNOWN_TOOL,
     Autonomy,
@@ -215,8 +216,11 @@ class Policy:
 
     @classmethod
     def of(cls, file: PolicyFile, workspace: Path) -> Policy:
+        rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
+        if file.paths.secret == "deny":  # noqa: S105 - what becomes of them
+            rules.append(Rule.of_secret_files(len(rules) + 1))
         return cls(
-            rules=tuple(Rule.of(number, table) for number, table in enumerate(file.rule, 1)),
+            rules=tuple(rules),
             routines=file.routine,
             reach=ReachablePaths.of(
                 workspace, [Path(path).expanduser() for path in file.paths.read]
@@ -622,7 +626,8 @@ class Policy:
             else:
                 lines.append(f"{tool}: {self._describe_paths(tool, tool_rules, texts)}")
         for rule in rules if lines else ():
-            if rule.effect is Effect.DENY:
+            # of its hundreds of names no model needs to read: a refusal gives the reason
+            if rule.effect is Effect.DENY and rule.label != SECRET_FILES_LABEL:
                 subject = ", ".join(glob.pattern for glob in rule.paths) or rule.label
                 lines.append(
                     texts["never"].format(what=subject)
