@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import email
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped_folder, shipped_text
 from daemon.app.commands.recipes import find_recipes
@@ -28,6 +31,7 @@ from daemon.definitions.routines.folder import load_folder
 from daemon.definitions.routines.rules import reference_checks
 from daemon.errors import Refused
 from tests.library import examples
+from tests.lock import LOCK, differences, render
 
 ROOT = Path(__file__).parents[1]
 # Their versions are dates, and the newest is what one wants.
@@ -54,6 +58,91 @@ def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
         assert name is not None
         assert name[0] in pins, f"{need} is not pinned; the command is in .ci/run"
         assert "<" in need or "==" in need or name[0] in BY_DATE, f"{need}: no upper bound"
+
+
+# What a plain `pip install .` brings, besides agentd itself.
+PLAIN = """
+annotated-types anthropic anyio apscheduler certifi click docstring-parser genai-prices h11 httpcore
+httpcore2 httpx httpx2 idna jinja2 jiter markdown-it-py markupsafe mdurl openai opentelemetry-api
+pydantic pydantic-core pyyaml sniffio sqlalchemy sqlmodel standardwebhooks starlette structlog
+tomli-w truststore typing-extensions typing-inspection tzdata tzlocal uvicorn watchfiles
+"""
+
+
+def test_the_plain_install_brings_only_listed_packages() -> None:
+    plain, needs = set[str](), [Requirement(need) for need in PROJECT["dependencies"]]
+    read = set[tuple[str, frozenset[str]]]()
+    while needs:
+        need = needs.pop()
+        name = re.sub(r"[-_.]+", "-", need.name).lower()
+        if (name, frozenset(need.extras)) in read:
+            continue
+        read.add((name, frozenset(need.extras)))
+        plain.add(name)
+        for text in importlib.metadata.requires(name) or ():
+            further = Requirement(text)
+            if further.marker is None or any(
+                further.marker.evaluate({"extra": extra}) for extra in ("", *need.extras)
+            ):
+                needs.append(further)
+    assert sorted(plain - set(PLAIN.split())) == [], "is it needed? then list it here"
+    pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert sorted(set(PLAIN.split()) - pins) == []
+
+
+# --- hashes
+
+
+def test_the_lock_and_the_constraints_name_the_same_versions() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    locked = tomllib.loads(LOCK.read_text())["packages"]
+    assert [f"{package['name']}=={package['version']}" for package in locked] == [
+        line.partition(";")[0].strip() for line in lines
+    ], "make pylock.toml anew: tests/lock.py says how"
+
+
+def test_the_lock_has_a_hash_for_each_file_and_no_address() -> None:
+    text = LOCK.read_text()
+    assert "://" not in text and "index" not in text
+    lock = tomllib.loads(text)
+    assert lock["lock-version"] == "1.0"
+    for package in lock["packages"]:
+        assert package.keys() <= {"name", "version", "marker", "sdist", "wheels"}
+        files = [*package.get("wheels", ()), *filter(None, [package.get("sdist")])]
+        assert files, package["name"]
+        for file in files:
+            assert file.keys() == {"path", "hashes"}
+            assert re.fullmatch(r"wheels/[\w.+-]+", file["path"]), file
+            assert re.fullmatch(r"[0-9a-f]{64}", file["hashes"]["sha256"]), file
+
+
+def test_a_file_that_is_not_the_locked_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "good-1.0-py3-none-any.whl").write_bytes(b"good")
+    (tmp_path / "bad-1.0-py3-none-any.whl").write_bytes(b"evil")
+    (tmp_path / "other-1.0.tar.gz").write_bytes(b"other")
+    good, bad = (hashlib.sha256(word).hexdigest() for word in (b"good", b"bad"))
+    files = {"good-1.0-py3-none-any.whl": good, "bad-1.0-py3-none-any.whl": bad}
+    made = render(
+        {
+            "requires-python": ">=3.11",
+            "packages": [
+                {
+                    "name": name.partition("-")[0],
+                    "version": "1.0",
+                    "wheels": [
+                        {"url": f"https://files.example/x/{name}", "hashes": {"sha256": digest}},
+                        {"url": "https://files.example/x-1-cp310-cp310-win32.whl", "hashes": {}},
+                    ],
+                }
+                for name, digest in files.items()
+            ],
+        }
+    )
+    assert "example" not in made and "win32" not in made
+    assert differences(tomllib.loads(made), tmp_path) == [
+        "bad-1.0-py3-none-any.whl is not the file that pylock.toml names",
+        "other-1.0.tar.gz is not in pylock.toml",
+    ]
 
 
 def test_uv_lock_is_ignored_by_git() -> None:

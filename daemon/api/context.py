@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
     from daemon.telemetry.metrics import Metrics
+    from daemon.tools.mcp.servers import Servers
 
 
 class LiveAccess:
@@ -106,6 +107,7 @@ class ApiContext:
     metrics: Metrics
     outbox: Outbox
     sandbox_detection: SandboxDetection
+    mcp_servers: Servers
     engine: RoutineEngine
     agent_routines: AgentRoutines
     queue: LocalRunQueue

@@ -103,6 +103,7 @@ def api_context(app: App) -> ApiContext:
         metrics=app.metrics,
         outbox=app.delivery.outbox,
         sandbox_detection=app.tools.sandbox_detection,
+        mcp_servers=app.tools.mcp_servers,
         engine=app.scheduling.engine,
         agent_routines=app.scheduling.agent_routines,
         queue=runs.queue,

@@ -77,6 +77,7 @@ from daemon.tools.builtin import (
     web_search,
 )
 from daemon.tools.builtin import memory as memory_tools
+from daemon.tools.mcp.accepted_tools import AcceptedTools
 from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 
@@ -199,7 +200,12 @@ async def _build(
         registry=registry,
         own=own_tools,
         sources=sources,
-        mcp_servers=Servers(config.mcp, registry, secrets=mcp_keys),
+        mcp_servers=Servers(
+            config.mcp,
+            registry,
+            secrets=mcp_keys,
+            accepted_tools=AcceptedTools(journal, outbox, clock=clock.now),
+        ),
         sandbox_detection=SandboxDetection(
             lambda: settings.policy.sandbox, state, find_program_user(workspace)
         ),

@@ -138,6 +138,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl memory check": (("agentctl memory check", ""),),
     "agentctl top": (("agentctl top", "q quits"),),
     "agentctl mcp": (
+        ("agentctl mcp", "what each server offers, and what changed since it was accepted"),
+        ("agentctl mcp accept calendar", "shows what changed, and asks"),
         ("agentctl mcp serve", "a coding agent starts it; docs/mcp.md has its configuration"),
     ),
     "agentctl ui": (

@@ -442,10 +442,18 @@ VERBS = {
         has_json=False,
     ),
     "mcp": Verb(
-        "cli.mcp_server:serve",
-        "mcp serve: offer routines to coding agents and editors, over stdin and stdout",
-        option("action", metavar="serve", choices=["serve"], help="until stdin is closed"),
-        has_json=False,
+        "cli.mcp:mcp",
+        "tools of MCP servers, and what changed; serve: be one for coding agents",
+        option(
+            "action",
+            metavar="list|accept|serve",
+            nargs="?",
+            choices=["list", "accept", "serve"],
+            default="list",
+            help="list (default); accept the tools of NAME; serve on stdin and stdout",
+        ),
+        option("name", metavar="NAME", nargs="?", help="a server of config.toml"),
+        option("--yes", action="store_true", default=False, help="accept without asking"),
     ),
     "completion": Verb(
         "cli.completion:print_completion",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
+from daemon.definitions.toml_text import TomlOutOfBounds, parse_toml_text
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
@@ -38,6 +39,7 @@ from daemon.policy.policy_file import (
     AUTONOMY_LEVELS,
     NAMED_ONLY_TOOLS,
     RUN_END_TOOLS,
+    SECRET_FILES_LABEL,
     TOOLS,
     UNKNOWN_TOOL,
     Autonomy,
@@ -192,11 +194,16 @@ class Policy:
         fault of it.
         """
         try:
-            data = tomllib.loads(text)
+            data = parse_toml_text(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
                 Fault(file=name, key="", found="", problem=f"is not TOML: {error}")
             ) from None
+        except TomlOutOfBounds as error:
+            fault = Fault(
+                file=name, key=error.key, found="", problem=error.problem, hint=error.hint
+            )
+            raise ConfigError(fault) from None
         rules = (
             ()
             if tools is None
@@ -209,8 +216,11 @@ class Policy:
 
     @classmethod
     def of(cls, file: PolicyFile, workspace: Path) -> Policy:
+        rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
+        if file.paths.secret == "deny":  # noqa: S105 - what becomes of them
+            rules.append(Rule.of_secret_files(len(rules) + 1))
         return cls(
-            rules=tuple(Rule.of(number, table) for number, table in enumerate(file.rule, 1)),
+            rules=tuple(rules),
             routines=file.routine,
             reach=ReachablePaths.of(
                 workspace, [Path(path).expanduser() for path in file.paths.read]
@@ -616,7 +626,8 @@ class Policy:
             else:
                 lines.append(f"{tool}: {self._describe_paths(tool, tool_rules, texts)}")
         for rule in rules if lines else ():
-            if rule.effect is Effect.DENY:
+            # of its hundreds of names no model needs to read: a refusal gives the reason
+            if rule.effect is Effect.DENY and rule.label != SECRET_FILES_LABEL:
                 subject = ", ".join(glob.pattern for glob in rule.paths) or rule.label
                 lines.append(
                     texts["never"].format(what=subject)

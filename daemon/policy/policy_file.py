@@ -19,12 +19,13 @@ from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import read_only
-from daemon.policy.tables import word_list
+from daemon.policy.tables import load_table, word_list
 from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method, parse_target
 
 Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
 OnAsk: TypeAlias = Literal["park", "deny"]
 AUTONOMY_LEVELS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
+SECRET_FILES_LABEL = "[paths] secret"  # noqa: S105 - the name of a key
 # What changes agentd itself: no pattern grants it, and no default but deny holds for it.
 NAMED_ONLY_TOOLS = frozenset({"routine", "config"})
 
@@ -278,6 +279,11 @@ class PathsTable(Table):
 
     read: Items[Annotated[str, AfterValidator(_check_absolute)]] = ()
     """Folders and files that may be read; absolute, or from the home folder with ~/."""
+    secret: Literal["deny", "rules"] = "rules"  # noqa: S105 - what becomes of them
+    """What becomes of files whose names are those of keys, passwords and tokens: deny = no tool
+    reads or writes them, in the workspace or elsewhere; rules = what the rules say of them. The
+    names are listed in `daemon/policy/tables/secret_files.toml`.
+    """
 
 
 class InjectionTable(Table):
@@ -346,6 +352,19 @@ class Rule:
             max(self.effect, self.tainted, key=strictness)
             if tainted and self.tainted
             else self.effect
+        )
+
+    @classmethod
+    def of_secret_files(cls, number: int) -> Rule:
+        """Return what `[paths] secret = "deny"` says, as the last rule of the file."""
+        patterns = [pattern for group in load_table("secret_files").values() for pattern in group]
+        return cls(
+            number,
+            "*",
+            Effect.DENY,
+            paths=tuple(Glob(pattern, ignore_case=True) for pattern in patterns),
+            reason="files of such names hold keys, passwords or tokens",
+            label=SECRET_FILES_LABEL,
         )
 
     @classmethod

@@ -229,11 +229,14 @@ class IncidentRepository(Repository):
             for name in await self._db.write(work, durable=True):
                 log.info("incident.closed", subject=f"routine {name}", reason="it was removed")
 
-    async def resolve(self, subject: str, *, zone: str = "UTC") -> None:
-        """Close the incidents of a subject that is not a routine, and tell the alerted targets."""
+    async def resolve(self, subject: str, *, zone: str = "UTC", title: str = "") -> None:
+        """Close the incidents of a subject that is not a routine, and tell the alerted targets; the
+        notice says that the subject works again, unless it has a `title`.
+        """
         now = self._clock()
         await self._db.write(
-            lambda connection: close_incidents(connection, subject, None, zone, now), durable=True
+            lambda connection: close_incidents(connection, subject, None, zone, now, title=title),
+            durable=True,
         )
 
 

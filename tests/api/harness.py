@@ -368,6 +368,7 @@ async def open_harness(
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
         sandbox_detection=SimpleNamespace(current=SimpleNamespace(level="bubblewrap")),
+        mcp_servers=SimpleNamespace(configs={}),
         engine=engine,
         agent_routines=SimpleNamespace(
             adopt=adopt, remove_for_person=remove, folder=folder / "routines.d"

@@ -248,11 +248,11 @@ async def test_closed_stdin_ends_the_server_also_while_it_waits_for_a_run(
     assert (await harness.journal.runs.get(run.id)).status is Status.RUNNING
 
 
-async def test_mcp_takes_serve_only(tmp_path: Path) -> None:
-    process = await start(tmp_path / "agentd.sock", "mcp", "list")
+async def test_mcp_refuses_an_unknown_action(tmp_path: Path) -> None:
+    process = await start(tmp_path / "agentd.sock", "mcp", "trust")
     _, err = await process.communicate()
     assert process.returncode == 2
-    assert b"invalid choice: 'list'" in err
+    assert b"invalid choice: 'trust'" in err
 
 
 def examples() -> list[Any]:

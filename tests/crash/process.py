@@ -42,6 +42,7 @@ from daemon.store.runs import LEASE
 from daemon.system.clock import SystemClock
 from daemon.telemetry.redaction import Secrets
 from daemon.tools.builtin.subagent import SUBAGENT
+from daemon.tools.mcp.accepted_tools import AcceptedTools
 from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
 from tests.crash.scenario import (
@@ -210,10 +211,11 @@ class Process:
         )
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
-        self.servers = Servers({}, self.registry, secrets={})
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(scenario, target), clock=self.clock
         )
+        accepted_tools = AcceptedTools(self.journal, self.outbox, clock=self.clock.now)
+        self.servers = Servers({}, self.registry, secrets={}, accepted_tools=accepted_tools)
         self.executor = LocalRunQueue(self._live, max_concurrent=4, clock=self.clock)
         self.approvals = Approvals(
             self.journal,

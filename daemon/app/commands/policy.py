@@ -27,7 +27,7 @@ from daemon.policy.authoring.suggest import suggest
 from daemon.policy.authoring.suggest_rules import RuleSuggestion, as_json, suggest_rules
 from daemon.policy.explain import explain
 from daemon.policy.policy import Observation, Policy
-from daemon.policy.policy_file import TOOLS, Tool
+from daemon.policy.policy_file import SECRET_FILES_LABEL, TOOLS, Tool
 
 # The exit codes of agentctl: 5 refused, 8 waiting for a person.
 EXIT = {Effect.ALLOW: 0, Effect.DENY: 5, Effect.ASK: 8}
@@ -49,9 +49,10 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     now = datetime.now().astimezone()
     trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
     remarks += [trial.describe(now) for trial in trials if trial is not None]
-    summary = f"{display(file)}: {len(policy.rules)} rules, no fault; every example is as it says"
+    count = sum(rule.label != SECRET_FILES_LABEL for rule in policy.rules)
+    summary = f"{display(file)}: {count} rules, no fault; every example is as it says"
     files.write(
-        {"file": str(file), "rules": len(policy.rules), "hash": policy.hash, "notes": remarks},
+        {"file": str(file), "rules": count, "hash": policy.hash, "notes": remarks},
         "\n".join([*(f"note: {remark}" for remark in remarks), summary]),
     )
     return 0

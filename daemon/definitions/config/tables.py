@@ -498,9 +498,10 @@ class McpConfig(Table):
     timeout: PositiveDuration = timedelta(minutes=1)
     """For one call."""
     trusted: bool = False
-    """Whether its descriptions of its tools are taken as your own words. Of a server that is not
-    trusted they are strangers' words: a run that is offered one of its tools is tainted from its
-    start. What its tools answer is strangers' words in any case.
+    """Whether its descriptions of its tools are taken as your own words, as long as they are the
+    accepted ones (`agentctl mcp`). Of a server that is not trusted they are strangers' words: a run
+    that is offered one of its tools is tainted from its start. What its tools answer is strangers'
+    words in any case.
     """
     machines: Items[Name] = ()
     """With workers: the hosts that have it, as globs; only they execute runs of routines that name

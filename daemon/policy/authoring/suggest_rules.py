@@ -27,6 +27,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import (
     NAMED_ONLY_TOOLS,
+    SECRET_FILES_LABEL,
     TOOLS,
     UNKNOWN_TOOL,
     Rule,
@@ -216,7 +217,7 @@ def _is_allowed(call: RecordedCall, policy: Policy) -> bool:
 
 
 def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> Policy:
-    number = len(policy.rules)
+    number = sum(rule.label != SECRET_FILES_LABEL for rule in policy.rules)
     added = (draft.rule(routine, number + index) for index, draft in enumerate(drafts, 1))
     return replace(policy, rules=(*policy.rules, *added))
 

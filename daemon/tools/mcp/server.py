@@ -13,13 +13,14 @@ import logging
 import os
 import tempfile
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from daemon.errors import ToolFailed
 from daemon.models import Json
 from daemon.system.http_client import connection_settings
+from daemon.tools.mcp.accepted_tools import McpTool
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -42,14 +43,6 @@ MAX_ANSWER = 16_000_000
 MAX_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
 
-class McpTool(NamedTuple):
-    """One tool of a server."""
-
-    name: str
-    description: str
-    parameters: Json
-
-
 class McpServer:
     """One server of config.toml; `secret` is sent as a bearer token where it is reached by HTTP."""
 
@@ -60,6 +53,8 @@ class McpServer:
         self._connect_lock = asyncio.Lock()
         self._last_answer = 0.0
         """When it last answered, in the event loop's time."""
+        self.connections = 0
+        """How often it was connected: after each time it may offer something else."""
 
     async def tools(self) -> list[McpTool]:
         """Ask what it offers; ToolFailed if it does not answer."""
@@ -135,6 +130,7 @@ class McpServer:
                     f"the MCP server {self.name} did not come up within {START_TIMEOUT:g} s"
                 ) from None
             self._last_answer = asyncio.get_running_loop().time()
+            self.connections += 1
             return self._client
 
     async def _is_answering(self, client: Client) -> bool:

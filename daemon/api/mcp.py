@@ -1,0 +1,123 @@
+"""What MCP servers offer, and that a person accepts it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import TypedDict
+
+from daemon.api.binding import RouteRow
+from daemon.api.context import ApiContext
+from daemon.api.schemas import iso
+
+if TYPE_CHECKING:
+    from daemon.tools.mcp.accepted_tools import ServerTools
+
+
+class McpToolView(TypedDict):
+    """One tool of an MCP server, in the server's own words."""
+
+    name: str
+    state: str
+    """Against what was accepted: `accepted`, `new`, `changed` or `removed`."""
+    description: str
+    parameters: dict[str, Any]
+    accepted_description: str | None
+    """Of a changed tool, the description that was accepted."""
+    accepted_parameters: dict[str, Any] | None
+    left_out: str
+    """Why no run is offered it; empty if runs are."""
+
+
+class McpServerView(TypedDict):
+    """One MCP server of config.toml."""
+
+    name: str
+    source: str
+    """The command that starts it, or its address."""
+    trusted: bool
+    offered_at: str | None
+    """When what it offers was last seen to change, or first seen; null if it was never asked."""
+    accepted_at: str | None
+    changed: bool
+    """Whether it offers something else than was accepted."""
+    digest: str
+    """What `accept` takes; empty if it was never asked."""
+    tools: list[McpToolView]
+
+
+class McpServerList(TypedDict):
+    """The MCP servers of config.toml, by name."""
+
+    items: list[McpServerView]
+
+
+async def list_servers(api: ApiContext) -> McpServerList:
+    """List the MCP servers with what each offered when a run last asked it, and what changed since
+    that was accepted. No server is started or asked.
+    """
+    names = sorted(api.mcp_servers.configs)
+    tools = await asyncio.gather(*(api.mcp_servers.get_tools(name) for name in names))
+    return McpServerList(
+        items=[_server_view(api, name, known) for name, known in zip(names, tools, strict=True)]
+    )
+
+
+async def accept_tools(api: ApiContext, *, name: str, digest: str) -> McpServerView:
+    """Accept the tools of an MCP server: `digest` says which, so that nothing is accepted that has
+    changed since it was looked at.
+    """
+    return _server_view(api, name, await api.mcp_servers.accept(name, digest))
+
+
+def _server_view(api: ApiContext, name: str, tools: ServerTools | None) -> McpServerView:
+    config = api.mcp_servers.configs[name]
+    return McpServerView(
+        name=name,
+        source=shlex.join(config.command) if config.command else str(config.url),
+        trusted=config.trusted,
+        offered_at=iso(tools.offered_at) if tools else None,
+        accepted_at=iso(tools.accepted_at) if tools else None,
+        changed=tools is not None and tools.has_changed,
+        digest=tools.digest if tools else "",
+        tools=_tool_views(tools) if tools else [],
+    )
+
+
+def _tool_views(tools: ServerTools) -> list[McpToolView]:
+    accepted, views = {tool.name: tool for tool in tools.accepted}, []
+    for tool in tools.offered:
+        earlier = accepted.get(tool.name)
+        is_changed = earlier is not None and earlier != tool
+        views.append(
+            McpToolView(
+                name=tool.name,
+                state="new" if earlier is None else "changed" if is_changed else "accepted",
+                description=tool.description,
+                parameters=tool.parameters,
+                accepted_description=earlier.description if earlier and is_changed else None,
+                accepted_parameters=earlier.parameters if earlier and is_changed else None,
+                left_out=tools.problems.get(tool.name, ""),
+            )
+        )
+    removed = [
+        McpToolView(
+            name=name,
+            state="removed",
+            description=accepted[name].description,
+            parameters=accepted[name].parameters,
+            accepted_description=None,
+            accepted_parameters=None,
+            left_out="",
+        )
+        for name in tools.removed_names
+    ]
+    return [*views, *removed]
+
+
+ROUTES: tuple[RouteRow, ...] = (
+    ("GET", "/v1/mcp", list_servers),
+    ("POST", "/v1/mcp/{name}/accept", accept_tools),
+)
