@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -29,7 +30,7 @@ from daemon.app.definition_watcher import DefinitionWatcher
 from daemon.app.parts import App
 from daemon.app.self_description import memory_seeds
 from daemon.definitions.routines.folder import LoadedRoutines
-from daemon.errors import DaemonError
+from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.models import Json, Run, Status, new_id
 from daemon.scheduler.routine_times import schedule_of
 from daemon.scheduler.slots import may_resume
@@ -40,6 +41,8 @@ from daemon.system.timer import clock_watcher
 from daemon.tools.builtin.subagent import SUBAGENT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from daemon.api.context import ApiContext
     from daemon.api.public import PublicServer
 
@@ -211,17 +214,33 @@ async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterat
         async with app.tasks:
             try:
                 yield
-            except BaseException:
+            except BaseException as error:
                 limit_end(FAILURE_SECONDS)
+                if isinstance(error, Exception):  # else a task failed, which has been logged
+                    log.info("daemon.ending", problem=f"{type(error).__name__}: {error}")
                 with suppress(Exception):
                     await app.scheduling.engine.stop()
                     await app.runs.queue.stop(0)
                 raise
     except ExceptionGroup as group:
+        if group.subgroup(sqlite3.DatabaseError) and not app.store.database.shared:
+            await _refuse_damage(app.store.database.path)
         if group.split(DaemonError)[1] is not None:  # a fault of ours, or of the machine
             with suppress(Exception):  # of a log that cannot be written
                 log.critical("daemon.failed", exc_info=group)
         raise
+
+
+async def _refuse_damage(database: Path) -> None:
+    """Raise ConfigError if a database is damaged, so that what failed by it ends with a remedy."""
+    from daemon.store.maintenance import find_faults
+
+    if faults := await asyncio.to_thread(find_faults, database):
+        log.critical("database.damaged", problem=faults[0])
+        problem, hint = f"is damaged ({faults[0]})", "restore a backup, or move it away"
+        raise ConfigError(
+            Fault(file=str(database), key="", found="", problem=problem, hint=hint)
+        ) from None
 
 
 async def once(app: App, name: str, text: str | None = None, *, is_tainted: bool = False) -> Run:

@@ -18,6 +18,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
+    FileCache,
     LoadedRoutines,
     RoutineChanges,
     diff,
@@ -85,6 +86,7 @@ class Reloader:
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
         self._lock = asyncio.Lock()
+        self._files = FileCache()
         self._logged_faults: frozenset[Fault] = frozenset()
         self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
@@ -111,11 +113,18 @@ class Reloader:
         A routine that names an unknown provider or tool is as invalid as one that is misspelt.
         """
         config = config or self._settings.config
+        registries = (self._registry, own_tools or self._own_tools)
+        # the definitions themselves, not their ids: as long as they are kept here, none is reused
+        tools = [
+            [registry.get_function(name) for name in registry.names()] for registry in registries
+        ]
+        self._files.begin((config, tools))
         loaded_routines = await asyncio.to_thread(
             load_folder,
             config.routines_path,
             agent_folder=self._installation.state / AGENT_FOLDER,
             rules=self.routine_rules(config, own_tools),
+            cache=self._files,
         )
         # set before any of them can run or watch; earlier ones run until they are replaced
         routines = [*self._engine.routines.values(), *loaded_routines.routines.values()]

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from daemon.definitions.shape import covers, format_key_path, keys_of, without_broken_entries
 from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
+from daemon.definitions.toml_text import MAX_BYTES, TomlOutOfBounds, parse_toml_text
 from daemon.definitions.validation_errors import field_errors
 from daemon.definitions.values import Table
 from daemon.definitions.words import display, show_value
@@ -51,9 +52,15 @@ def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(unreadable_file_fault(path, error)) from None
+    except ValueError:  # open() takes no path with a NUL
+        raise ConfigError(file_fault(path, "is no path of a file")) from None
+    if len(content) > MAX_BYTES:
+        problem = f"is longer than the {MAX_BYTES:,} bytes that are read of a file"
+        raise ConfigError(file_fault(path, problem, "divide it, or name another file"))
     return parse_toml(content, path)
 
 
@@ -62,15 +69,17 @@ def parse_toml(content: bytes, path: Path) -> Json:
     try:
         # Some editors begin a file with a byte order mark.
         text = content.decode().removeprefix("\ufeff")
-        return tomllib.loads(text)
+        return parse_toml_text(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f"is not UTF-8 text (byte {error.object[error.start]:#04x} in line {line})"
         fault = file_fault(path, problem, "save it with the encoding UTF-8")
     except tomllib.TOMLDecodeError as error:
         fault = syntax_fault(path, text, str(error))
-    except RecursionError:
-        fault = file_fault(path, "its lists or tables are nested too deeply", "flatten them")
+    except TomlOutOfBounds as error:
+        fault = Fault(
+            file=display(path), key=error.key, found="", problem=error.problem, hint=error.hint
+        )
     raise ConfigError(fault)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 from pydantic import BaseModel
 
 Loc: TypeAlias = tuple[int | str, ...]
+MAX_KEY_LENGTH = 100  # characters of one key that a fault shows
 
 
 def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
@@ -45,14 +46,15 @@ def _is_index(part: int | str, node: list[Any]) -> bool:
 
 
 def format_key_path(*path: int | str) -> str:
-    """Return a path in a file as a person writes it: `gather[1].args`."""
+    """Return a path in a file as a person writes it: `gather[1].args`; longer names are cut."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
+            name = part if len(part) <= MAX_KEY_LENGTH else part[:MAX_KEY_LENGTH] + "…"
             text += ("." if text else "") + (
-                part if re.fullmatch(r"[\w-]+", part) else json.dumps(part)
+                name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)
             )
     return text
 

@@ -4,14 +4,18 @@ so that a skill with faults does not affect the others.
 
 from __future__ import annotations
 
+import codecs
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from daemon.definitions.words import display
+from daemon.definitions.syntax import unreadable_file_fault
+from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault, ToolFailed
 
 SKILL_FILE = "SKILL.md"
@@ -69,14 +73,17 @@ class SkillCatalog:
             files = ", ".join(list_files(skill.folder))
             return skill.guide + (f"\n\nFiles of this skill: {files}" if files else "")
         root = skill.folder.resolve()
-        path = (root / file).resolve()
-        if not path.is_relative_to(root) or not path.is_file():
-            files = ", ".join(list_files(skill.folder)) or "none"
-            raise ToolFailed(f"{name} has no file {file}; it has: {files}")
         try:
+            path = (root / file).resolve()
+            if not path.is_relative_to(root) or not path.is_file():
+                files = ", ".join(list_files(skill.folder)) or "none"
+                raise ToolFailed(f"{name} has no file {display(file)}; it has: {files}")
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise ToolFailed(f"{file} is not text; what it is for says the skill's guide") from None
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL
+            reason = getattr(error, "strerror", None) or "it is no path of a file"
+            raise ToolFailed(f"{display(file)} cannot be read: {reason}") from None
         excess = len(text) - MAX_GUIDE_LENGTH
         if excess > 0:
             return f"{text[:MAX_GUIDE_LENGTH]}\n[… cut: {excess} more characters]"
@@ -84,23 +91,31 @@ class SkillCatalog:
 
 
 def load_skills(folder: Path) -> SkillCatalog:
-    """Read a folder of skills; a missing folder has none."""
+    """Read a folder of skills; a missing folder has none, and one that cannot be read has a fault
+    under its own name.
+    """
     skills: dict[str, Skill] = {}
     faults: dict[str, Fault] = {}
     try:
-        entries = sorted(
-            entry.name
-            for entry in os.scandir(folder)
-            if entry.is_dir() and not entry.name.startswith(".")
-        )
+        entries = sorted(entry.name for entry in os.scandir(folder) if _is_folder(entry))
     except (FileNotFoundError, NotADirectoryError):
         return SkillCatalog()
+    except OSError as error:
+        fault = unreadable_file_fault(folder, error)
+        return SkillCatalog(faults={display(folder.name): fault})
     for name in entries:
         try:
             skills[name] = _read(folder / name)
         except ConfigError as error:
-            faults[name] = error.faults[0]
+            faults[display(name)] = error.faults[0]
     return SkillCatalog(skills, faults)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and not entry.name.startswith(".")
+    except OSError:  # links in a circle
+        return False
 
 
 def list_files(folder: Path) -> list[str]:
@@ -118,7 +133,7 @@ def list_files(folder: Path) -> list[str]:
 def _read(folder: Path) -> Skill:
     path = folder / SKILL_FILE
     try:
-        text = path.read_text("utf-8-sig").replace("\r\n", "\n")
+        text = _read_text(path).replace("\r\n", "\n")
     except FileNotFoundError:
         raise _fault(path, "", "", f"is missing; a skill is a folder with a {SKILL_FILE}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -126,13 +141,8 @@ def _read(folder: Path) -> Skill:
             path, "", "", f"cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
         ) from None
     if len(text) > MAX_GUIDE_LENGTH:
-        raise _fault(
-            path,
-            "",
-            f"{len(text)} characters",
-            "is too long for a guide",
-            "move details into files beside it",
-        )
+        problem = f"is too long for a guide, of which {MAX_GUIDE_LENGTH:,} characters are read"
+        raise _fault(path, "", "", problem, "move details into files beside it")
     front_matter = _FRONT_MATTER.match(text)
     if front_matter is None:
         raise _fault(
@@ -143,11 +153,35 @@ def _read(folder: Path) -> Skill:
     )
 
 
+def _read_text(path: Path) -> str:
+    """Return the text of a regular file, cut behind MAX_GUIDE_LENGTH. Raises OSError and
+    UnicodeDecodeError.
+    """
+    # the writer of a pipe is not waited for
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        # bytes: a character takes four at most, and one more shows that the text goes on
+        content = file.read(4 * (MAX_GUIDE_LENGTH + 1))
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    return decoder.decode(content, final=len(content) <= 4 * MAX_GUIDE_LENGTH)
+
+
 def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:
+    """Return the keys of a front matter; all scalars are texts, as written."""
     import yaml
 
     try:
-        data = yaml.safe_load(text)
+        # Aliases of aliases would stand for more than any memory holds, and what YAML takes for
+        # numbers and dates need not exist.
+        for event in yaml.parse(text, yaml.BaseLoader):
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
+                problem = "is no YAML that is read here: it has aliases (*name) or tags (!!name)"
+                position = f"line {event.start_mark.line + 2}" if event.start_mark else ""
+                raise _fault(path, position, "", problem)
+        data = yaml.load(text, yaml.BaseLoader)  # noqa: S506  # it makes texts, lists and dicts only
+    except RecursionError:
+        raise _fault(path, "", "", "its front matter is nested too deeply") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         position = f"line {mark.line + 2}" if mark else "its front matter"
@@ -155,7 +189,7 @@ def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:
             path, position, "", f"is no YAML: {getattr(error, 'problem', None) or error}"
         ) from None
     if not isinstance(data, dict):
-        raise _fault(path, "", repr(data)[:80], "its front matter is no list of keys")
+        raise _fault(path, "", "", "its front matter is no list of keys")
     return data
 
 
@@ -163,9 +197,10 @@ def _build_skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
     name, description, folder = data.get("name"), data.get("description"), path.parent
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         problem = f"is made of a-z, 0-9 and single -, at most {MAX_NAME_LENGTH} of them"
-        raise _fault(path, "name", str(name or ""), problem)
+        raise _fault(path, "name", show_value(name), problem)
     if name != folder.name:
-        raise _fault(path, "name", name, f"has to be that of its folder, {display(folder.name)}")
+        problem = f"has to be that of its folder, {display(folder.name)}"
+        raise _fault(path, "name", show_value(name), problem)
     if (
         not isinstance(description, str)
         or not 0 < len(description.strip()) <= MAX_DESCRIPTION_LENGTH
@@ -173,10 +208,10 @@ def _build_skill(path: Path, data: Mapping[str, Any], guide: str) -> Skill:
         problem = (
             f"has to say what it is for and when, in at most {MAX_DESCRIPTION_LENGTH} characters"
         )
-        raise _fault(path, "description", str(description or "")[:80], problem)
+        raise _fault(path, "description", show_value(description), problem)
     table = data.get("metadata")
     metadata: Mapping[str, Any] = table if isinstance(table, dict) else {}
-    always = data.get("always", metadata.get("always")) in (True, "true")
+    always = str(data.get("always", metadata.get("always"))).casefold() in ("true", "yes", "on")
     return Skill(
         name=name,
         description=" ".join(description.split()),

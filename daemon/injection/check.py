@@ -31,7 +31,6 @@ _UNEXAMINED_TOOLS = frozenset(
         "config",
         "routine",
         "sysinfo",
-        "file_list",
         "finish",
         "report_items",
     }
@@ -125,12 +124,13 @@ def examine(text: str) -> InjectionFinding:
     """Return the finding for a text from outside, whatever tool brought it."""
     worst_finding: InjectionFinding = Pass()
     most_points = 0
-    for reading in find_readings(text):
-        points, finding = _score_reading(reading, beyond=most_points)
-        if points > most_points:
-            worst_finding, most_points = finding, points
-        if most_points >= BLOCK:
-            break
+    for shown_text in disguises.without_escape_sequences(text):
+        for reading in find_readings(shown_text):
+            points, finding = _score_reading(reading, beyond=most_points)
+            if points > most_points:
+                worst_finding, most_points = finding, points
+            if most_points >= BLOCK:
+                return worst_finding
     return worst_finding
 
 

@@ -52,6 +52,21 @@ _MIXED_WORD = re.compile(rf"[a-z]{_LETTER.pattern}|{_LETTER.pattern}[a-z]")
 _ASCII = bytes(range(128))
 
 
+# CSI (colours, cursor), OSC (titles, links) and the other sequences of ECMA-48.
+_ESCAPE_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
+)
+
+
+def without_escape_sequences(text: str) -> list[str]:
+    """Return a text as terminals show it: where it has escape sequences with nothing in their
+    place, and with a blank, as either may join or part words.
+    """
+    if "\x1b" not in text and "\x9b" not in text:
+        return [text]
+    return [_ESCAPE_SEQUENCES.sub("", text), _ESCAPE_SEQUENCES.sub(" ", text)]
+
+
 def drop_ascii(text: str) -> str:
     """Return the characters of a text that are not ASCII; far fewer to search than it all, in most
     texts.

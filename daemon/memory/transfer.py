@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from daemon.definitions.toml_text import FIRST_YEAR, LAST_YEAR
+from daemon.definitions.words import shorten
 from daemon.errors import Refused
 from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, check_key, check_text
@@ -16,6 +18,7 @@ from daemon.store.connection import Connection
 from daemon.store.rows import clean, from_microseconds, to_microseconds
 
 FORMAT = "agentd-memory/1"
+_MAX_POSITION = 2**31
 # Items or runs per page.
 _PAGE = 200
 
@@ -111,7 +114,7 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
+            data = _read_json(line)
             if "item" in data:
                 import_rows.items.append(_read_item(data))
             elif "archived" in data:
@@ -119,7 +122,7 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
             elif data.get("form") != FORMAT:
                 raise ValueError(f"neither an item nor an archived run, nor the head of {FORMAT}")
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
-            problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problem = f"{error} is missing" if isinstance(error, KeyError) else shorten(str(error))
             msg = (
                 f"line {number} is no line of an export: {problem}; "
                 "nothing from there on was taken in"
@@ -128,12 +131,35 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
     return import_rows
 
 
+def _read_json(line: str) -> Any:
+    """Parse a line. Raises ValueError."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _read_moment(text: str) -> datetime:
+    """Return a moment with a zone. Raises ValueError for one that no calendar reckons with."""
+    moment = datetime.fromisoformat(text)
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"{text} is no moment of the years {FIRST_YEAR} to {LAST_YEAR}")
+    return moment
+
+
+def _read_number(value: object) -> int:
+    """Return a position in a run. Raises ValueError."""
+    if not isinstance(value, int) or not 0 <= value <= _MAX_POSITION:
+        raise ValueError("a position in a run is a number from 0 on")
+    return value
+
+
 def _read_item(data: Json) -> rows.StoredItem:
     key = check_key(data["item"])
     if data["category"] not in CATEGORIES:
         raise ValueError(f"{data['category']!r} is no category")
     created, updated = (
-        to_microseconds(datetime.fromisoformat(data[name])) for name in ("created", "updated")
+        to_microseconds(_read_moment(data[name])) for name in ("created", "updated")
     )
     run = clean(data["run"]) if data.get("run") else None
     text = check_text(key, data["text"])
@@ -152,23 +178,20 @@ def _read_item(data: Json) -> rows.StoredItem:
 
 def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
     fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
-    moments = {
-        name: to_microseconds(datetime.fromisoformat(data[name])) for name in ("started", "ended")
-    }
+    moments = {name: to_microseconds(_read_moment(data[name])) for name in ("started", "ended")}
     parts, previous = [], ""
     for text in data["texts"]:
         segment = Segment(
-            iteration=int(text["iteration"]),
-            segment=int(text["segment"]),
+            iteration=_read_number(text["iteration"]),
+            segment=_read_number(text["segment"]),
             type=SegmentType(text["type"]),
-            timestamp=datetime.fromisoformat(text["at"]),
+            timestamp=_read_moment(text["at"]),
             text=clean(text["text"]),
             speaker=clean(text["who"]),
             tainted=bool(text.get("tainted")),
         )
-        parts.append(
-            make_segment_part(fields["routine"], segment, int(text["part"]), segment.text, previous)
-        )
+        part = _read_number(text["part"])
+        parts.append(make_segment_part(fields["routine"], segment, part, segment.text, previous))
         previous = segment.text
     return {"run": clean(data["archived"]), **fields, **moments}, parts
 

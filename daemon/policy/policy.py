@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, parse
+from daemon.definitions.toml_text import TomlOutOfBounds, parse_toml_text
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
@@ -193,11 +194,16 @@ class Policy:
         fault of it.
         """
         try:
-            data = tomllib.loads(text)
+            data = parse_toml_text(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
                 Fault(file=name, key="", found="", problem=f"is not TOML: {error}")
             ) from None
+        except TomlOutOfBounds as error:
+            fault = Fault(
+                file=name, key=error.key, found="", problem=error.problem, hint=error.hint
+            )
+            raise ConfigError(fault) from None
         rules = (
             ()
             if tools is None

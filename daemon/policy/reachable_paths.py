@@ -21,6 +21,7 @@ from pathlib import Path
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.tables import word_list
 
+MAX_SHOWN = 500  # characters of a path in an error
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 
 
@@ -65,7 +66,18 @@ class ReachablePaths:
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
             )
         absolute = self._absolute(text)
-        real = resolve_links(absolute) if self.on_disk else os.path.normpath(absolute)
+        try:
+            os.fsencode(absolute)
+            real = resolve_links(absolute) if self.on_disk else os.path.normpath(absolute)
+        except UnicodeEncodeError:
+            raise Unreadable(
+                "a path holds half of a surrogate pair, which no name of a file has",
+                "name a file or folder of the workspace",
+            ) from None
+        except OSError as error:  # the links of another user's process may not be followed
+            raise Unreadable(
+                f"{text[:MAX_SHOWN]} cannot be followed: {error.strerror}", self._suggest()
+            ) from None
         if for_writing and (name := _find_code_name(self._name(real))):
             raise Unreadable(
                 f"{text} is not written: programs run or obey what stands in {name}",
@@ -112,7 +124,7 @@ class ReachablePaths:
             folders = [name for folder in folders for name in self._find_matches(folder, part)]
         names = [name for folder in folders for name in self._find_matches(folder, last_part)]
         if word.pattern.endswith("/"):
-            names = [f"{name}/" for name in names if Path(self._absolute(name)).is_dir()]
+            names = [f"{name}/" for name in names if os.path.isdir(self._absolute(name))]  # noqa: PTH112  # no error where it may not be seen
         if len(names) > MAX_NAMES:
             raise Unreadable(
                 f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find"
@@ -185,7 +197,7 @@ def refuse_devices(path: CallPath) -> None:
     """Refuse what is neither file nor folder: reading it could wait, or go on, for ever."""
     try:
         mode = Path(path.real).stat().st_mode
-    except OSError:
+    except (OSError, ValueError):
         return  # the program says best what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise Unreadable(f"{path.text} is neither a file nor a folder", "name a regular file")

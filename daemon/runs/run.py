@@ -12,6 +12,7 @@ through `supervise` like a new one, and `execute` skips what its steps already h
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
@@ -26,7 +27,14 @@ from daemon.agent.tool_calls import ApprovalRequired
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
 from daemon.delivery.outbox import deliveries_for
-from daemon.errors import DaemonError, Fenced, NothingListens, Retryable, StoreFull
+from daemon.errors import (
+    DaemonError,
+    Fenced,
+    NothingListens,
+    Retryable,
+    StoreFull,
+    Unavailable,
+)
 from daemon.models import Reply, Run, Status, StepKind, Taint, max_taint
 from daemon.providers.facts import new_boundary
 from daemon.runs.check import check_reply
@@ -182,6 +190,13 @@ async def live(run: Run, context: RunContext) -> Run:
     except DaemonError as error:
         result = RunResult(Status.FAILED, str(error))
     except Exception as error:
+        shortage = Unavailable(f"this machine lacks room: {error}")
+        if (
+            routine is not None
+            and _is_shortage(error)
+            and (delay := _delay_of_retry(run, routine, recorder, shortage))
+        ):
+            return await uninterrupted(_suspend_for_retry(run, recorder, shortage, delay, context))
         log.exception("run.crashed")
         result = _crash_result(error)
     try:
@@ -362,6 +377,16 @@ async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None
         await recorder.load()
     detail = "the daemon was down for so long that its slot would not be started any more"
     await finish(claimed, routine, RunResult(Status.INTERRUPTED, detail), recorder, context)
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Return whether the machine had no thread, process, descriptor or memory left: later it may
+    have.
+    """
+    if isinstance(error, OSError):
+        return error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    # Python has no class of its own for a thread that cannot be started
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def _crash_result(error: Exception) -> RunResult:

@@ -150,10 +150,15 @@ def explain(error: BaseException, path: Path) -> BaseException:
     """Return what to raise instead of `error`: StoreFull with a remedy, or StoreDamaged, if it is
     about the file; else `error` itself.
     """
-    problem = FILE_PROBLEMS.get(_primary_code(error))
+    code = _primary_code(error)
+    # the module sqlite3 decodes texts by itself, and has no code for one that is damaged
+    is_undecodable = isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
+    if is_undecodable or isinstance(error, UnicodeDecodeError):
+        code = sqlite3.SQLITE_CORRUPT
+    problem = FILE_PROBLEMS.get(code)
     if problem is None:
         return error
-    is_damaged = _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     store_error = (StoreDamaged if is_damaged else StoreFull)(f"{path}: {problem} ({error})")
     store_error.__cause__ = error
     return store_error
@@ -265,6 +270,11 @@ def open_writer(path: Path, migrations: Path) -> SqliteConnection:
                 path, f"is damaged ({error})", "restore a backup, or move it away to start anew"
             ) from error
         raise explain(error, path) from error
+    except UnicodeDecodeError as error:  # of a name in the schema
+        connection.close()
+        raise _unusable(
+            path, f"is damaged ({error})", "restore a backup, or move it away to start anew"
+        ) from error
     except BaseException:
         connection.close()
         raise
@@ -407,7 +417,10 @@ def _copy_before_upgrade(connection: sqlite3.Connection, path: Path, version: in
     Raises ConfigError, before anything is changed, if the database is damaged or if there is no
     room for the copy.
     """
-    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    try:
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except UnicodeDecodeError as error:  # of a name that is damaged
+        result = str(error)
     if result != "ok":
         raise _unusable(
             path, f"is damaged ({result})", "restore a backup, or move it away to start anew"

@@ -39,6 +39,7 @@ from daemon.store.rows import (
     clean,
     incident_of,
     kind_of,
+    readable,
     to_microseconds,
 )
 
@@ -586,7 +587,5 @@ def send_to_other_target(
 
 def _incidents_in(connection: Connection, clauses: str, values: Row) -> list[Incident]:
     """Return the incidents that `SELECT … FROM incident` with these clauses finds."""
-    return [
-        incident_of(row)
-        for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {clauses}", values)
-    ]
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM incident {clauses}", values)
+    return readable(incident_of, rows, "incident")

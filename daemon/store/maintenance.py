@@ -1,9 +1,13 @@
-"""The background maintenance of the journal: a check at start, then old history deleted daily."""
+"""The background maintenance of the journal: a check at start and daily, and old history deleted
+daily.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
@@ -30,6 +34,16 @@ from daemon.system.safe_open import folder_beneath
 log = structlog.get_logger()
 
 DAY = 86_400.0  # seconds
+# Bytes up to which a whole database is checked against its indexes at once: that takes a second.
+# Of a larger one a seventh of the tables is, every day.
+SMALL_DATABASE = 64_000_000
+DAYS_OF_A_ROUND = 7
+# Faults that are read of one check.
+_MAX_FAULTS = 100
+# Faults of an index alone, as SQLite words them: the rows are whole, and the index is made of them.
+_INDEX_FAULT = re.compile(
+    r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)"
+)
 _PAUSE = 0.05  # seconds between two slices, in which other works are written
 
 
@@ -51,21 +65,32 @@ class JournalMaintenance:
         self._limits, self._workspace, self._is_idle = limits, workspace, is_idle
 
     async def run(self) -> None:
-        """Check the database once, then delete what is too old every day."""
+        """Check the database, then delete what is too old and check again every day."""
         await self._run_chore("examination", self.check)
-        while True:
+        for day in itertools.count():
             await self._run_chore("retention", self.apply_retention)
             await asyncio.sleep(DAY)
+            await self._run_chore("examination", partial(self.check, day))
 
-    async def check(self) -> None:
-        """Open an incident if the database file is damaged; a person has to restore a backup.
+    async def check(self, day: int | None = None) -> None:
+        """Open an incident if the database file is damaged: a person has to restore a backup.
 
-        The files of a PostgreSQL server are the server's affair.
+        Only an index that does not agree with its table is renewed. Of a large database, the tables
+        of `day` are checked against their indexes, none for None. The files of a PostgreSQL server
+        are the server's affair.
         """
         if self._database.shared:
             return
-        result = await asyncio.to_thread(check_file, self._database.path)
-        if result != "ok":
+        path = self._database.path
+        faults = await asyncio.to_thread(find_faults, path, day)
+        indexes = {match[1] for fault in faults if (match := _INDEX_FAULT.fullmatch(fault))}
+        if indexes and all(map(_INDEX_FAULT.fullmatch, faults)):
+            for index in sorted(indexes):
+                await self._database.write(partial(_renew_index, name=index), durable=True)
+                log.warning("database.index_renewed", index=index, why=faults[0])
+            faults = await asyncio.to_thread(find_faults, path, day)
+        if faults:
+            result = faults[0]
             problem = (
                 f"{self._database.path} is damaged: {result}; stop agentd and restore a backup"
             )
@@ -111,14 +136,34 @@ class JournalMaintenance:
             log.exception("maintenance.failed", chore=chore)
 
 
-def check_file(path: Path) -> str:
-    """Return the result of SQLite's quick_check: `ok`, or the first damage."""
+def find_faults(path: Path, day: int | None = None) -> list[str]:
+    """Return what SQLite finds wrong with a database; empty if it is whole.
+
+    A small database is checked as a whole. Of a large one the pages are (quick_check), or with
+    `day` the tables that are due on that day, with their indexes (integrity_check).
+    """
     try:
         with closing(open_reader(path)) as connection:
-            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
-        return str(error)
-    return str(result)
+            if connection.size() <= SMALL_DATABASE:
+                checks = [f"integrity_check({_MAX_FAULTS})"]
+            elif day is None:
+                checks = [f"quick_check({_MAX_FAULTS})"]
+            else:
+                tables = connection.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+                ).fetchall()
+                due_tables = tables[day % DAYS_OF_A_ROUND :: DAYS_OF_A_ROUND]
+                checks = [f"integrity_check('{table}')" for (table,) in due_tables]
+            rows = [
+                str(row[0]) for check in checks for row in connection.execute(f"PRAGMA {check}")
+            ]
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a name that is damaged
+        return [str(error)]
+    return [row for row in rows if row != "ok"]
+
+
+def _renew_index(connection: Connection, name: str) -> None:
+    connection.execute(f'REINDEX "{name}"')
 
 
 def _unlink(workspace: Path, paths: list[str]) -> None:

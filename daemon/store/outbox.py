@@ -29,6 +29,7 @@ from daemon.store.rows import (
     delivery_of,
     from_microseconds,
     from_microseconds_or_none,
+    readable,
     to_microseconds,
 )
 
@@ -180,7 +181,7 @@ class OutboxRepository(Repository):
     async def _find(self, clauses: str, values: Row) -> list[Delivery]:
         def work(connection: Connection) -> list[Delivery]:
             rows = connection.execute(f"{_DELIVERY} {clauses}", values)
-            return [delivery_of(row) for row in rows]
+            return readable(delivery_of, rows, "delivery")
 
         return await self._db.read(work)
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
-from daemon.errors import DaemonError
+import structlog
+
+from daemon.errors import DaemonError, StoreDamaged
 from daemon.models import (
     Delivery,
     DeliveryStatus,
@@ -25,6 +28,9 @@ from daemon.models import (
     Usage,
 )
 from daemon.store.connection import Connection, Row
+
+T = TypeVar("T")
+log = structlog.get_logger()
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -129,8 +135,42 @@ RUN_COLUMN_NAMES = (
 RUN_COLUMNS = ", ".join(f'"{name}"' for name in RUN_COLUMN_NAMES)
 
 
+def readable(read: Callable[[Row], T], rows: Iterable[Row], what: str) -> list[T]:
+    """Return what `read` makes of each row, without the rows that are damaged: a list must not fail
+    for one of them. The log names each, by its first column.
+    """
+    results = []
+    for row in rows:
+        try:
+            results.append(read(row))
+        except StoreDamaged as error:
+            text, name = str(error), f"{what} {row[0]}"
+            log.error("database.row_damaged", row=name, detail=text, counted=what)  # noqa: TRY400
+    return results
+
+
+def refusing_damage(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row], T]]:
+    """Have a function that reads a row raise StoreDamaged where a column cannot be read."""
+
+    def decorate(read: Callable[[Row], T]) -> Callable[[Row], T]:
+        @wraps(read)
+        def read_or_refuse(row: Row) -> T:
+            try:
+                return read(row)
+            except (ValueError, TypeError, OverflowError, AttributeError) as error:
+                message = f"the row of {what} {row[0]} is damaged and cannot be read ({error})"
+                raise StoreDamaged(
+                    f"{message}; a backup may still have it: agentctl doctor"
+                ) from error
+
+        return read_or_refuse
+
+    return decorate
+
+
+@refusing_damage("run")
 def run_of(row: Row) -> Run:
-    """Return the run of a row with RUN_COLUMNS."""
+    """Return the run of a row with RUN_COLUMNS. Raises StoreDamaged."""
     (
         id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,  # noqa: E501
         not_before, active, cancel, goal, report, silent, detail, provider, model,
@@ -176,7 +216,7 @@ def run_of(row: Row) -> Run:
 def runs_in(connection: Connection, clauses: str, values: Row = ()) -> list[Run]:
     """Return the runs that `SELECT … FROM run` with these clauses finds."""
     rows = connection.execute(f"SELECT {RUN_COLUMNS} FROM run {clauses}", values)
-    return [run_of(row) for row in rows]
+    return readable(run_of, rows, "run")
 
 
 # The id of the last run that was created before a moment. Ids are in the order of creation, so a
@@ -213,8 +253,9 @@ INCIDENT_COLUMN_NAMES = (
 )
 
 
+@refusing_damage("incident")
 def incident_of(row: Row) -> Incident:
-    """Return the incident of a row with INCIDENT_COLUMN_NAMES."""
+    """Return the incident of a row with INCIDENT_COLUMN_NAMES. Raises StoreDamaged."""
     id_, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run = row
     return Incident(
         id=id_,
@@ -241,9 +282,10 @@ DELIVERED_RUN_COLUMN_NAMES = ("routine", "slot", "status", "report", "detail", "
 REPORT = "report"  # the kind of a delivery that is a run's report
 
 
+@refusing_damage("delivery")
 def delivery_of(row: Row) -> Delivery:
     """Return the delivery of a row with DELIVERY_COLUMN_NAMES of the table outbox, then
-    DELIVERED_RUN_COLUMN_NAMES of the table run.
+    DELIVERED_RUN_COLUMN_NAMES of the table run. Raises StoreDamaged.
     """
     (
         id_, run, target, kind, options_text, zone, status, attempts, next_at, receipt, error,

@@ -240,10 +240,12 @@ def make_fenced(run: Run) -> Fenced:
 
 
 def find_run(connection: Connection, id_or_part: str) -> Run:
-    """Return the run with this id, or the only one whose id begins or ends so. Raises NotFound."""
-    exact = runs_in(connection, "WHERE id = ?", (id_or_part,))
-    if exact:
-        return exact[0]
+    """Return the run with this id, or the only one whose id begins or ends so. Raises NotFound,
+    and StoreDamaged if its row cannot be read.
+    """
+    statement = f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?"
+    if exact := connection.execute(statement, (id_or_part,)).fetchone():
+        return run_of(exact)
     part = id_or_part.upper()
     if len(part) < SHORTEST_PART:
         raise NotFound(

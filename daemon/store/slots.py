@@ -27,6 +27,8 @@ from daemon.store.rows import (
     deflate,
     encode,
     from_microseconds,
+    readable,
+    refusing_damage,
     runs_in,
     to_microseconds,
     to_microseconds_or_none,
@@ -579,9 +581,10 @@ def _unrecorded_ranges(
 def _slots_in(connection: Connection, clauses: str, values: Row) -> list[SlotRow]:
     """Return the rows that `SELECT … FROM slot` with these clauses finds."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM slot {clauses}", values)
-    return [_slot_of(row) for row in rows]
+    return readable(_slot_of, rows, "slot")
 
 
+@refusing_damage("slot")
 def _slot_of(row: Row) -> SlotRow:
     routine, first, last, count, event, outcome, reason, run, lateness, rule = row
     return SlotRow(

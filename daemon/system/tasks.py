@@ -6,6 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+import structlog
+
+log = structlog.get_logger()
+
 # Seconds after which a task that goes on is cancelled once more: enough for what it has to close.
 CANCEL_AGAIN = 5.0
 
@@ -42,4 +46,9 @@ async def run_as_task(work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
+        log.critical("task.failed", task=name, problem="cancelled by what it waited for")
         raise RuntimeError(f"{name} was cancelled by what it waited for") from None
+    except Exception as error:
+        # now, as the end of the process may take longer than it has time for
+        log.critical("task.failed", task=name, problem=f"{type(error).__name__}: {error}")
+        raise

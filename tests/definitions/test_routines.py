@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.routines.folder import (
+    FileCache,
     LoadedRoutines,
     compare_with_old,
     diff,
@@ -749,3 +750,40 @@ def test_any_routine_file_loads_or_reports_faults(data: dict[str, Any]) -> None:
             assert Routine.restore(routine.dump()) == routine.model_copy(update={"path": None})
         for error in loaded.faults.values():
             assert all(fault.problem for fault in error.faults)
+
+
+def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    for name in ("one", "two", "faulty"):
+        text = "[run]\nprompt = 'p'\n" if name != "faulty" else "promt = 1\n"
+        (tmp_path / f"{name}.toml").write_text(text)
+    cache = FileCache(settled_after=-60)
+    cache.begin("rules")
+    first = load_folder(tmp_path, cache=cache)
+    (tmp_path / "two.toml").write_text("[run]\nprompt = 'another'\n")
+    cache.begin("rules")
+    second = load_folder(tmp_path, cache=cache)
+    assert second.routines["one"] is first.routines["one"]
+    assert second.faults["faulty"] is first.faults["faulty"]
+    assert second.routines["two"].run.prompt == "another"
+    (tmp_path / "one.toml").unlink()
+    cache.begin("rules")
+    assert set(load_folder(tmp_path, cache=cache).routines) == {"two"}
+
+
+def test_other_rules_read_all_files_again(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache(settled_after=-60)
+    cache.begin("rules")
+    first = load_folder(tmp_path, cache=cache)
+    cache.begin("other rules")
+    second = load_folder(tmp_path, cache=cache)
+    assert second.routines["one"] is not first.routines["one"]
+
+
+def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache()
+    cache.begin("rules")
+    first = load_folder(tmp_path, cache=cache)
+    cache.begin("rules")
+    assert load_folder(tmp_path, cache=cache).routines["one"] is not first.routines["one"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from daemon.memory import rows
-from daemon.memory.retention import Retention, apply_retention
+from daemon.memory.retention import MemoryRetention, apply_retention
 from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from tests.memory.conftest import Library, make_segments
@@ -110,7 +110,7 @@ async def test_wordings_that_do_not_come_again_are_forgotten_by_retention(
     library.clock.advance(days=30)
     await library.archive("01Z", make_run("Something else happened at 9 o'clock today.", library))
     await library.memory.memory_store.write(
-        partial(apply_retention, retention=Retention(), now=library.clock.now())
+        partial(apply_retention, retention=MemoryRetention(), now=library.clock.now())
     )
     (count,) = await library.db.read(
         lambda connection: connection.execute("SELECT count(*) FROM memory_template").fetchone()

@@ -463,6 +463,29 @@ async def test_an_internal_error_fails_the_run_in_one_line(journal):
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+        OSError(24, "Too many open files"),
+        BlockingIOError(11, "Resource temporarily unavailable"),
+    ],
+    ids=["threads", "memory", "descriptors", "processes"],
+)
+async def test_a_run_for_which_the_machine_lacks_room_is_tried_again_later(journal, error):
+    harness = RunHarness(journal, ["never"])
+
+    async def broken(run, routine, record, deadline):
+        raise error
+
+    harness.agent_for = broken
+    run = await harness.one()
+    assert run.status is Status.QUEUED
+    assert run.not_before is not None
+    assert "this machine lacks room" in run.detail
+
+
 async def test_an_unreadable_definition_fails_the_run(journal):
     harness = RunHarness(journal, ["never"])
     run = await harness.open()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+import struct
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
+from daemon.errors import StoreDamaged
 from daemon.models import Status, Step, StepKind
-from daemon.store.maintenance import JournalMaintenance, check_file
+from daemon.store.database import Database
+from daemon.store.maintenance import JournalMaintenance, find_faults
 from daemon.store.retention import RetentionLimits, delete_slice, find_old_reports
 from daemon.testing import FakeClock
 from tests.store.conftest import Ledger, in_a_file
@@ -139,6 +147,82 @@ async def test_retention_removes_old_report_files_only_in_the_workspace(
 async def test_the_integrity_check_detects_a_damaged_database(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
-    assert check_file(ledger.db.path) == "ok"
+    assert find_faults(ledger.db.path) == []
+    assert [find_faults(ledger.db.path, day) for day in range(7)] == [[]] * 7
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    assert check_file(tmp_path / "broken.db") != "ok"
+    assert find_faults(tmp_path / "broken.db") != []
+
+
+@pytest.mark.parametrize("index", ["outbox_run", "sqlite_autoindex_step_1"])
+async def test_an_index_that_lacks_rows_is_found_and_renewed(
+    clock: FakeClock, tmp_path: Path, index: str
+) -> None:
+    path = tmp_path / "agentd.db"
+    database = await Database.open(path)
+    await execute_runs(Ledger(database, clock), 3)
+    await database.close()
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
+        ).fetchone()
+    with path.open("r+b") as file:  # https://sqlite.org/fileformat2.html: an empty leaf of an index
+        file.seek((page - 1) * size)
+        file.write(b"\x0a" + struct.pack(">HHHB", 0, 0, size, 0))
+    assert any(index in fault for fault in find_faults(path))
+    database = await Database.open(path)
+    ledger = Ledger(database, clock)
+    maintenance = JournalMaintenance(
+        database,
+        ledger.journal,
+        clock=clock.now,
+        limits=RetentionLimits,
+        workspace=tmp_path,
+        is_idle=lambda: True,
+    )
+    with capture_logs() as lines:
+        await maintenance.check()
+    assert [line["index"] for line in lines if line["event"] == "database.index_renewed"] == [index]
+    assert find_faults(path) == []
+    assert await ledger.journal.incidents.get_open_subjects() == set()
+    await database.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "status = 'odd'",
+        "created = 'x'",
+        "slot = 9000000000000000000",
+        "active = 'x'",
+        "taint = 7",
+    ],
+)
+@in_a_file
+async def test_a_damaged_row_is_left_out_of_lists_and_named_where_it_is_asked_for(
+    ledger: Ledger, damage: str
+) -> None:
+    runs = [await ledger.running() for _ in range(3)]
+    await ledger.db.write(
+        lambda connection: connection.execute(
+            f"UPDATE run SET {damage} WHERE id = ?", (runs[1].id,)
+        )
+    )
+    with capture_logs() as lines:
+        found = await ledger.journal.runs.find(limit=10)
+    assert {run.id for run in found} == {runs[0].id, runs[2].id}
+    assert [line["row"] for line in lines] == [f"run {runs[1].id}"]
+    with pytest.raises(StoreDamaged, match="agentctl doctor"):
+        await ledger.journal.runs.get(runs[1].id)
+
+
+@in_a_file
+async def test_a_text_that_is_no_text_any_more_is_a_damage(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.db.write(
+        lambda connection: connection.execute(
+            "UPDATE run SET goal = CAST(x'ff00ff' AS TEXT) WHERE id = ?", (run.id,)
+        )
+    )
+    with pytest.raises(StoreDamaged):
+        await ledger.journal.runs.find(limit=10)

@@ -17,10 +17,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import IDENTITY_FILES
+from daemon.definitions.words import shorten
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.lock import lock_state
@@ -200,7 +201,11 @@ def _prepare(
         with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
             _check(copy, file)
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
-            (taken_at,) = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
+            taken = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
+            if taken is None:
+                raise Refused(f"{file} is no backup of agentd: it does not say when it was taken")
+            for row in files:
+                _check_file(row, file)
             copy.execute("PRAGMA foreign_keys = ON")
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
@@ -211,7 +216,20 @@ def _prepare(
     except sqlite3.Error as error:
         raise Refused(f"{file} is no backup of agentd: {error}") from error
     _sync(draft)
-    return str(taken_at), files
+    return shorten(str(taken[0])), files
+
+
+def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
+    """Raise Refused for a file that no backup of ours holds."""
+    root, path, body = row
+    is_whole = isinstance(root, str) and isinstance(path, str) and isinstance(body, bytes)
+    if not is_whole or "\0" in str(path) or ".." in Path(str(path)).parts:
+        shown = shorten(str(path))
+        raise Refused(f"{backup_file} is no backup of agentd: it holds a file {shown} that is none")
+    allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
+    if root == "state" and not allowed:
+        shown = shorten(str(path))
+        raise Refused(f"{backup_file} is no backup of agentd: it holds {shown} of a state folder")
 
 
 def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) -> list[str]:
@@ -222,9 +240,9 @@ def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) ->
         if target is None or ".." in Path(path).parts or Path(path).is_absolute():
             skipped += 1
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
         mode = 0o700 if body.startswith((b"#!", b"\x7fELF")) else 0o600  # programs, such as scripts
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(
                 os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"
             ) as file:
@@ -232,6 +250,9 @@ def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) ->
             report.append(f"wrote {target}")
         except FileExistsError:
             report.append(f"left {target} as it is")
+        except OSError as error:
+            name = shorten(str(target), 300)
+            report.append(f"could not write {name}: {error.strerror}")
     if skipped:
         report.append(
             f"{skipped} definitions are in the backup too: --definitions DIR writes them where "

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.words import shorten
 from daemon.errors import NotFound, Refused
 from daemon.memory import index
 from daemon.memory import transfer as memory
@@ -166,9 +167,12 @@ def import_file(
                     importer.insert(str(line["table"]), dict(line["row"]))
             importer.finish()
             _pause(journal, [str(name) for name in head["routines"]])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, Refused) as error:
+        if str(file) in str(error):
+            raise
+        problem = f"{error} is missing" if isinstance(error, KeyError) else shorten(str(error), 300)
         raise Refused(
-            f"{file} cannot be taken in: {error}; nothing of its history was kept"
+            f"{file} cannot be taken in: {problem}; nothing of its history was kept"
         ) from error
     counts = ", ".join(
         f"{number} {table}{'s' if number > 1 else ''}" for table, number in importer.added.items()
@@ -296,7 +300,10 @@ def _read_lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[
                 read += len(line)
                 if number % 1000 == 0:
                     progress(min(0.99, read / size))
-                value = json.loads(line)
+                try:
+                    value = json.loads(line)
+                except RecursionError:
+                    raise ValueError(f"line {number + 1} is nested too deeply") from None
                 if not isinstance(value, dict):
                     raise ValueError(f"line {number + 1} is no object")  # noqa: TRY004  of the file, not of a caller
                 yield value

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daemon.definitions.shape import format_key_path
+from daemon.definitions.toml_text import TomlOutOfBounds, parse_toml_text
 from daemon.errors import ConfigError, Fault
 from daemon.models import Json
 
@@ -111,8 +112,8 @@ def _value_of(text: str) -> Any:
     or else the text itself.
     """
     try:
-        values = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+        values = parse_toml_text(f"value = {text}")
+    except (tomllib.TOMLDecodeError, TomlOutOfBounds):
         return text
     return values["value"] if len(values) == 1 else text
 

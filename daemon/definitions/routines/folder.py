@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,20 +79,59 @@ class LoadedRoutines:
     faults: dict[str, ConfigError] = field(default_factory=dict)
 
 
+# Seconds. A file may be written again within one tick of the file system's clock, by as many bytes:
+# one that changed this short before it was read is read again.
+_CLOCK_TICK = 2.0
+
+
+class FileCache:
+    """What routine files held when they were read, for files that have not changed since.
+
+    One loader at a time may use it.
+    """
+
+    def __init__(self, *, settled_after: float = _CLOCK_TICK) -> None:
+        """`settled_after` is the age in seconds from which on a change is not one of this tick."""
+        self._settled_after = settled_after
+        self._rules_key: object = None
+        self._read: dict[Path, tuple[tuple[int, ...], Routine | ConfigError]] = {}
+        self._kept: dict[Path, tuple[tuple[int, ...], Routine | ConfigError]] = {}
+
+    def begin(self, rules_key: object) -> None:
+        """Begin a load with the rules of this key; with those of another one all files are read."""
+        self._read, self._kept = (self._kept if rules_key == self._rules_key else {}), {}
+        self._rules_key = rules_key
+
+    def get(self, path: Path, version: tuple[int, ...]) -> Routine | ConfigError | None:
+        """Return the routine of a file or its faults; None if the file has to be read."""
+        known = self._read.get(path)
+        if known is None or known[0] != version:
+            return None
+        self._kept[path] = known
+        return known[1]
+
+    def put(self, path: Path, version: tuple[int, ...], result: Routine | ConfigError) -> None:
+        """Remember what a file held that had this version before it was read."""
+        if version[-1] < (time.time() - self._settled_after) * 1e9:
+            self._kept[path] = version, result
+
+
 def load_folder(
     folder: Path,
     *,
     agent_folder: Path | None = None,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
+    cache: FileCache | None = None,
 ) -> LoadedRoutines:
     """Return the routines of a folder, checked by `rules` as well, and the faults of each file.
 
-    `agent_folder` has the routines that agents made. If one of them has the name of a person's
-    routine, it gets a fault under the name `routines.d/NAME`.
+    Files that `cache` knows are not read again. `agent_folder` has the routines that agents made.
+    If one of them has the name of a person's routine, it gets a fault under the name
+    `routines.d/NAME`.
     """
-    loaded = _read(folder, (*PEOPLE_RULES, *rules))
+    loaded = _read(folder, (*PEOPLE_RULES, *rules), cache)
     if agent_folder is not None:
-        agent_routines = _read(agent_folder, (*AGENT_RULES, *rules))
+        agent_routines = _read(agent_folder, (*AGENT_RULES, *rules), cache)
         names = loaded.routines.keys() | loaded.faults.keys()
         for name in names & agent_routines.routines.keys():
             agent_routines.faults[name] = ConfigError(
@@ -117,7 +157,11 @@ def load_folder(
     return loaded
 
 
-def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> LoadedRoutines:
+def _read(
+    folder: Path,
+    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    cache: FileCache | None = None,
+) -> LoadedRoutines:
     """Return the routines of one folder."""
     loaded = LoadedRoutines()
     for entry in _entries(folder):
@@ -128,12 +172,45 @@ def _read(folder: Path, rules: Sequence[CrossFieldCheck[RoutineDefinition]]) -> 
                 raise ConfigError(
                     Fault(file=display(path), key="", found="", problem="is not a regular file")
                 )
-            routine = load_routine(path, rules=rules)
+            result = _load_cached(entry, path, rules, cache)
         except ConfigError as error:
-            loaded.faults[name] = error
+            result = error
+        if isinstance(result, ConfigError):
+            loaded.faults[name] = result
         else:
-            loaded.routines[name] = routine
+            loaded.routines[name] = result
     return loaded
+
+
+def _load_cached(
+    entry: os.DirEntry[str],
+    path: Path,
+    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    cache: FileCache | None,
+) -> Routine | ConfigError:
+    """Return the routine of a file, or its faults, from the cache if the file has not changed."""
+    if cache is None:
+        return load_routine(path, rules=rules)
+    try:
+        status = entry.stat()
+    except OSError:  # gone meanwhile: reading it says so
+        return load_routine(path, rules=rules)
+    version = (
+        status.st_dev,
+        status.st_ino,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+    result = cache.get(path, version)
+    if result is None:
+        try:
+            result = load_routine(path, rules=rules)
+        except ConfigError as error:
+            result = error
+        cache.put(path, version, result)
+    return result
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -194,7 +271,12 @@ class RoutineChanges:
 
 def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> RoutineChanges:
     """Return how `new` differs from `old`."""
-    changed_names = tuple(name for name in new if name in old and new[name] != old[name])
+    changed_names = tuple(
+        name
+        for name, routine in new.items()
+        # most are the same object: to compare ten thousand by their fields takes 0.1 s
+        if name in old and routine is not old[name] and routine != old[name]
+    )
     return RoutineChanges(
         added=tuple(name for name in new if name not in old),
         changed=changed_names,

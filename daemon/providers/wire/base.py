@@ -208,6 +208,14 @@ def repair_text(text: Any) -> str:
     return text
 
 
+def read_name(value: Any) -> str:
+    """Return the name of a function that a model calls. Raises TypeError if it is no text."""
+    if not isinstance(value, str):
+        msg = f"the name of a function is a {type(value).__name__}"
+        raise TypeError(msg)
+    return repair_text(value)
+
+
 def to_count(value: Any) -> int:
     """Return a count of a vendor; 0 if it is missing, or no number of tokens that a call can have:
     such a count is replaced by an estimate (token_counts.py).

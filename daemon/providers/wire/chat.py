@@ -17,6 +17,7 @@ from daemon.providers.wire.base import (
     find_vendor_blocks,
     pack_extras,
     read_arguments,
+    read_name,
     repair_text,
     split_system,
     to_count,
@@ -184,7 +185,10 @@ def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[Funct
         call_id = unused_id(call.get("id"), taken_ids)
         calls.append(
             FunctionCall(
-                name=call["function"]["name"], arguments=arguments, id=call_id, invalid=problem
+                name=read_name(call["function"]["name"]),
+                arguments=arguments,
+                id=call_id,
+                invalid=problem,
             )
         )
     return tuple(calls)

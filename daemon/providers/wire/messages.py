@@ -21,6 +21,7 @@ from daemon.providers.wire.base import (
     find_vendor_blocks,
     pack_extras,
     read_arguments,
+    read_name,
     repair_text,
     split_system,
     to_count,
@@ -184,7 +185,7 @@ def _parse_calls(content: Sequence[Json], request: ChatRequest) -> dict[int, Fun
         arguments, problem = read_arguments(block.get("input"))
         call_id = unused_id(block.get("id"), taken_ids)
         calls[index] = FunctionCall(
-            name=block["name"], arguments=arguments, id=call_id, invalid=problem
+            name=read_name(block["name"]), arguments=arguments, id=call_id, invalid=problem
         )
     return calls
 

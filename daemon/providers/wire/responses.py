@@ -21,6 +21,7 @@ from daemon.providers.wire.base import (
     find_vendor_blocks,
     pack_extras,
     read_arguments,
+    read_name,
     repair_text,
     split_system,
     to_count,
@@ -179,7 +180,7 @@ def _parse_calls(output: Sequence[Json], request: ChatRequest) -> dict[int, Func
         arguments, problem = read_arguments(item.get("arguments"))
         call_id = unused_id(item.get("call_id"), taken_ids)
         calls[index] = FunctionCall(
-            name=item["name"], arguments=arguments, id=call_id, invalid=problem
+            name=read_name(item["name"]), arguments=arguments, id=call_id, invalid=problem
         )
     return calls
 

@@ -8,7 +8,12 @@ from sqlmodel import Session, col, select
 
 from daemon.models import Delivery, DeliveryStatus
 from daemon.store.queries.session import raw_columns
-from daemon.store.rows import DELIVERED_RUN_COLUMN_NAMES, DELIVERY_COLUMN_NAMES, delivery_of
+from daemon.store.rows import (
+    DELIVERED_RUN_COLUMN_NAMES,
+    DELIVERY_COLUMN_NAMES,
+    delivery_of,
+    readable,
+)
 from daemon.store.tables import DeliveryRow, RunRow
 
 
@@ -31,4 +36,4 @@ def find_deliveries(
         query = query.where(DeliveryRow.run_id == run)
     if status is not None:
         query = query.where(DeliveryRow.status == status.value)
-    return [delivery_of(row) for row in session.exec(query)]
+    return readable(delivery_of, session.exec(query), "delivery")

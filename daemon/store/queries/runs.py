@@ -8,7 +8,7 @@ from sqlmodel import Session, col, select
 
 from daemon.models import Run, Status
 from daemon.store.queries.session import raw_columns
-from daemon.store.rows import RUN_COLUMN_NAMES, run_of
+from daemon.store.rows import RUN_COLUMN_NAMES, readable, run_of
 from daemon.store.tables import RunRow
 
 
@@ -24,4 +24,4 @@ def find_runs(
         query = query.where(RunRow.status == status.value)
     if before is not None:
         query = query.where(RunRow.id < before)
-    return [run_of(row) for row in session.exec(query)]
+    return readable(run_of, session.exec(query), "run")

@@ -95,7 +95,12 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             harmless = _disarm(name, content)
             if harmless != content:
                 content, note = harmless, "; nothing in it acts by itself, as in a report"
-        data = content.encode()
+        try:
+            data = content.encode()
+        except UnicodeEncodeError:
+            raise ToolFailed(
+                "content holds half of a surrogate pair, which no text file can; leave it out"
+            ) from None
         try:
             if output_folder:
                 with _room_for(call_path, output_folder, len(data)):

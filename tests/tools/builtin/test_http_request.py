@@ -281,6 +281,8 @@ async def test_http_request_ignores_proxies_of_the_environment(
         ),
         *(
             "64:ff9b::7f00:1",
+            "::ffff:0:127.0.0.1",
+            "::ffff:0:a9fe:a9fe",
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a00:1",
             "64:ff9b:1::808:808",

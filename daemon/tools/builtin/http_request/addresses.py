@@ -27,6 +27,7 @@ _NOT_PUBLIC: tuple[tuple[Network, str], ...] = (
     (ip_network("fec0::/10"), "inside a network"),
 )
 _NAT64 = ip_network("64:ff9b::/96")
+_SIIT = 0xFFFF0000  # ::ffff:0:0:0/96, RFC 2765: what a translator sends to an address of IPv4
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
@@ -60,6 +61,8 @@ def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
         return
     if address.ipv4_mapped:
         yield address.ipv4_mapped
+    if int(address) >> 32 == _SIIT:
+        yield IPv4Address(int(address) & 0xFFFFFFFF)
     if address in _NAT64 or int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
         yield IPv4Address(int(address) & 0xFFFFFFFF)
     if address.sixtofour:
