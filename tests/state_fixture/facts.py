@@ -15,6 +15,7 @@ LEFT = datetime.fromisoformat("2026-03-04 11:05:00").replace(tzinfo=ZONE)
 """When the daemon of the fixture was killed."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 QUESTIONS = ("where is the parcel?", "code of the garage")
+UNITS = {"d": "day", "h": "hour", "min": "minute"}
 LONGEST = 120
 """Of a longer text the beginning, the length and a digest are recorded."""
 
@@ -52,7 +53,13 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
             for run, answer in zip(runs, inspected, strict=True)
         },
         "slots": slots,
-        "why": {" ".join(key): answer for key, answer in zip(moments, reasons, strict=True)},
+        "why": {
+            " ".join(key): {
+                field: _with_whole_units(value) if isinstance(value, str) else value
+                for field, value in answer.items()
+            }
+            for key, answer in zip(moments, reasons, strict=True)
+        },
         "list": {
             row["name"]: {
                 key: row[key] for key in ("description", "state", "paused_why", "made_by", "last")
@@ -159,6 +166,16 @@ def write(facts: dict[str, Any]) -> str:
         begin, end = "{}" if isinstance(answer, dict) else "[]"
         parts.append(f"{json.dumps(verb)}: {begin}\n" + ",\n".join(lines) + f"\n{end}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _with_whole_units(text: str) -> str:
+    """Write durations as the version of the fixture did: `12 hours`, where it is `12 h` today."""
+
+    def unit(match: re.Match[str]) -> str:
+        number, short = match.groups()
+        return f"{number} {UNITS[short]}{'' if number == '1' else 's'}"
+
+    return re.sub(r"\b(\d+) (d|h|min)\b", unit, text)
 
 
 def _is_old(moment: str) -> bool:
