@@ -216,10 +216,12 @@ def test_policy_suggest_writes_the_narrowest_section_that_allows_all_recorded_ca
 def test_policy_suggest_without_a_journal_is_refused(harness: PolicyHarness) -> None:
     code, _, err = harness.policy("suggest", "daily")
     assert (code, "no run has been recorded" in err) == (78, True)
-    assert (
-        "neither a length of time"
-        in harness.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
-    )
+
+
+def test_a_moment_that_has_yet_to_come_is_refused(harness: PolicyHarness) -> None:
+    err = harness.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
+    assert "'tomorrow' has yet to come" in err
+    assert "is no moment" in harness.policy("backtest", "policy.toml", "--since", "soon")[2]
 
 
 def test_every_verb_knows_the_tools_of_ones_own(harness: PolicyHarness) -> None:

@@ -68,15 +68,18 @@ def _at(record: dict[str, Any]) -> datetime:
 
 def parse_since(text: str, now: datetime) -> datetime:
     """Return the moment that `1h`, `2d12h`, `yesterday`, `mon 09:00`, `2026-11-20` or
-    `2026-11-20T08:30` means; ValueError otherwise.
+    `2026-11-20T08:30` means; ValueError otherwise, also for a moment after `now`.
     """
     if text and (match := _AGO.fullmatch(text)):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     try:
-        return parse_time(text, now)
+        since = parse_time(text, now)
     except ValueError as error:
         raise ValueError(f"{error}, or a length of time such as 1h") from None
+    if since > now:
+        raise ValueError(f"{text!r} has yet to come; name an earlier moment")
+    return since
 
 
 def logs(call: Call) -> int:

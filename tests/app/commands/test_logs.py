@@ -90,6 +90,11 @@ def test_since_accepts_a_duration_or_a_date(text: str, moment: datetime) -> None
     assert parse_since(text, NOW) == moment
 
 
+def test_since_a_moment_to_come_is_refused() -> None:
+    with pytest.raises(ValueError, match="'tomorrow' has yet to come"):
+        parse_since("tomorrow", NOW)
+
+
 @pytest.mark.parametrize("text", ["", "soon", "1x", "2026-13-01"])
 def test_an_invalid_since_is_refused(
     text: str, log: Path, capsys: pytest.CaptureFixture[str]
