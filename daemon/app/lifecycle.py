@@ -216,7 +216,8 @@ async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterat
                 yield
             except BaseException as error:
                 limit_end(FAILURE_SECONDS)
-                if isinstance(error, Exception):  # else a task failed, which has been logged
+                # a task that failed has been logged, and what a person must mend is told by `main`
+                if isinstance(error, Exception) and not isinstance(error, DaemonError):
                     log.info("daemon.ending", problem=f"{type(error).__name__}: {error}")
                 with suppress(Exception):
                     await app.scheduling.engine.stop()

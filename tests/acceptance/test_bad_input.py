@@ -337,7 +337,7 @@ async def test_agentd_once_exits_with_the_outcome_after_all_retries(home):
         home.write("config.toml", config(vendor))
         refused = await home.agentd("once", "hello")
         assert refused.code == 1
-        assert "check the key" in one_line(refused.err)
+        assert "no key was sent" in one_line(refused.err)
         result = await home.agentd("once", "hello")
         assert (result.code, result.out) == (0, "Hello.\n"), result.err
 

@@ -301,27 +301,25 @@ def test_erasure_searches_as_many_characters_of_a_report_as_prompts_show() -> No
 
 
 LONG = (
-    f"The walrus is called Ada, and {'she swims, dives, and eats, and then ' * 9}opens the door "
-    "with 4711-XYZZY."
+    f"The walrus of the shed is called Ada, and {'she swims, dives, and eats, and then ' * 9}"
+    "opens the door with 4711-XYZZY."
 )
 
 
 async def test_forget_erases_short_and_cut_quotes_of_the_run_in_later_prompts(
     home,
 ) -> None:
-    short, cut = "It is 4711-XYZZY.", f"On a line of its own.\n{LONG}"
+    short, cut = "The shed has 4711-XYZZY.", f"On a line of its own.\n{LONG}"
     await daily(home, json.dumps(short), json.dumps(cut), '"All quiet."', '"Quiet again."')
     first, second = await run_daily(home), await run_daily(home)
     third = await run_daily(home)
     prompt = (await home.agentctl("inspect", third, "--full")).out
     assert f"- agent: {short}" in prompt
-    assert "- goal: Look after the shed." in prompt
     for run in (first, second):
         assert (await home.agentctl("memory", "forget", "--run", run, "--yes")).code == 0
     gone = ("4711", "she swims", "called Ada", "of its own")
     prompt = (await home.agentctl("inspect", third, "--full")).out
     assert [words for words in gone if words in prompt] == []
-    assert "- goal: Look after the shed." in prompt, "others said so"
     assert traces(home, *gone) == []
 
 

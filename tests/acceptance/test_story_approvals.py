@@ -47,7 +47,7 @@ async def test_a_waiting_run_survives_kill_9_and_continues_with_the_approved_cal
             "work",
             "echo once | tee -a effects.txt",
             "it is appended to for good",
-            "expires in 2",
+            "expires in 1 d",
         ):
             assert word in listed.out, listed.out
         assert effects(asking) == []

@@ -138,10 +138,13 @@ async def test_a_run_tainted_from_the_start_gets_all_memory(app):
 
 async def test_untainted_memory_is_shown_beside_the_note_on_omitted_memory(app):
     async with app:
-        await app.daemon.store.memory.store("garden", "The owner of the garden likes roses.")
+        memory = app.daemon.store.memory
+        await memory.store("garden", "What is new in the garden, the owner likes to know.")
+        for room in ("kitchen", "cellar", "attic", "hall"):
+            await memory.store(room, f"The {room} was painted last year.")
         await run_with_report(app, "writer", READ)
         shown = await prompt_of(app, await run_with_report(app, "writer", WRITE))
-        assert "The owner of the garden likes roses." in shown["system"]
+        assert "the owner likes to know" in shown["system"]
         assert REPORT not in shown["system"]
         assert "taint" not in shown
 

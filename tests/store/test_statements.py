@@ -28,7 +28,7 @@ _ONE_DATABASE_ONLY = (
     "memory.fulltext",
     "memory.pgvector",
 )
-_SERVER_ONLY = ("SELECT agentd_now()", "memory_embedding_news")
+_OF_ONE_DATABASE = ("SELECT agentd_now()", "memory_embedding_news", "sqlite_master")
 _BEGINNING = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 # Beginnings and templates of statements, which are no statements by themselves.
 _PARTS = {
@@ -66,6 +66,7 @@ _READS_ALL = {
     ),
     "the last row, which is the first that is read": (
         "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1",
+        "SELECT id, memory_run, text FROM memory_segment WHERE superseded IS NULL",
     ),
 }
 
@@ -106,7 +107,7 @@ def portable_statements() -> list[Statement]:
     by_text = {
         statement.text: statement
         for statement in statements()
-        if not any(word in statement.text for word in _SERVER_ONLY)
+        if not any(word in statement.text for word in _OF_ONE_DATABASE)
     }
     return list(by_text.values())
 

@@ -101,7 +101,10 @@ def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None
     ):
         # in a transaction, else the copy would begin anew with each write of a daemon
         original.execute("BEGIN")
-        original.execute("SELECT count(*) FROM migration").fetchone()
+        try:
+            original.execute("SELECT count(*) FROM migration").fetchone()
+        except UnicodeDecodeError as error:  # the message of a fault quotes a damaged schema
+            raise sqlite3.DatabaseError("its schema is damaged") from error
         original.backup(copy, pages=_PAGES_PER_STEP, progress=report)
 
 

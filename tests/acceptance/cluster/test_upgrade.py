@@ -182,4 +182,4 @@ async def test_a_run_continues_after_an_upgrade_of_the_daemon(tmp_path, newer):
     refused = await home.agentd()
     assert refused.code == 78
     assert "was written by a newer version of agentd (schema 900" in refused.err
-    assert "restore a backup made before the upgrade" in refused.err
+    assert "put back a copy from before the upgrade" in refused.err
