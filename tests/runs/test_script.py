@@ -114,7 +114,7 @@ async def test_the_silent_token_is_not_delivered(tmp_path):
     ("command", "program", "output"),
     [
         ("printf 'so far' ; false", "false", "so far"),
-        ("cat nothing", "cat", "/usr/bin/cat: nothing: No such file or directory"),
+        ("cat nothing", "cat", "cat: nothing: No such file or directory"),
         ("test -e nothing", "test", ""),
     ],
 )
@@ -125,9 +125,10 @@ async def test_an_exit_code_makes_the_run_a_failure_with_its_output(
         run = await app.run("job")
         assert run.status is Status.FAILED
         assert run.detail == f"step-0: {program} ended with exit code 1"
-        assert run.report == output
+        # some versions of coreutils name themselves with their path
+        assert run.report is not None and run.report.removeprefix("/usr/bin/") == output
         await app.deliver()
-        text = app.deliverable.read_text()
+        text = app.deliverable.read_text().replace("/usr/bin/cat", "cat")
         assert "step-0: " in text
         assert (f"```\n{output}\n```" in text) is bool(output)
 
