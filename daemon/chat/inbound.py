@@ -226,10 +226,12 @@ class ChatInbound:
         session, about = f"chat-{self.name}-{message.conversation}", None
         earlier = None if fresh else await self._run_replied_to(message)
         if earlier is not None:
-            told = not (quoted or earlier.status.has_ended) and await conversations.tell_active(
+            is_delivered = not (
+                quoted or earlier.status.has_ended
+            ) and await conversations.tell_active(
                 earlier, text, event=origin.event, key_values=key_values
             )
-            if told:
+            if is_delivered:
                 return _told(earlier), earlier
             session, about = await self._session_about(session, earlier)
         routed = await conversations.ask(

@@ -110,8 +110,8 @@ class _TelegramWriter(HTMLParser):
             self._is_preformatted = True
         if self._is_preformatted and tag == "code":
             return
-        if known := _TAGS.get(tag):
-            self.pieces.append(f"<{known}>")
+        if html_tag := _TAGS.get(tag):
+            self.pieces.append(f"<{html_tag}>")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "a" and self._links.pop():
@@ -125,8 +125,8 @@ class _TelegramWriter(HTMLParser):
             self._strip_newlines()
         if tag == "blockquote":
             self._strip_newlines()
-        if known := _TAGS.get(tag):
-            self.pieces.append(f"</{known}>")
+        if html_tag := _TAGS.get(tag):
+            self.pieces.append(f"</{html_tag}>")
 
     def handle_data(self, data: str) -> None:
         if not self._is_preformatted:

@@ -55,8 +55,8 @@ class Repositories:
 
         Raises OSError for one that cannot be renamed.
         """
-        known = set(self.identities.values())
-        new = sorted(path for path, identity in _walk(self.workspace) if identity not in known)
+        identities = set(self.identities.values())
+        new = sorted(path for path, identity in _walk(self.workspace) if identity not in identities)
         for path in new:
             folder = Path(path).parent
             try:

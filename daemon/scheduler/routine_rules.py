@@ -92,10 +92,10 @@ def _effort_conflicts(
     except ConfigError:
         return  # the fault is one of config.toml, which its own check names
     if effort not in levels:
-        known = f"is none of the levels of {model}: {', '.join(levels)}"
+        problem = f"is none of the levels of {model}: {', '.join(levels)}"
         yield Conflict(
             "run.effort",
-            known if levels else f"no levels of effort are known of {model}",
+            problem if levels else f"no levels of effort are known of {model}",
             effort,
             f'if it has more, name them: providers.{name}.capabilities.effort = ["{effort}"]',
         )

@@ -277,8 +277,8 @@ class Conversations:
             run_input["about"] = about
         if quoted:
             run_input |= {"quoted": quoted[:MAX_MESSAGE_CHARACTERS], "tainted": True}
-        begun = await self._begin(text, event, run_input, origin=origin, key_values=key_values)
-        return RoutedMessage(run=begun, new=True)
+        run = await self._begin(text, event, run_input, origin=origin, key_values=key_values)
+        return RoutedMessage(run=run, new=True)
 
     async def _find_run(self, text: str, active: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""

@@ -204,8 +204,8 @@ def check_providers(survey: Survey) -> Iterator[Check]:
             yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
         elif provider.missing_program:
             state = "fail" if provider.used else "warn"
-            found = f"{text}, its program is missing"
-            yield Check(name=name, state=state, found=found, fix=provider.missing_program)
+            problem = f"{text}, its program is missing"
+            yield Check(name=name, state=state, found=problem, fix=provider.missing_program)
         elif provider.key == "environment":
             fix = (
                 "put the key into a file of mode 0600 and name it as api_key_file: any process of "

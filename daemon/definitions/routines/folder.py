@@ -104,11 +104,11 @@ class FileCache:
 
     def get(self, path: Path, version: tuple[int, ...]) -> Routine | ConfigError | None:
         """Return the routine of a file or its faults; None if the file has to be read."""
-        known = self._read.get(path)
-        if known is None or known[0] != version:
+        entry = self._read.get(path)
+        if entry is None or entry[0] != version:
             return None
-        self._kept[path] = known
-        return known[1]
+        self._kept[path] = entry
+        return entry[1]
 
     def put(self, path: Path, version: tuple[int, ...], result: Routine | ConfigError) -> None:
         """Remember what a file held that had this version before it was read."""
