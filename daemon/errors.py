@@ -42,6 +42,10 @@ class DaemonError(Exception):
     """Something went wrong that a person can do something about."""
 
 
+MAX_FAULT_TEXT = 2_000
+"""Characters of each part of a fault: the longest hint that names known keys has some 800."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
     """One fault in one place of a file."""
@@ -53,6 +57,13 @@ class Fault:
     """What stood there, as the person wrote it (shortened), empty when nothing did."""
     problem: str
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        # Whatever stands in a file, people read this line, and it is logged and sent.
+        for name in ("key", "found", "problem", "hint"):
+            text = getattr(self, name)
+            if len(text) > MAX_FAULT_TEXT:
+                object.__setattr__(self, name, text[: MAX_FAULT_TEXT - 1] + "…")
 
     def __str__(self) -> str:
         location = f"{self.file}: {self.key}" if self.key else self.file

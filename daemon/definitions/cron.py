@@ -28,6 +28,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
+from daemon.definitions.words import shorten
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -58,7 +60,8 @@ class CronError(ValueError):
 
     def __init__(self, field: str, text: str, problem: str, hint: str = "") -> None:
         self.field, self.text, self.problem, self.hint = field, text, problem, hint
-        super().__init__(f"{field} {text!r}: {problem}{f'; {hint}' if hint else ''}")
+        # the line may be of any length, and the message is read by people
+        super().__init__(f"{field} {shorten(text, 200)!r}: {problem}{f'; {hint}' if hint else ''}")
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ def _parse_weekdays(text: str) -> set[tuple[int, int]]:
                 raise CronError(
                     WEEKDAY.name,
                     text,
-                    f"#{nth[2]} does not exist",
+                    f"#{shorten(nth[2], 20)} does not exist",
                     "a month has #1 to #5 of a weekday",
                 )
             days.add((_parse_number(WEEKDAY, nth[1], text) % 7, int(nth[2])))
@@ -200,7 +203,8 @@ def _parse_numbers(spec: _Field, text: str, field_text: str | None = None) -> se
 
 
 def _parse_number(spec: _Field, text: str, field_text: str) -> int:
-    number = int(text) if text.isdecimal() else spec.names.get(text)
+    digits = text.isdecimal() and len(text) <= 9  # int() refuses texts of thousands of digits
+    number = int(text) if digits else spec.names.get(text)
     if number is None:
         raise CronError(spec.name, field_text, _describe_unreadable(text), _hint(spec, text))
     if not spec.first <= number <= spec.last:
@@ -226,7 +230,11 @@ def _parse_range_end(spec: _Field, start: str, end: str, field_text: str) -> int
 
 
 def _describe_unreadable(term: str) -> str:
-    return f"{term!r} is not understood" if term else "there is nothing before or after a comma"
+    return (
+        f"{shorten(term)!r} is not understood"
+        if term
+        else "there is nothing before or after a comma"
+    )
 
 
 def _hint(spec: _Field, term: str) -> str:

@@ -22,6 +22,7 @@ from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.tables import word_list
 
 MAX_SHOWN = 500  # characters of a path in an error
+MAX_FOLDERS = 64  # how deep a file may be written: what removes a tree often recurses
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 
 
@@ -57,7 +58,7 @@ class ReachablePaths:
 
     @classmethod
     def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> ReachablePaths:
-        return cls(os.path.realpath(workspace), tuple(os.path.realpath(path) for path in readable))
+        return cls(os.path.realpath(workspace), tuple(_follow(path) for path in readable))
 
     def resolve(self, text: str, *, for_writing: bool = False) -> CallPath:
         """Follow a path; raise Unreadable if it leads to where tools may not go."""
@@ -85,7 +86,13 @@ class ReachablePaths:
             )
         for root in (self.workspace, *(() if for_writing else self.readable)):
             if _is_within(real, root):
-                return CallPath(text, real, root, self._names(absolute, real))
+                call_path = CallPath(text, real, root, self._names(absolute, real))
+                if for_writing and call_path.path_in_root.count("/") > MAX_FOLDERS:
+                    raise Unreadable(
+                        f"{text[:MAX_SHOWN]} lies more than {MAX_FOLDERS} folders deep",
+                        "write it nearer to the workspace",
+                    )
+                return call_path
         raise Unreadable(
             f"{text} lies outside {self._describe(for_writing=for_writing)}", self._suggest()
         )
@@ -157,6 +164,13 @@ class ReachablePaths:
             for name in names
             if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
         ]
+
+
+def _follow(path: Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a link of another user's process, which may not be followed by us either
+        return os.path.abspath(path)  # noqa: PTH100 - Path.absolute keeps ..
 
 
 def resolve_links(path: str) -> str:

@@ -150,6 +150,24 @@ def test_equivalent_lines_have_the_same_slots(expr: str, same: str) -> None:
     assert first == second
 
 
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "x" * 300_000,
+        "@" + "x" * 300_000,
+        "1," * 100_000 + " * * * *",
+        "* * * * " + "9" * 5_000 + "L",
+        "* * * * 1#" + "9" * 5_000,
+        "?" * 9_000 + " * * * *",
+    ],
+    ids=range(6),
+)
+def test_the_error_for_a_line_of_any_length_is_short(expr: str) -> None:
+    with pytest.raises(CronError) as caught:
+        parse(expr)
+    assert len(str(caught.value)) < 600
+
+
 def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
     assert weekdays("mon-fri") == {1, 2, 3, 4, 5}
     assert weekdays("sat,7") == {6, 0}

@@ -355,9 +355,9 @@ def test_loaders_hold_out_for_as_long_as_they_are_tried(
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    @given(content=loader.documents)
-    def check(content: bytes) -> None:
-        loader.check(content)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        loader.check(data.draw(loader.documents))
 
     while time.monotonic() < end:
         check()

@@ -10,7 +10,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable, Word, parse_line
-from daemon.policy.reachable_paths import MAX_NAMES, ReachablePaths, refuse_devices, resolve_links
+from daemon.policy.reachable_paths import (
+    MAX_FOLDERS,
+    MAX_NAMES,
+    ReachablePaths,
+    refuse_devices,
+    resolve_links,
+)
 from tests.properties import scaled_settings
 
 
@@ -93,6 +99,22 @@ def test_resolved_links_equal_os_path_realpath(workspace: Path, parts: list[str]
             (workspace / name).symlink_to(target)
     path = "/".join((str(workspace), *parts))
     assert resolve_links(path) == os.path.realpath(path)
+
+
+def test_a_readable_path_that_may_not_be_followed_keeps_its_name(workspace: Path) -> None:
+    """Only its owner may follow the root folder of a process, and not in every container."""
+    reach = ReachablePaths.of(workspace, [Path("/proc/1/root")])
+    assert reach.readable[0] in ("/proc/1/root", "/")
+
+
+def test_a_file_is_written_a_bounded_number_of_folders_deep(
+    reach: ReachablePaths, workspace: Path
+) -> None:
+    path = "a/" * MAX_FOLDERS + "file.md"
+    assert reach.resolve(path, for_writing=True).real == str(workspace / path)
+    with pytest.raises(Unreadable, match=f"more than {MAX_FOLDERS} folders deep"):
+        reach.resolve(f"a/{path}", for_writing=True)
+    assert reach.resolve(f"a/{path}").names, "what lies there may be read"
 
 
 def test_fifos_and_sockets_are_refused(reach: ReachablePaths, workspace: Path) -> None:
