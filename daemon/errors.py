@@ -42,6 +42,7 @@ class DaemonError(Exception):
     """Something went wrong that a person can do something about."""
 
 
+MAX_FAULT_LINES = 50
 MAX_FAULT_TEXT = 2_000
 """Characters of each part of a fault: the longest hint that names known keys has some 800."""
 
@@ -73,11 +74,17 @@ class Fault:
 
 
 class ConfigError(DaemonError):
-    """A definition file cannot be used; carries every fault found, not only the first."""
+    """A definition file cannot be used; carries every fault found, not only the first.
+
+    Its text has a line for each, and no more than `MAX_FAULT_LINES` lines.
+    """
 
     def __init__(self, *faults: Fault) -> None:
         self.faults = faults
-        super().__init__("\n".join(str(fault) for fault in faults))
+        lines = [str(fault) for fault in faults[:MAX_FAULT_LINES]]
+        if more := len(faults) - len(lines):
+            lines.append(f"and {more} more faults")
+        super().__init__("\n".join(lines))
 
 
 class StateBusy(DaemonError):
