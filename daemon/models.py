@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 
 S = Status
-# Every way a run may move. The README's diagram is drawn from this table.
+# Every way a run may move. The diagram in docs/routines.md is drawn from this table.
 MOVES: dict[Status, frozenset[Status]] = {
     S.QUEUED: frozenset({S.RUNNING, S.CANCELLED, S.INTERRUPTED}),
     # back to QUEUED: suspended by a shutdown or by a transient fault, to be resumed

@@ -1,5 +1,5 @@
-"""The parts of the README that are read off the code: `python -m tests.docs` writes them, a test
-compares them.
+"""The parts of the pages in docs/ that are read off the code: `python -m tests.docs` writes them, a
+test compares them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ from daemon.tools.builtin import (
 )
 from daemon.tools.registry import FunctionRegistry
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 MARK = re.compile(r"(<!-- begin: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_generated_parts(text: str) -> str:
-    """Return the README with its generated parts as the code has them now."""
+    """Return a page with its generated parts as the code has them now."""
     return MARK.sub(lambda match: f"{match[1]}{PARTS[match[2]]().strip()}\n{match[3]}", text)
 
 
@@ -238,7 +240,8 @@ PARTS = {
 }
 
 if __name__ == "__main__":
-    new = with_generated_parts(README.read_text("utf-8"))
-    if new != README.read_text("utf-8"):
-        README.write_text(new, "utf-8")
-        sys.stdout.write("README.md rewritten\n")
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        if (new := with_generated_parts(text)) != text:
+            page.write_text(new, "utf-8")
+            sys.stdout.write(f"{page.relative_to(ROOT)} rewritten\n")

@@ -1,5 +1,5 @@
-"""The README says what the code does: generated parts are current, and its examples are
-accepted.
+"""README and docs/ say what the code does: generated parts are current, examples are accepted, and
+what they name exists.
 """
 
 import ast
@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 from daemon.app import main as agentd
+from daemon.app.setup.models import price_function
 from daemon.cli.examples import EXAMPLES, examples_of
 from daemon.cli.verbs import VERBS
 from daemon.definitions.config.config import Config
@@ -19,27 +20,51 @@ from tests import docs
 from tests.test_architecture import LAYERS
 
 README = docs.README.read_text("utf-8")
+TEXT_BY_PAGE = {page.name: page.read_text("utf-8") for page in docs.PAGES}
 TESTS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def test_generated_parts_of_the_readme_are_current():
-    assert docs.with_generated_parts(README) == README, "run `python -m tests.docs`"
+@pytest.mark.parametrize("page", TEXT_BY_PAGE)
+def test_generated_parts_of_a_page_are_current(page):
+    text = TEXT_BY_PAGE[page]
+    assert docs.with_generated_parts(text) == text, "run `python -m tests.docs`"
 
 
-def test_every_generated_part_stands_in_the_readme():
-    assert {match[2] for match in docs.MARK.finditer(README)} == set(docs.PARTS)
+def test_every_generated_part_stands_in_one_page():
+    parts = [match[2] for text in TEXT_BY_PAGE.values() for match in docs.MARK.finditer(text)]
+    assert sorted(parts) == sorted(docs.PARTS)
 
 
-@pytest.mark.parametrize("words", [Status, Outcome, Reason, DeliveryStatus])
-def test_every_enumerated_value_is_in_the_readme(words):
-    missing = [word.value for word in words if not re.search(rf"\b{word.value}\b", README)]
-    assert not missing
+def test_the_readme_is_read_in_five_minutes():
+    assert len(README.encode()) <= 12_000
 
 
-def test_every_channel_and_provider_kind_is_in_the_readme():
+@pytest.mark.parametrize("words", [Status, Outcome, Reason])
+def test_every_enumerated_value_is_in_the_page_on_routines(words):
+    text = TEXT_BY_PAGE["routines.md"]
+    assert [word.value for word in words if not re.search(rf"\b{word.value}\b", text)] == []
+
+
+def test_every_status_and_kind_of_a_delivery_is_in_the_page_on_delivery():
+    text = TEXT_BY_PAGE["delivery.md"]
+    words = [*(word.value for word in DeliveryStatus), *TARGETS]
+    assert [word for word in words if f"`{word}`" not in text] == []
+
+
+def test_every_kind_of_provider_is_in_the_page_on_models():
     from daemon.definitions.config.tables import PROVIDER_KINDS
 
-    assert all(f"`{name}`" in README for name in (*TARGETS, *PROVIDER_KINDS))
+    assert [kind for kind in PROVIDER_KINDS if f"`{kind}`" not in TEXT_BY_PAGE["models.md"]] == []
+
+
+def test_the_readme_names_models_with_the_price_of_a_report():
+    """As `agentctl setup` shows it."""
+    named = re.findall(r"`([\w.-]+)` \$([\d.]+)", README)
+    assert len(named) >= 2
+    for model, price in named:
+        kind = "claude" if model.startswith("claude") else "openai"
+        known = price_function(kind, kind, "")(model)
+        assert known is not None and f"{known:.4f}".rstrip("0") == price, model
 
 
 def test_every_verb_has_a_one_line_summary():
@@ -85,9 +110,8 @@ def test_the_shipped_config_shows_every_key_with_its_default():
 
 
 def capabilities():
-    """Return (what, file, test) of each line in the README's section."""
-    section = README.partition("\n## Capabilities\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("- ")]
+    """Return (what, file, test) of each line of the page."""
+    lines = [line for line in TEXT_BY_PAGE["capabilities.md"].splitlines() if line.startswith("- ")]
     return [(line, *re.search(r": `([\w/]+\.py)::(\w+)`$", line).groups()) for line in lines]
 
 
@@ -106,15 +130,21 @@ def test_every_capability_names_an_existing_test():
         assert name.startswith("test_") and name in test_names, line
 
 
-def test_every_path_named_in_the_readme_exists():
-    root = docs.README.parent
-    for path in re.findall(r"`((?:daemon|tests|systemd|routines)/[\w./-]+)`", README):
-        assert (root / path).exists(), path
+@pytest.mark.parametrize("page", TEXT_BY_PAGE)
+def test_every_path_named_in_a_page_exists(page):
+    invented = {
+        "daemon/tools/builtin/moon.py",
+        "daemon/delivery/channels/pager.py",
+        "daemon/chat/matrix.py",
+        "tests/tools/builtin/test_moon.py",
+        "tests/delivery/channels/test_pager.py",
+    }
+    for path in re.findall(r"`((?:daemon|tests|systemd)/[\w./-]+)`", TEXT_BY_PAGE[page]):
+        assert path in invented or (docs.ROOT / path).exists(), path
 
 
 # --- docs/
 
-PAGES = sorted((docs.README.parent / "docs").glob("*.md"))
 DAEMON = docs.README.parent / "daemon"
 
 
@@ -178,7 +208,7 @@ def test_the_architecture_page_lists_the_tested_layers():
     assert layers == [set(layer.split()) for layer in reversed(LAYERS)]
 
 
-@pytest.mark.parametrize("page", [docs.README, *PAGES], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", docs.PAGES, ids=lambda path: path.name)
 def test_each_relative_link_of_the_docs_resolves(page):
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):

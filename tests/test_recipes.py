@@ -21,7 +21,7 @@ from daemon.runs.approvals.expected import expected_approvals
 from daemon.store.slots import Claim
 from daemon.testing import CONFIG, tool_call
 from daemon.tools.registry import FunctionRegistry
-from tests.docs import README
+from tests import docs
 from tests.replaying import ReplayedApp
 
 RECIPES = find_recipes()
@@ -139,9 +139,10 @@ def test_each_recipe_begins_with_what_it_is_for_and_what_it_needs(name):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_each_recipe_is_in_the_readme(name):
+def test_each_recipe_is_in_the_readme_and_the_docs(name):
     file = f"{RECIPES[name].parent.name}/{name}.toml"
-    assert f"]({file})" in README.read_text("utf-8")
+    assert f"]({file})" in docs.README.read_text("utf-8")
+    assert f"](../{file})" in (docs.ROOT / "docs/recipes.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", RECIPES)

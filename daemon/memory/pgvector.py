@@ -7,7 +7,7 @@ create the extension, vectors.py compares.
 
 Every vector is compared. An HNSW index takes 10 ms per inserted row, during which other writers
 wait, and is slower than comparing 20,000 vectors. With millions of vectors a person creates one by
-hand, and it is used: the README says how.
+hand, and it is used: docs/cluster.md says how.
 """
 
 # ruff: noqa: S608  only numbers and quoted names are put into statements

@@ -666,7 +666,10 @@ def _actions_exist(file: PolicyFile) -> Iterator[Conflict]:
                 tool.actions.get(action, True) for action in first
             ):
                 yield Conflict(
-                    key, "no agent may write this key", name, hint="README lists those that may be"
+                    key,
+                    "no agent may write this key",
+                    name,
+                    hint="docs/routines.md lists those that may be",
                 )
 
 

@@ -24,7 +24,11 @@ def _lines() -> list[str]:
 
 def _pages() -> list[str]:
     """Return pages of documents and code, as tools bring them."""
-    files = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "daemon").glob("*.py")))
+    files = (
+        *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "CHANGELOG.md",
+        *sorted((ROOT / "daemon").glob("*.py")),
+    )
     text = "\n".join(file.read_text() for file in files)
     return [text[at : at + PAGE] for at in range(0, len(text) - PAGE, PAGE)]
 

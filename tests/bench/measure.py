@@ -49,7 +49,7 @@ class Row:
     floor: str = ""
     ratio: float | None = None
     bar: float | None = None
-    """What README promises; of the ratio if there is one, else of `value`."""
+    """What docs/performance.md promises; of the ratio if there is one, else of `value`."""
     value: float | None = None
     more_is_better: bool = False
     note: str = ""

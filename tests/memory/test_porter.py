@@ -79,7 +79,9 @@ ENDINGS = (
 
 
 def test_stemmer_equals_the_porter_stemmer_of_fts5() -> None:
-    text = " ".join(path.read_text("utf-8") for path in (ROOT / "README.md", ROOT / "CHANGELOG.md"))
+    text = " ".join(
+        path.read_text("utf-8") for path in (*(ROOT / "docs").glob("*.md"), ROOT / "CHANGELOG.md")
+    )
     words = sorted(
         {
             *re.findall(r"[a-z]+", text.lower()),

@@ -511,9 +511,9 @@ def test_whatever_was_recorded_the_suggested_rules_load_and_allow_it(
     assert json.dumps(suggestion.rules)
 
 
-def test_the_rule_in_the_readme_is_the_one_that_is_suggested(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    section = readme.partition("\n### A trial\n")[2].partition("\n## ")[0]
+def test_the_rule_in_the_docs_is_the_one_that_is_suggested(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/policy.md").read_text()
+    section = page.partition("\n## A trial\n")[2].partition("\n## ")[0]
     trial, rule = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "list.txt").write_text("a\n")

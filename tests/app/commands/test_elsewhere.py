@@ -20,7 +20,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import DaemonConfig
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text("utf-8")
+DOCS = ROOT / "docs"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -145,8 +145,9 @@ def test_the_launch_agent_is_a_valid_property_list_for_agentd() -> None:
     assert property_list["ExitTimeOut"] > DaemonConfig().grace.total_seconds()
 
 
-def test_the_readme_marks_container_and_macos_files_as_unproven() -> None:
-    paragraph = README[README.index("`Dockerfile`") :].partition("\n\n")[0]
+def test_the_docs_mark_container_and_macos_files_as_unproven() -> None:
+    page = (DOCS / "operations.md").read_text("utf-8")
+    paragraph = page[page.index("`Dockerfile`") :].partition("\n\n")[0]
     assert (
         "systemd/cronjob.yaml" in paragraph
         and "org.agentd.agentd.plist" in paragraph
@@ -224,6 +225,7 @@ def test_the_settings_of_compose_are_valid_config(cluster: Any, tmp_path: Path) 
         )
 
 
-def test_the_readme_marks_compose_as_unproven() -> None:
-    section = README[README.index("## When one machine is not enough") :].partition("\n## ")[0]
-    assert "compose.yml" in section and "unproven" in section
+def test_the_docs_mark_compose_as_unproven() -> None:
+    page = (DOCS / "cluster.md").read_text("utf-8")
+    paragraph = page[page.index("`compose.yml`") :].partition("\n\n")[0]
+    assert "unproven" in paragraph
