@@ -76,7 +76,7 @@ class DaySumView(SumView):
     routine: str
 
 
-class ModelCallView(TypedDict):
+class CallView(TypedDict):
     """One call of a run to a model."""
 
     at: str
@@ -125,7 +125,7 @@ async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     return Page(items=items, next=None)
 
 
-async def list_calls(api: ApiContext, *, id: str) -> Page[ModelCallView]:  # noqa: A002 - the name in the path
+async def list_calls(api: ApiContext, *, id: str) -> Page[CallView]:  # noqa: A002 - the name in the path
     """List a run's calls to models in their order, those without an answer too, and what each was
     paid.
     """
@@ -134,8 +134,8 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[ModelCallView]:  # noq
     return Page(items=[_call_view(call) for call in calls], next=None)
 
 
-def _call_view(call: ModelCall) -> ModelCallView:
-    return ModelCallView(
+def _call_view(call: ModelCall) -> CallView:
+    return CallView(
         at=iso(call.at),
         provider=call.provider,
         model=call.model,
