@@ -77,7 +77,7 @@ __all__ = [
     "register_instance_methods",
     "register_module_functions",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where the public names are; each is imported when it is first asked for, and type checkers read
 # __init__.pyi. Nothing is imported here: each sandboxed command imports this package in its

@@ -11,6 +11,7 @@ import tomllib
 import pytest
 import tomli_w
 
+from daemon.api.routes import ROUTES
 from daemon.app import main as agentd
 from daemon.app.setup.models import price_function
 from daemon.cli.examples import EXAMPLES, examples_of
@@ -39,6 +40,18 @@ def test_generated_parts_of_a_page_are_current(page):
 def test_every_generated_part_stands_in_one_page():
     parts = [match[2] for text in TEXT_BY_PAGE.values() for match in docs.MARK.finditer(text)]
     assert sorted(parts) == sorted(docs.PARTS)
+
+
+def test_the_home_page_links_every_page_once_in_a_group():
+    """The site makes its navigation of these links, see docs/conf.py."""
+    groups = TEXT_BY_PAGE["index.md"].partition("\n## ")[2]
+    pages = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\): ", groups, re.MULTILINE)
+    assert sorted(pages) == sorted(TEXT_BY_PAGE.keys() - {"README.md", "index.md"})
+
+
+def test_the_api_page_describes_every_route_once():
+    routes = re.findall(r"^### ([A-Z]+ /\S+)$", TEXT_BY_PAGE["api.md"], re.MULTILINE)
+    assert sorted(routes) == sorted(f"{method} {path}" for method, path, _ in ROUTES)
 
 
 def test_the_readme_is_read_in_five_minutes():

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from daemon import __version__
 from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped_folder, shipped_text
 from daemon.app.commands.recipes import find_recipes
 from daemon.app.commands.validate import check_all, examine
@@ -30,12 +31,15 @@ from daemon.definitions.config.tables import ProviderConfig
 from daemon.definitions.routines.folder import load_folder
 from daemon.definitions.routines.rules import reference_checks
 from daemon.errors import Refused
+from tests.completions import scripts
 from tests.library import examples
 from tests.lock import LOCK, differences, render
 
 ROOT = Path(__file__).parents[1]
 # Their versions are dates, and the newest is what one wants.
 BY_DATE = ("certifi", "tzdata")
+# As .github/workflows/ci.yml tries them.
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -330,13 +334,80 @@ print(shipped_folder(), *find_recipes().values())
     assert recipes == [f"{folder}/{file}" for file in expected]
 
 
+# Where Debian, Fedora and Homebrew have them, below the prefix that a wheel is installed into.
+SHARED = {
+    "man/man1/agentctl.1": "docs/man/agentctl.1",
+    "man/man1/agentd.1": "docs/man/agentd.1",
+    "bash-completion/completions/agentctl": "completions/agentctl.bash",
+    "bash-completion/completions/agentd": "completions/agentd.bash",
+    "zsh/site-functions/_agentctl": "completions/agentctl.zsh",
+    "fish/vendor_completions.d/agentctl.fish": "completions/agentctl.fish",
+    "fish/vendor_completions.d/agentd.fish": "completions/agentd.fish",
+}
+
+
+def shared_folder(site: Path) -> Path:
+    (folder,) = site.glob("*.data/data/share")
+    return folder
+
+
+def test_a_wheel_brings_manual_pages_and_completions(site: Path) -> None:
+    folder = shared_folder(site)
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    assert files.keys() == SHARED.keys()
+    for name, path in files.items():
+        assert path.read_text("utf-8") == (ROOT / SHARED[name]).read_text("utf-8")
+
+
+def test_the_completions_of_both_programs_are_loaded_by_their_names(site: Path) -> None:
+    """As bash-completion and fish do it: the first Tab behind a command reads the file of its
+    name.
+    """
+    folder = shared_folder(site)
+    code = """
+. "$0/bash-completion/completions/agentd"
+COMP_WORDS=(agentd val) COMP_CWORD=1
+_agentd
+echo "${COMPREPLY[@]}"
+"""
+    done = subprocess.run(["bash", "-c", code, folder], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("validate", "")
+    if fish := shutil.which("fish"):
+        file = folder / "fish/vendor_completions.d/agentd.fish"
+        code = f"source {file}; complete --do-complete 'agentd val'"
+        env = {"HOME": str(site), "PATH": os.environ["PATH"]}
+        done = subprocess.run([fish, "-c", code], capture_output=True, text=True, env=env)
+        assert done.stdout.split() == ["validate"], done.stderr
+
+
+def test_the_written_completions_are_current() -> None:
+    for path, text in scripts().items():
+        assert path.read_text("utf-8") == text, "run `python -m tests.completions`"
+
+
+def test_a_wheel_says_that_it_has_types(site: Path) -> None:
+    assert (site / "daemon" / "py.typed").is_file()
+
+
+def test_the_version_of_a_wheel_is_that_of_the_programs_and_of_the_changelog(site: Path) -> None:
+    (file,) = site.glob("*.dist-info/METADATA")
+    assert email.message_from_string(file.read_text("utf-8"))["Version"] == __version__
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", changelog, re.MULTILINE)
+    assert versions[0] == ("Unreleased", "")
+    assert versions[1][0] == __version__ and versions[1][1], "a release has a date"
+
+
 def test_the_metadata_of_a_wheel_is_complete(site: Path) -> None:
     (file,) = site.glob("*.dist-info/METADATA")
     metadata = email.message_from_string(file.read_text("utf-8"))
     assert metadata["Name"] == PROJECT["name"]
     assert metadata["Author"] == "agentd contributors"
     assert {"cron", "agents", "daemon"} <= set(metadata["Keywords"].split(","))
-    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    classifiers = metadata.get_all("Classifier", [])
+    assert "Typing :: Typed" in classifiers
+    tried = re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
+    assert tried == PYTHONS
     assert metadata.get_payload().startswith("# agentd")
 
 

@@ -98,7 +98,7 @@ class ExportView(TypedDict):
     next: str | None
 
 
-class TakenView(TypedDict):
+class ImportedView(TypedDict):
     """What came of an import."""
 
     items: int
@@ -208,14 +208,14 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
     return ExportView(lines=part.lines, next=part.next_cursor)
 
 
-async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
+async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> ImportedView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
     memory, work = api.memory, transfer.parse_lines(lines.split("\n"), first)
     result = await memory.memory_store.write(
         lambda connection: transfer.import_rows(connection, work)
     )
     memory.notify_watchers()
-    return TakenView(items=result.items, runs=result.runs, known=result.unchanged)
+    return ImportedView(items=result.items, runs=result.runs, known=result.unchanged)
 
 
 async def forget_memory(

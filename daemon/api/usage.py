@@ -21,7 +21,7 @@ Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
 Weeks = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What to sum calls by."""
 
     ROUTINE = "routine"
@@ -76,7 +76,7 @@ class DaySumView(SumView):
     routine: str
 
 
-class CalledView(TypedDict):
+class CallView(TypedDict):
     """One call of a run to a model."""
 
     at: str
@@ -91,7 +91,9 @@ class CalledView(TypedDict):
     """Null where nobody knows the price."""
 
 
-async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
+async def show_usage(
+    api: ApiContext, *, by: GroupBy = GroupBy.ROUTINE, days: Days = 30
+) -> SpendingView:
     """Sum up the calls to models of the last days, by routine, model or day, and tell where the
     caps stand.
     """
@@ -123,7 +125,7 @@ async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     return Page(items=items, next=None)
 
 
-async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
+async def list_calls(api: ApiContext, *, id: str) -> Page[CallView]:  # noqa: A002 - the name in the path
     """List a run's calls to models in their order, those without an answer too, and what each was
     paid.
     """
@@ -132,8 +134,8 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: 
     return Page(items=[_call_view(call) for call in calls], next=None)
 
 
-def _call_view(call: ModelCall) -> CalledView:
-    return CalledView(
+def _call_view(call: ModelCall) -> CallView:
+    return CallView(
         at=iso(call.at),
         provider=call.provider,
         model=call.model,

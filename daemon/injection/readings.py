@@ -101,10 +101,10 @@ _NOUNS = (
 def _known_words() -> re.Pattern[str]:
     """Return a pattern of the words of our rules, longer ones first."""
     names = (
-        "OURS",
-        "LESS",
-        "BEFORE",
-        "YOURS",
+        "INSTRUCTION_NOUNS",
+        "RULE_NOUNS",
+        "EARLIER",
+        "OWNERS",
         "FILLERS",
         "IGNORING",
         "UNDOING",

@@ -218,7 +218,7 @@ def load_rules(name: str) -> RuleFile:
         speech = Speech(
             ordering=lists["ORDERING"],
             telling=lists["TELLING"],
-            permitting=lists["PERMITTING"] | lists["OURS"],
+            permitting=lists["PERMITTING"] | lists["INSTRUCTION_NOUNS"],
             negating=lists["NEGATING"],
         )
     rows: dict[str, dict[str, Any]] = {}

@@ -42,7 +42,7 @@ class Template(NamedTuple):
     """Empty where numbers do not matter."""
 
 
-class KnownTemplate(NamedTuple):
+class StoredTemplate(NamedTuple):
     """What is kept of a wording."""
 
     segment: int
@@ -93,10 +93,10 @@ def _value(number: str) -> float:
 
 def find_templates(
     connection: Connection, templates: Iterable[Template | None]
-) -> dict[int, KnownTemplate]:
-    """Return what is known of these templates, by digest."""
+) -> dict[int, StoredTemplate]:
+    """Return what is stored of these templates, by digest."""
     digests = list(dict.fromkeys(template.digest for template in templates if template))
-    known: dict[int, KnownTemplate] = {}
+    stored: dict[int, StoredTemplate] = {}
     for begin in range(0, len(digests), _PER_QUERY):
         batch = digests[begin : begin + _PER_QUERY]
         # padded to a power of two: each new length would be a new statement to prepare
@@ -109,32 +109,36 @@ def find_templates(
         )
         for digest, segment, at, bounds in rows:
             pairs = tuple((least, greatest) for least, greatest in json.loads(bounds))
-            known[digest] = KnownTemplate(segment, at, pairs)
-    return known
+            stored[digest] = StoredTemplate(segment, at, pairs)
+    return stored
 
 
 _PER_QUERY = 64
 
 
-def store_templates(connection: Connection, templates: Iterable[tuple[int, KnownTemplate]]) -> None:
-    """Keep what is known of templates, by digest."""
+def store_templates(
+    connection: Connection, templates: Iterable[tuple[int, StoredTemplate]]
+) -> None:
+    """Store templates, by digest."""
     connection.executemany(
         "INSERT INTO memory_template (digest, segment, bounds) VALUES (?, ?, ?)"
         " ON CONFLICT (digest) DO UPDATE SET segment = excluded.segment, bounds = excluded.bounds",
         [
-            (digest, known.segment, json.dumps(known.bounds, separators=(",", ":")))
-            for digest, known in templates
+            (digest, stored.segment, json.dumps(stored.bounds, separators=(",", ":")))
+            for digest, stored in templates
         ],
     )
 
 
-def widen(known: KnownTemplate | None, numbers: Sequence[float]) -> tuple[tuple[float, float], ...]:
+def widen(
+    stored: StoredTemplate | None, numbers: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
     """Return the bounds that hold these numbers as well."""
-    if known is None or len(known.bounds) != len(numbers):
+    if stored is None or len(stored.bounds) != len(numbers):
         return tuple((number, number) for number in numbers)
     return tuple(
         (min(least, number), max(greatest, number))
-        for number, (least, greatest) in zip(numbers, known.bounds, strict=True)
+        for number, (least, greatest) in zip(numbers, stored.bounds, strict=True)
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from daemon.memory import folding, index, vectors
-from daemon.memory.folding import KnownTemplate
+from daemon.memory.folding import StoredTemplate
 from daemon.memory.index import IndexedSegment
 from daemon.memory.segments import ASKED_ONCE, GOAL_SPEAKER, SegmentPart
 from daemon.models import Anchor, MemoryChunk, SegmentType
@@ -314,16 +314,16 @@ def put_run(
     # by position in `parts`: the equal text of the same day, None where there is none
     superseding_ids = [_id_of_same_day(equal_texts[part.digest], part.at) for part in parts]
     templates = folding.make_templates(routine, parts)
-    known_templates = folding.find_templates(connection, templates)
+    stored_templates = folding.find_templates(connection, templates)
     for position, (part, template) in enumerate(zip(parts, templates, strict=True)):
         if superseding_ids[position] is None and template:
-            known = known_templates.get(template.digest)
+            stored = stored_templates.get(template.digest)
             if (
-                known
-                and _is_same_day(known.at, part.at)
-                and known.is_within_bounds(template.numbers)
+                stored
+                and _is_same_day(stored.at, part.at)
+                and stored.is_within_bounds(template.numbers)
             ):
-                superseding_ids[position] = known.segment
+                superseding_ids[position] = stored.segment
     connection.executemany(
         _INSERT_SEGMENT,
         [
@@ -342,17 +342,17 @@ def put_run(
                 ids_to_index.add(id_)
                 new_ids.setdefault(part.digest, id_)
                 if template:
-                    known = known_templates.get(template.digest)
-                    is_first = known is None or not _is_same_day(known.at, part.at)
-                    known_templates[template.digest] = KnownTemplate(
-                        id_ if known is None or is_first else known.segment,
+                    stored = stored_templates.get(template.digest)
+                    is_first = stored is None or not _is_same_day(stored.at, part.at)
+                    stored_templates[template.digest] = StoredTemplate(
+                        id_ if stored is None or is_first else stored.segment,
                         part.at,
-                        folding.widen(known, template.numbers),
+                        folding.widen(stored, template.numbers),
                     )
         folding.store_templates(
             connection,
             {
-                template.digest: known_templates[template.digest]
+                template.digest: stored_templates[template.digest]
                 for template, superseding_id in zip(templates, superseding_ids, strict=True)
                 if template and superseding_id is None
             }.items(),

@@ -309,7 +309,7 @@ def _read_codex(events: Sequence[Json]) -> ProgramAnswer:
 
 def _check_command(command: Sequence[str], model: str | None, name: str) -> None:
     """Raise ConfigError unless the command names a program, and its model where it takes one."""
-    key, problem, found = "command", "", list(command)
+    key, problem, value = "command", "", list(command)
     hint = 'like command = ["claude", "-p", "--output-format", "json", "--tools", ""]'
     takes_model = any(MODEL_PLACEHOLDER in word for word in command[1:])
     if not command:
@@ -321,15 +321,15 @@ def _check_command(command: Sequence[str], model: str | None, name: str) -> None
     elif any("\0" in word for word in command):
         problem = "a word holds a NUL"
     elif takes_model and model is None:
-        key, problem, found, hint = "model", f"is missing; command has {MODEL_PLACEHOLDER}", [], ""
+        key, problem, value, hint = "model", f"is missing; command has {MODEL_PLACEHOLDER}", [], ""
     elif model is not None and takes_model and (problem := check_model(command, model)):
-        key, found, hint = "model", [model], ""
+        key, value, hint = "model", [model], ""
     if problem:
         raise ConfigError(
             Fault(
                 file="config.toml",
                 key=f"providers.{name}.{key}",
-                found=json.dumps(found[0] if key == "model" else found) if found else "",
+                found=json.dumps(value[0] if key == "model" else value) if value else "",
                 problem=problem,
                 hint=hint,
             )

@@ -115,7 +115,7 @@ async def test_texts_are_found_by_onnx_embeddings(files: Path, library: Library)
 async def test_an_invalid_onnx_file_is_reported(files: Path) -> None:
     (files / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(EmbedderFailed, match=r"model\.onnx cannot be loaded"):
-        await embedder(files).load()
+        await embedder(files).embed(["word"])
 
 
 BARE = """
@@ -124,7 +124,8 @@ from pathlib import Path
 sys.modules["onnxruntime"] = sys.modules["numpy"] = None
 from daemon.memory.embedders.onnx import Onnx
 try:
-    asyncio.run(Onnx(model_file=Path("model.onnx"), tokenizer_file=Path("tokenizer.json")).load())
+    embedder = Onnx(model_file=Path("model.onnx"), tokenizer_file=Path("tokenizer.json"))
+    asyncio.run(embedder.embed(["word"]))
 except Exception as error:
     print(type(error).__name__, error)
 """

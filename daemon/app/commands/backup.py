@@ -65,26 +65,26 @@ def backup(
                 hint="see --state",
             )
         )
-    draft = file.with_name(f".{file.name}.part")
+    temporary_file = file.with_name(f".{file.name}.part")
     if file.exists():
         raise Refused(f"{file} is there already; a backup never takes the place of another")
-    draft.unlink(missing_ok=True)
+    temporary_file.unlink(missing_ok=True)
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        _copy(database, draft, progress)
-        with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+        os.close(os.open(temporary_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        _copy(database, temporary_file, progress)
+        with closing(sqlite3.connect(temporary_file, isolation_level=None)) as copy:
             copy.execute("PRAGMA journal_mode = DELETE")
-            _check(copy, draft)
+            _check(copy, temporary_file)
             copy.executescript(_TABLES)
             _add_files(copy, state, config)
-        _sync(draft)
-        os.link(draft, file)  # a rename would overwrite what somebody put there meanwhile
+        _sync(temporary_file)
+        os.link(temporary_file, file)  # a rename would overwrite what somebody put there meanwhile
     except OSError as error:
         raise Refused(f"{file} cannot be written: {error.strerror or error}") from error
     except sqlite3.Error as error:
         raise Refused(f"{file} cannot be written: {error}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        temporary_file.unlink(missing_ok=True)
     return file.stat().st_size
 
 
@@ -165,10 +165,10 @@ def restore(
     moment = now or datetime.now(UTC)
     with lock_state(state):
         report = []
-        database, draft = state / "agentd.db", state / "agentd.db.part"
-        draft.unlink(missing_ok=True)
+        database, temporary_file = state / "agentd.db", state / "agentd.db.part"
+        temporary_file.unlink(missing_ok=True)
         try:
-            taken_at, files = _prepare(file, draft, moment, progress)
+            taken_at, files = _prepare(file, temporary_file, moment, progress)
             if database.exists():
                 old_database = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
                 _checkpoint(database)
@@ -176,12 +176,12 @@ def restore(
                 report.append(f"what was there is now {old_database}")
             for name in ("agentd.db-wal", "agentd.db-shm"):
                 (state / name).unlink(missing_ok=True)
-            draft.replace(database)
+            temporary_file.replace(database)
             _sync(state)
         except OSError as error:
             raise Refused(f"{state} cannot be written: {error.strerror or error}") from error
         finally:
-            draft.unlink(missing_ok=True)
+            temporary_file.unlink(missing_ok=True)
         report.insert(0, f"restored what was backed up at {taken_at}")
         roots = {"state": state}
         if definitions:
@@ -191,17 +191,17 @@ def restore(
 
 
 def _prepare(
-    file: Path, draft: Path, now: datetime, progress: Callable[[float], None]
+    file: Path, temporary_file: Path, now: datetime, progress: Callable[[float], None]
 ) -> tuple[str, list[tuple[str, str, bytes]]]:
     """Make the database that takes the place of the journal; return when the backup was taken, and
     its files.
     """
     if not file.is_file():
         raise Refused(f"{file} is not there")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    os.close(os.open(temporary_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        _copy(file, draft, progress)
-        with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+        _copy(file, temporary_file, progress)
+        with closing(sqlite3.connect(temporary_file, isolation_level=None)) as copy:
             _check(copy, file)
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
             taken = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
@@ -218,7 +218,7 @@ def _prepare(
             copy.execute("COMMIT")
     except sqlite3.Error as error:
         raise Refused(f"{file} is no backup of agentd: {error}") from error
-    _sync(draft)
+    _sync(temporary_file)
     return shorten(str(taken[0])), files
 
 

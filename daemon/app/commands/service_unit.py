@@ -125,10 +125,10 @@ def install(unit_plan: Plan, *, run: bool = True) -> list[str]:
     try:
         for folder in (*unit_plan.folders, unit_plan.unit.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755 if unit_plan.system else 0o700)
-        draft = unit_plan.unit.with_name(f".{unit_plan.unit.name}.part")
-        draft.write_text(unit_plan.text, "utf-8")
-        draft.chmod(0o644)
-        draft.replace(unit_plan.unit)
+        temporary_file = unit_plan.unit.with_name(f".{unit_plan.unit.name}.part")
+        temporary_file.write_text(unit_plan.text, "utf-8")
+        temporary_file.chmod(0o644)
+        temporary_file.replace(unit_plan.unit)
     except OSError as error:
         raise Refused(f"{error.filename}: {error.strerror}") from error
     lines.append(f"wrote {unit_plan.unit}")

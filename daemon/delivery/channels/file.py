@@ -60,17 +60,17 @@ class FileChannel:
         self, path: PurePosixPath, text: bytes, delivery: Delivery, keeps_others: bool
     ) -> Path:
         with folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
-            # The same name at every attempt, so that crashes leave at most one draft.
-            draft = f".agentd-{delivery.id}.part"
+            # The same name at every attempt, so that crashes leave at most one temporary file.
+            temporary_name = f".agentd-{delivery.id}.part"
             try:
-                _write_draft(folder, draft, text)
-                name = _publish_draft(
-                    folder, draft, path.name, f"*Run `{delivery.run}`", keeps_others
+                _write_temporary_file(folder, temporary_name, text)
+                name = _publish_temporary_file(
+                    folder, temporary_name, path.name, f"*Run `{delivery.run}`", keeps_others
                 )
                 os.fsync(folder)
             finally:
                 with suppress(FileNotFoundError):
-                    os.unlink(draft, dir_fd=folder)
+                    os.unlink(temporary_name, dir_fd=folder)
         return self._workspace / path.parent / name
 
     def _explain(self, path: PurePosixPath, error: OSError) -> str:
@@ -110,44 +110,46 @@ def report_path(template: str, report: Report) -> PurePosixPath:
     return path
 
 
-def _write_draft(folder: int, draft: str, text: bytes) -> None:
+def _write_temporary_file(folder: int, temporary_name: str, text: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
+    with os.fdopen(os.open(temporary_name, flags, 0o600, dir_fd=folder), "wb") as file:
         file.write(text)
         copy_access(file.fileno(), folder, 0o644)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _publish_draft(folder: int, draft: str, name: str, run_mark: str, keeps_others: bool) -> str:
-    """Rename the draft to `name` and return the name it got.
+def _publish_temporary_file(
+    folder: int, temporary_name: str, name: str, run_mark: str, keeps_others: bool
+) -> str:
+    """Rename the temporary file to `name` and return the name it got.
 
     With `keeps_others` the name is the first of `name`, `name-2` ... that no other run's file has;
     `run_mark` is the beginning of the line that only a file of this run has.
     """
     if not keeps_others:
-        os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
         return name
     path = PurePosixPath(name)
     numbered_names = (f"{path.stem}-{number}{path.suffix}" for number in range(2, _MAX_SAME_NAME))
     for candidate in (name, *numbered_names):
-        if _link_draft(folder, draft, candidate):
+        if _link_temporary_file(folder, temporary_name, candidate):
             return candidate
         if _is_file_of_run(folder, candidate, run_mark):
-            os.replace(draft, candidate, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary_name, candidate, src_dir_fd=folder, dst_dir_fd=folder)
             return candidate
     raise FileExistsError(
         errno.EEXIST, f"{_MAX_SAME_NAME} reports of that name are there already", name
     )
 
 
-def _link_draft(folder: int, draft: str, name: str) -> bool:
-    """Rename the draft to `name`, or return False if a file has that name.
+def _link_temporary_file(folder: int, temporary_name: str, name: str) -> bool:
+    """Rename the temporary file to `name`, or return False if a file has that name.
 
     A hard link does that atomically; a rename would replace the file.
     """
     try:
-        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         return False
     except OSError as error:
@@ -155,7 +157,7 @@ def _link_draft(folder: int, draft: str, name: str) -> bool:
             raise
         if name in os.listdir(folder):
             return False
-        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
     return True
 
 

@@ -22,8 +22,5 @@ class Embedder(ABC):
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector per text, in order; raises EmbedderFailed."""
 
-    async def load(self) -> None:  # noqa: B027 - an embedder may have nothing to load
-        """Load what the first call would load; raises EmbedderFailed."""
-
     async def close(self) -> None:  # noqa: B027 - an embedder may have nothing to close
         """Close connections."""

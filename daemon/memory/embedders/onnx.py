@@ -30,9 +30,6 @@ class Onnx(Embedder):
         # one call at a time: a session is as parallel as its threads
         self._lock = asyncio.Lock()
 
-    async def load(self) -> None:
-        await self.embed(["warm"])
-
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         async with self._lock:
             return await asyncio.to_thread(self._embed, list(texts))
