@@ -253,9 +253,11 @@ BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 # Keys at the top of a file that only this kind of file has.
 KEYS_BY_KIND = {
     "routine": {"trigger", "run", "gather", "gate", "check", "dedupe", "deliver"},
-    "policy": {"rule", "paths", "routine", "limits", "injection", "version", "autonomy"},
+    "policy": {"rule", "paths", "routine", "limits", "injection", "version", "autonomy", "sandbox"},
     "config": Config.model_fields.keys(),
 }
+# Tools that the pages show how to write, and so may stand in their rules.
+OWN_TOOLS = ("count_notes",)
 # Keys at the top of files that other programs read.
 FILES_OF_OTHERS = {"mcp_servers", "project"}
 # Users and groups of examples, which this machine need not have: by number any is accepted.
@@ -310,7 +312,7 @@ def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, t
         load_routine(path)
     elif kind == "policy":
         path.write_text(tomli_w.dumps({"version": 1} | table))
-        Policy.load(path, workspace=tmp_path / "workspace")
+        Policy.load(path, workspace=tmp_path / "workspace", tools=OWN_TOOLS)
     elif kind == "config":
         text = tomli_w.dumps(named | table)
         for name, number in ACCOUNTS.items():
