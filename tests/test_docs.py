@@ -22,6 +22,7 @@ from daemon.definitions.routines.folder import load_routine
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import PolicyFile
 from tests import docs
 from tests.command_parsers import parse_command_line
 from tests.test_architecture import LAYERS
@@ -253,11 +254,9 @@ BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 # Keys at the top of a file that only this kind of file has.
 KEYS_BY_KIND = {
     "routine": {"trigger", "run", "gather", "gate", "check", "dedupe", "deliver"},
-    "policy": {"rule", "paths", "routine", "limits", "injection", "version", "autonomy", "sandbox"},
+    "policy": PolicyFile.model_fields.keys(),
     "config": Config.model_fields.keys(),
 }
-# Tools that the pages show how to write, and so may stand in their rules.
-OWN_TOOLS = ("count_notes",)
 # Keys at the top of files that other programs read.
 FILES_OF_OTHERS = {"mcp_servers", "project"}
 # Users and groups of examples, which this machine need not have: by number any is accepted.
@@ -286,24 +285,25 @@ def kind_of(table):
 
 
 def toml_examples():
-    """Yield (table, what earlier examples of its page name) of each TOML block of the pages.
+    """Yield (table, targets of earlier examples, tools of the page) of each TOML block.
 
-    A page may send reports to a target that it has shown how to write before.
+    A page may send reports to a target, and name a tool, that it has shown how to write.
     """
-    for page in TEXT_BY_PAGE:
+    for page, page_text in TEXT_BY_PAGE.items():
         named = {}
+        tools = re.findall(r"^ *(?:async )?def (\w+)\(", page_text, re.MULTILINE)
         for number, (language, text) in enumerate(blocks_of(page), 1):
             if language != "toml":
                 continue
             table = tomllib.loads(text)
-            yield pytest.param(table, dict(named), id=f"{page}-{number}")
+            yield pytest.param(table, dict(named), tools, id=f"{page}-{number}")
             for key in ("targets", "chat"):
                 if key in table:
                     named[key] = named.get(key, {}) | table[key]
 
 
-@pytest.mark.parametrize(("table", "named"), list(toml_examples()))
-def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, tmp_path):
+@pytest.mark.parametrize(("table", "named", "tools"), list(toml_examples()))
+def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, tools, tmp_path):
     path = tmp_path / "example.toml"
     path.touch(0o600)
     kind = kind_of(table)
@@ -312,7 +312,7 @@ def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, t
         load_routine(path)
     elif kind == "policy":
         path.write_text(tomli_w.dumps({"version": 1} | table))
-        Policy.load(path, workspace=tmp_path / "workspace", tools=OWN_TOOLS)
+        Policy.load(path, workspace=tmp_path / "workspace", tools=tools)
     elif kind == "config":
         text = tomli_w.dumps(named | table)
         for name, number in ACCOUNTS.items():
