@@ -19,6 +19,7 @@ from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault, ToolFailed
 
 SKILL_FILE = "SKILL.md"
+MAX_DEPTH = 64  # levels of lists and tables in a front matter
 MAX_GUIDE_LENGTH = 200_000  # characters of one file
 # https://agentskills.io/specification
 MAX_NAME_LENGTH, MAX_DESCRIPTION_LENGTH = 64, 1024
@@ -174,14 +175,17 @@ def _parse_front_matter(path: Path, text: str) -> Mapping[str, Any]:
     try:
         # Aliases of aliases would stand for more than any memory holds, and what YAML takes for
         # numbers and dates need not exist.
+        depth = 0
         for event in yaml.parse(text, yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:  # the parser's time grows with the square of the levels
+                raise _fault(path, "", "", "its front matter is nested too deeply")
             if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
                 problem = "is no YAML that is read here: it has aliases (*name) or tags (!!name)"
                 position = f"line {event.start_mark.line + 2}" if event.start_mark else ""
                 raise _fault(path, position, "", problem)
         data = yaml.load(text, yaml.BaseLoader)  # noqa: S506  # it makes texts, lists and dicts only
-    except RecursionError:
-        raise _fault(path, "", "", "its front matter is nested too deeply") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         position = f"line {mark.line + 2}" if mark else "its front matter"

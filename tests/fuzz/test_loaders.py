@@ -409,6 +409,12 @@ def test_aliases_of_a_skill_are_not_followed(tmp_path: Path) -> None:
         load_skill(deep_yaml(30), tmp_path)
 
 
+@pytest.mark.parametrize("form", ["[", "{a: "])
+def test_a_front_matter_of_thousands_of_levels_is_a_fault(form: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load_skill(f"name: notes\ndescription: {form * 5_000}".encode(), tmp_path)
+
+
 def test_a_skill_without_an_end_or_a_reader_is_a_fault_of_that_skill(tmp_path: Path) -> None:
     for name in ("endless", "pipe", "good"):
         (tmp_path / name).mkdir()
