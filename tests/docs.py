@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 import textwrap
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import Enum
 from functools import cache
@@ -47,7 +49,7 @@ def with_generated_parts(text: str) -> str:
     return MARK.sub(lambda match: f"{match[1]}{PARTS[match[2]]().strip()}\n{match[3]}", text)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
@@ -144,22 +146,59 @@ def format_value(value: Any) -> str:
     return f"`{value}`"
 
 
+def sections(
+    model: type[BaseModel], path: str = "", form: str = "{key}"
+) -> list[tuple[str, type[BaseModel]]]:
+    """Return the heading and the model of each table that a file of this model may hold, itself
+    first; its own heading is empty.
+    """
+    brackets = ("[[", "]]") if form.endswith("[]") else ("[", "]")
+    found = [(path and f"{brackets[0]}{path}{brackets[1]}", model)]
+    for name, field in model.model_fields.items():
+        if inner := inside(field.annotation):
+            table_model, form = inner
+            key = form.removesuffix("[]").format(key=field.alias or name)
+            found += sections(table_model, f"{path}.{key}" if path else key, form)
+    return found
+
+
+def file_keys(model: type[BaseModel]) -> str:
+    """Return a table of keys for each table that a file of this model may hold."""
+    parts = []
+    for heading, table_model in sections(model):
+        meaning_by_key = meanings(table_model)
+        rows = [
+            (
+                f"`{field.alias or name}`",
+                default(field),
+                f"{meaning_by_key.get(name, '')}{choices(field.annotation)}",
+            )
+            for name, field in table_model.model_fields.items()
+            if not inside(field.annotation)
+        ]
+        about = table_model.__doc__ if heading else "Keys that stand above all tables."
+        parts += [f"### {heading or 'Before the first table'}", " ".join((about or "").split())]
+        if rows:
+            parts.append(table(("key", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
 def config_keys() -> str:
     from daemon.definitions.config.config import Config
 
-    return table(("key", "default", "meaning"), keys(Config))
+    return file_keys(Config)
 
 
 def routine_keys() -> str:
     from daemon.definitions.routines.routine import RoutineDefinition
 
-    return table(("key", "default", "meaning"), keys(RoutineDefinition))
+    return file_keys(RoutineDefinition)
 
 
 def policy_keys() -> str:
     from daemon.policy import policy_file
 
-    return table(("key", "default", "meaning"), keys(policy_file.PolicyFile))
+    return file_keys(policy_file.PolicyFile)
 
 
 # --- words ---
@@ -176,13 +215,25 @@ def moves() -> str:
     return "\n".join([*lines, *(f"    {end} --> [*]" for end in ends), "```"])
 
 
-def verbs() -> str:
-    from daemon.cli.verbs import VERBS
+# What people look for, for each group of `agentctl help --all`.
+GROUP_TITLES = {
+    "look": "Look",
+    "do": "Run, talk, change routines",
+    "trust": "Approve, try, and set rules",
+    "keep": "Set up and operate",
+}
 
-    return table(
-        ("verb", "what it does"),
-        [(f"`agentctl {name}`", verb.summary) for name, verb in VERBS.items()],
-    )
+
+def verbs() -> str:
+    from daemon.cli.verbs import GROUPS, VERBS
+
+    grouped = [name for names in GROUPS.values() for name in names]
+    parts = []
+    for group, names in GROUPS.items():
+        rest = [name for name in VERBS if name not in grouped] if group == list(GROUPS)[-1] else []
+        rows = [(f"`agentctl {name}`", VERBS[name].summary) for name in (*names, *rest)]
+        parts += [f"### {GROUP_TITLES[group]}", table(("verb", "what it does"), rows)]
+    return "\n\n".join(parts)
 
 
 def exit_codes() -> str:
@@ -229,7 +280,186 @@ def tools() -> str:
     return table(("tool", "nature", "what it does"), rows)
 
 
+# --- the API ---
+
+# The headings of docs/api.md, each with what follows /v1/ in its routes.
+API_GROUPS = {
+    "Routines": ("routines", "resume", "recipes"),
+    "Schedule": ("next", "slots", "days"),
+    "Runs": ("runs",),
+    "Conversations": ("ask",),
+    "Events": ("events",),
+    "Deliveries and incidents": ("deliveries", "incidents"),
+    "Usage and forecast": ("usage", "forecast"),
+    "Approvals, quarantine, audit": ("approvals", "remembered", "quarantine", "audit"),
+    "Memory": ("memory",),
+    "The daemon": ("status", "doctor", "reload", "mcp", "openapi.json"),
+}
+
+
+def api_routes() -> str:
+    """Return each route of the OpenAPI document: what it does, takes and answers."""
+    parts = []
+    operations = [
+        (path, method.upper(), operation)
+        for path, by_method in openapi()["paths"].items()
+        for method, operation in by_method.items()
+    ]
+    for title, words in API_GROUPS.items():
+        parts.append(f"## {title}")
+        for path, method, operation in operations:
+            if path.split("/")[2] in words:
+                parts += [f"### {method} {path}", operation["summary"], *inputs_of(operation)]
+                parts.append(f"Answers with {answer_of(operation)}.")
+    return "\n\n".join(parts)
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    from daemon.api.openapi import document
+    from daemon.api.routes import ROUTES
+
+    return document(ROUTES, "")
+
+
+def inputs_of(operation: dict[str, Any]) -> list[str]:
+    """Return a table of what a request carries besides its path, if it carries anything."""
+    rows = [
+        (
+            f"`{parameter['name']}`",
+            parameter["in"],
+            type_of(parameter["schema"]),
+            is_required(parameter["required"], parameter["schema"]),
+        )
+        for parameter in operation["parameters"]
+        if parameter["in"] != "path"
+    ]
+    if "requestBody" in operation:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        rows += [
+            (f"`{name}`", "body", type_of(field), is_required(name in schema["required"], field))
+            for name, field in schema["properties"].items()
+        ]
+    return [table(("input", "in", "type", "default"), rows)] if rows else []
+
+
+def is_required(required: bool, schema: dict[str, Any]) -> str:
+    if required:
+        return "**required**"
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else "none"
+
+
+def answer_of(operation: dict[str, Any]) -> str:
+    content = operation["responses"]["200"]["content"]
+    if "text/event-stream" in content:
+        return "a [stream of events](#streams)"
+    return type_of(content["application/json"]["schema"])
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """Return a JSON Schema in words; a named one with a link to its table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name.startswith("Page_"):
+            item = name.removeprefix("Page_").removesuffix("_")
+            return f"a [page](#lists) of [{item}](#{item.lower()})"
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(type_of(option) for option in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    match schema.get("type"):
+        case "array":
+            return f"list of {type_of(schema.get('items', {}))}"
+        case "object":
+            values = schema.get("additionalProperties")
+            return f"object of {type_of(values)}" if isinstance(values, dict) else "object"
+        case "integer" if "minimum" in schema:
+            return f"integer from {schema['minimum']} to {schema['maximum']}"
+        case None:
+            return "any"
+        case kind:
+            return str(kind)
+
+
+def api_answers() -> str:
+    """Return a table of fields for each object that the API answers with."""
+    parts = []
+    for name, schema in sorted(openapi()["components"]["schemas"].items()):
+        if name.startswith("Page_"):
+            continue
+        about = " ".join(schema.get("description", "").split())
+        rows = [
+            (f"`{field}`", type_of(field_schema), view_meanings().get((name, field), ""))
+            for field, field_schema in schema["properties"].items()
+        ]
+        parts += [f"### {name}", *filter(None, [about])]
+        parts.append(table(("field", "type", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+@cache
+def view_meanings() -> dict[tuple[str, str], str]:
+    """Return what stands under each field of the views of daemon/api, by class and field, also
+    under those of its base.
+    """
+    meaning_by_field: dict[tuple[str, str], str] = {}
+    bases: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "daemon" / "api").glob("*.py")):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            for field, below in zip(node.body, node.body[1:], strict=False):
+                match field, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        meaning_by_field[node.name, name] = " ".join(text.split())
+    for cls in bases:
+        ancestors = list(bases[cls])
+        for ancestor in ancestors:
+            ancestors += bases.get(ancestor, [])
+            for (owner, name), text in list(meaning_by_field.items()):
+                if owner == ancestor:
+                    meaning_by_field.setdefault((cls, name), text)
+    return meaning_by_field
+
+
+def api_errors() -> str:
+    from daemon.api.problems import ANSWERS
+
+    meaning_by_code = {
+        "not_found": "There is nothing of that name or id.",
+        "changed": "The file is not the one that `If-Match` names any more: read it again.",
+        "switched_off": "The config does not allow it, such as `[ui] edit`.",
+        "refused": "Not possible in the present state; `detail` says why.",
+        "busy": "Another process does that just now.",
+        "invalid": "A file or value has faults: `faults` lists them.",
+        "disk_full": "The journal takes no writes; nothing was done.",
+        "failed": "Something else went wrong; `detail` says what.",
+    }
+    rows = [
+        (str(status.value), f"`{code}`", meaning_by_code[code]) for _, status, code in ANSWERS
+    ] + [
+        ("400", "`bad_request`", "The request cannot be used; also as 413, 422 and 428."),
+        ("403", "`foreign`", "You are neither an operator nor a reader."),
+        ("403", "`read_only`", "You are a reader (`[control] readers`): GET only."),
+        ("403", "`browser`", "The request comes from a web page."),
+        ("404", "`no_route`", "There is no such path."),
+        ("405", "`method`", "The path does not take this method."),
+        ("408", "`timeout`", "The request was not complete in time (head 10 s, body 30 s)."),
+        ("500", "`internal`", "A mistake of agentd; its log has the traceback."),
+        ("503", "`too_many_connections`", "Close some, or try again soon."),
+    ]
+    return table(("status", "code", "meaning"), sorted(rows))
+
+
 PARTS = {
+    "api routes": api_routes,
+    "api answers": api_answers,
+    "api errors": api_errors,
     "config keys": config_keys,
     "routine keys": routine_keys,
     "policy keys": policy_keys,

@@ -1,8 +1,8 @@
 """Make pylock.toml, the hashes of what constraints.txt pins, of a lock file that uv has written:
 
     uv pip compile -q --universal --python-version 3.11 --all-extras -c constraints.txt \\
-        --format pylock.toml pyproject.toml -o uv.pylock.toml
-    python -m tests.lock make uv.pylock.toml > pylock.toml
+        --format pylock.toml pyproject.toml -o pylock.uv.toml
+    python -m tests.lock make pylock.uv.toml > pylock.toml
 
 uv names each file by its address on an index. Here a file is named by a path (PEP 751 asks for one
 or the other), in a folder `wheels` that `pip download -d wheels` fills from whichever index you

@@ -4,19 +4,27 @@ what they name exists.
 
 import ast
 import re
+import shlex
+import textwrap
 import tomllib
 
 import pytest
+import tomli_w
 
+from daemon.api.routes import ROUTES
 from daemon.app import main as agentd
 from daemon.app.setup.models import price_function
 from daemon.cli.examples import EXAMPLES, examples_of
 from daemon.cli.verbs import VERBS
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_routine
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
+from daemon.policy.policy import Policy
+from daemon.policy.policy_file import PolicyFile
 from tests import docs
+from tests.command_parsers import parse_command_line
 from tests.test_architecture import LAYERS
 
 README = docs.README.read_text("utf-8")
@@ -33,6 +41,18 @@ def test_generated_parts_of_a_page_are_current(page):
 def test_every_generated_part_stands_in_one_page():
     parts = [match[2] for text in TEXT_BY_PAGE.values() for match in docs.MARK.finditer(text)]
     assert sorted(parts) == sorted(docs.PARTS)
+
+
+def test_the_home_page_links_every_page_once_in_a_group():
+    """The site makes its navigation of these links, see docs/conf.py."""
+    groups = TEXT_BY_PAGE["index.md"].partition("\n## ")[2]
+    pages = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\): ", groups, re.MULTILINE)
+    assert sorted(pages) == sorted(TEXT_BY_PAGE.keys() - {"README.md", "index.md"})
+
+
+def test_the_api_page_describes_every_route_once():
+    routes = re.findall(r"^### ([A-Z]+ /\S+)$", TEXT_BY_PAGE["api.md"], re.MULTILINE)
+    assert sorted(routes) == sorted(f"{method} {path}" for method, path, _ in ROUTES)
 
 
 def test_the_readme_is_read_in_five_minutes():
@@ -225,3 +245,142 @@ def test_each_relative_link_of_the_docs_resolves(page):
 def anchor_of(heading):
     """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# --- examples of the pages
+
+# Of each fenced block its language and its text.
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+# Keys at the top of a file that only this kind of file has.
+KEYS_BY_KIND = {
+    "routine": {"trigger", "run", "gather", "gate", "check", "dedupe", "deliver"},
+    "policy": PolicyFile.model_fields.keys(),
+    "config": Config.model_fields.keys(),
+}
+# Keys at the top of files that other programs read.
+FILES_OF_OTHERS = {"mcp_servers", "project"}
+# Users and groups of examples, which this machine need not have: by number any is accepted.
+ACCOUNTS = {'"adm"': "1000", '"alice"': "1001", '"grafana"': "1002"}
+# Languages of blocks that hold no command lines.
+NO_COMMANDS = ("toml", "text", "mermaid", "python", "json", "jsonl", "ini", "yaml")
+# What stands for a value of the reader in a command line, where any text will not do.
+VALUES = {"ID": "12", "N": "3", "PORT": "8080", "SECONDS": "5", "…": "text"}
+
+
+def blocks_of(page):
+    """Return (language, text) of the fenced blocks of a page, without their indentation."""
+    return [
+        (language, textwrap.dedent(f"{indent}{text}"))
+        for indent, language, text in BLOCK.findall(TEXT_BY_PAGE[page])
+    ]
+
+
+def kind_of(table):
+    """Return of which kind of file a table is: routine, policy, config, or of another program."""
+    if table.keys() <= FILES_OF_OTHERS:
+        return "other"
+    kinds = [kind for kind, keys in KEYS_BY_KIND.items() if table.keys() & keys]
+    assert kinds, f"of which file are {list(table)}?"
+    return kinds[0]
+
+
+def toml_examples():
+    """Yield (table, targets of earlier examples, tools of the page) of each TOML block.
+
+    A page may send reports to a target, and name a tool, that it has shown how to write.
+    """
+    for page, page_text in TEXT_BY_PAGE.items():
+        named = {}
+        tools = re.findall(r"^ *(?:async )?def (\w+)\(", page_text, re.MULTILINE)
+        for number, (language, text) in enumerate(blocks_of(page), 1):
+            if language != "toml":
+                continue
+            table = tomllib.loads(text)
+            yield pytest.param(table, dict(named), tools, id=f"{page}-{number}")
+            for key in ("targets", "chat"):
+                if key in table:
+                    named[key] = named.get(key, {}) | table[key]
+
+
+@pytest.mark.parametrize(("table", "named", "tools"), list(toml_examples()))
+def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, tools, tmp_path):
+    path = tmp_path / "example.toml"
+    path.touch(0o600)
+    kind = kind_of(table)
+    if kind == "routine":
+        path.write_text(tomli_w.dumps(complete_routine(table)))
+        load_routine(path)
+    elif kind == "policy":
+        path.write_text(tomli_w.dumps({"version": 1} | table))
+        Policy.load(path, workspace=tmp_path / "workspace", tools=tools)
+    elif kind == "config":
+        text = tomli_w.dumps(named | table)
+        for name, number in ACCOUNTS.items():
+            text = text.replace(name, number)
+        path.write_text(text)
+        # a secret file lies beside the config, and has to be its owner's alone
+        for name in re.findall(r'_file = "([^"]+)"', text):
+            (tmp_path / name).write_text("whsec_c2VjcmV0IG9mIHRoZSBkb2N1bWVudGF0aW9u\n")
+            (tmp_path / name).chmod(0o600)
+        load_config(path, env={})
+
+
+def complete_routine(table):
+    """Return a routine with what a part of one leaves out: its task, and where reports go."""
+    run = {"prompt": "Say how it is.", **table.get("run", {})}
+    if run.get("mode") == "script":
+        run.pop("prompt")
+    return {"deliver": [{"to": "log"}], **table, "run": run}
+
+
+def command_lines(page):
+    """Return (command line, whether it stands within a sentence) of a page.
+
+    In a block with `$ ` only the lines that begin so are commands, all others are output.
+    """
+    lines = []
+    for language, text in blocks_of(page):
+        if language in NO_COMMANDS:
+            continue
+        block = re.sub(r"\\\n\s*", "", text).splitlines()
+        if any(line.startswith("$ ") for line in block):
+            block = [line[2:] for line in block if line.startswith("$ ")]
+        lines += [(line, False) for line in block]
+    prose = BLOCK.sub("", TEXT_BY_PAGE[page])
+    lines += [(" ".join(code.split()), True) for code in re.findall(r"`([^`]+)`", prose)]
+    commands = []
+    for line, is_inline in lines:
+        without_remark = re.split(r"\s+#\s", line)[0]
+        for part in re.split(r"\s(?:\||&&|;)\s|; ", without_remark):
+            command = re.sub(r"^(?:sudo )?(?:[\w.~/-]*/)?(?=agentctl\b|agentd\b)", "", part.strip())
+            if re.match(r"(?:agentctl|agentd)(?: |$)", command):
+                commands.append((command, is_inline))
+    return commands
+
+
+COMMANDS = sorted(
+    {
+        (page, command, is_inline)
+        for page in TEXT_BY_PAGE
+        for command, is_inline in command_lines(page)
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "command", "is_inline"), COMMANDS)
+def test_each_command_line_in_the_pages_is_valid(page, command, is_inline, capsys):
+    program, *words = shlex.split(re.sub(r" ?\[[^\]]*\]", "", command))
+    words = [VALUES.get(word, word) for word in words]
+    while words[:1] == ["--socket"]:
+        words = words[2:]
+    if not words:
+        return
+    assert program == "agentd" or words[0] in VERBS, f"agentctl has no verb {words[0]}"
+    try:
+        parse_command_line(program, words)
+    except SystemExit:
+        errors = capsys.readouterr().err
+        # a sentence may name a verb or an option without what stands behind it
+        assert is_inline and re.search("arguments are required|expected one argument", errors), (
+            errors
+        )

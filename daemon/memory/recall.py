@@ -549,6 +549,8 @@ def excerpt(
     hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
     neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
     texts = by_ids(connection, neighbour_ids - hit_texts.keys()) | hit_texts
+    if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
+        hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}
     remaining = budget - tokens.estimate(_fence(()))
     for id_, text in hit_texts.items():
@@ -578,6 +580,22 @@ def excerpt(
         head = _heading(group[0], tainted=any(text.tainted for text in group))
         blocks.append("\n".join((head, *(lines[text.id] for text in group))))
     return _fence(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
+
+
+def _best_item_below(hits: Sequence[RecallHit]) -> Text | None:
+    """Return the best stored item among the hits if it is below the least relevance.
+
+    In a memory of a few texts a word of the item may be in most of them, and then counts little.
+    But somebody stored the item to have it recalled, and it is short.
+    """
+    items = [hit for hit in hits if hit.text.type == SegmentType.KNOWLEDGE]
+    return items[0].text if items and items[0].relevance < MIN_RELEVANCE else None
+
+
+def _is_said_by(texts: Iterable[Text], item: Text) -> bool:
+    """Tell whether one of the texts holds all words of an item."""
+    item_words = tokens.words(item.text)
+    return any(item_words <= tokens.words(text.text) for text in texts)
 
 
 def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from daemon.app import main as agentd
 from daemon.app.commands import logs
 from daemon.app.commands.new_arguments import build_new_parser
-from daemon.app.commands.policy_arguments import add_policy_verbs
 from daemon.cli import memory
 from daemon.cli.examples import EXAMPLES
 from daemon.cli.help import all_by_group
@@ -28,8 +27,7 @@ from daemon.cli.main import main
 from daemon.cli.verbs import COMMON_VERBS, SYNONYMS, VERBS
 from tests.api.harness import ApiHarness
 from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, start
-
-OWN = ("memory", "logs", "policy", "help")
+from tests.command_parsers import parse_command_line, policy_parser
 
 
 def below(parser: ArgumentParser) -> Iterator[ArgumentParser]:
@@ -40,21 +38,12 @@ def below(parser: ArgumentParser) -> Iterator[ArgumentParser]:
             yield from action.choices.values()
 
 
-def policy() -> ArgumentParser:
-    from daemon.cli.parser import Parser
-
-    parser = Parser(prog="agentd policy")
-    for verb_parser in add_policy_verbs(parser):
-        agentd.add_location_options(verb_parser, of_verb=True)
-    return parser
-
-
 PARSERS = {
     parser.prog: parser
     for whole in (
         agentd.build_parser(),
         memory._parser(),
-        policy(),
+        policy_parser(),
         logs._parser(),
         build_new_parser(),
     )
@@ -116,29 +105,9 @@ def test_every_example_is_a_valid_command_line(line: str) -> None:
     program, *words = shlex.split(line)
     with contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            understood(program, words)
+            parse_command_line(program, words)
         except SystemExit as end:
             pytest.fail(f"exit {end.code}: {errors.getvalue()}")
-
-
-def understood(program: str, words: list[str]) -> None:
-    verb, arguments = (
-        (words[0], words[1:]) if words and not words[0].startswith("-") else ("", words)
-    )
-    if program == "agentctl" and verb not in OWN and not VERBS[verb].parses_itself:
-        VERBS[verb].parse(verb, arguments)
-    elif verb == "memory":
-        memory._parser().parse_args(arguments)
-    elif verb == "logs":
-        logs._parser().parse_args(arguments)
-    elif verb == "policy":
-        policy().parse_args(arguments)
-    elif verb == "new":
-        build_new_parser().parse_intermixed_args(arguments)
-    elif verb == "help":
-        assert arguments[0] in VERBS or arguments == ["--all"]
-    else:
-        agentd.build_parser().parse_args(words)
 
 
 def test_every_example_is_of_an_existing_command() -> None:

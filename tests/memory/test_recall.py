@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daemon.memory.fulltext.fts5 import expression
+from daemon.memory.recall import MIN_RELEVANCE
 from daemon.models import SegmentType
 from tests.memory.conftest import Library, in_a_file, make_segments
 
@@ -171,6 +172,23 @@ async def test_an_excerpt_without_hits_is_empty(library: Library) -> None:
     assert await library.memory.excerpt("walrus") == ""
     await library.run("01A", "a walrus " * 80)
     assert await library.memory.excerpt("walrus", tokens=30) == ""
+
+
+async def test_a_stored_item_is_recalled_although_its_word_is_in_most_texts(
+    library: Library,
+) -> None:
+    """A small memory, in which the question has a rare word that the item lacks."""
+    for number in range(6):
+        await library.run(f"0{number}", f"The mailbox has letter {number} of the walrus.")
+    await library.run("0A", "The mailbox of the porpoise overflows, porpoise by porpoise.")
+    await library.memory.store("quota", "The mailbox holds 5 GB", category="core")
+    question = "How full is the mailbox of the porpoise?"
+    hits = await library.memory.search(question)
+    (relevance,) = [hit.relevance for hit in hits if hit.text.key == "quota"]
+    assert relevance < MIN_RELEVANCE
+    assert "- The mailbox holds 5 GB" in await library.memory.excerpt(question)
+    await library.run("0B", "The mailbox of the porpoise, which holds 5 GB, is full, porpoise.")
+    assert "- The mailbox holds 5 GB\n" not in await library.memory.excerpt(question)
 
 
 async def test_an_excerpt_spends_its_tokens_on_the_best_hits(library: Library) -> None:

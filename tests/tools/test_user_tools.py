@@ -1,12 +1,16 @@
 """User tools: files beside the config whose functions agents may call if the policy allows them."""
 
 import os
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
 
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError
 from daemon.models import FunctionCall
+from daemon.testing import CONFIG, TestApp, tool_call
 from daemon.tools import user_tools
 from daemon.tools.executor import ToolExecutor
 
@@ -62,6 +66,26 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path):
     return Folder(tmp_path)
+
+
+async def test_the_tool_of_the_docs_is_called_by_a_model(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/tools.md").read_text("utf-8")
+    section = page.partition("\n## A tool of your own\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    tools, rule = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    app = TestApp(tmp_path, config=CONFIG + textwrap.dedent(tools))
+    app.write("tools/notes.py", textwrap.dedent(code))
+    app.write("policy.toml", f"version = 1\n{textwrap.dedent(rule)}")
+    app.write_routine(
+        "count", '[run]\nprompt = "How many?"\nmode = "agent"\ntools = ["count_notes"]\n'
+    )
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "fern.md").write_text("Water it on Mondays.")
+    async with app:
+        app.model.enqueue(tool_call("count_notes", folder=str(tmp_path / "notes")), "One.")
+        run = await app.run("count")
+        (result,) = [step.body for step in await app.steps(run) if step.kind == "result"]
+    assert (result["text"], result["taint"]) == ("1", "tainted")
 
 
 async def test_public_functions_of_a_user_file_become_tools_with_schemas(folder):

@@ -50,6 +50,8 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS, TargetConfig
 from daemon.definitions.paths import OVERLAY
 from daemon.errors import ConfigError, DaemonError, DeliveryFailed, ProviderError, Refused
+from daemon.telemetry.log import configure
+from daemon.telemetry.redaction import Secrets
 
 _NOT_SUCCEEDED, _USAGE_ERROR = 1, 2
 _INTERRUPTED = 130
@@ -142,6 +144,8 @@ class ConfigEditor:
 
 def main(options: argparse.Namespace, *, file: Path, state: Path, socket: Path) -> int:
     """Ask, try and write; return the exit code."""
+    # its answers are for a person, or JSON: what a provider logs does not stand between them
+    configure(level="error", console=False, file=None, secrets=Secrets())
     questions = Questions(assume_yes=options.yes)
     editor = ConfigEditor(file=file, state=state, socket=socket, env=os.environ)
     steps_done: list[str] = []

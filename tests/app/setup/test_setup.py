@@ -54,6 +54,7 @@ async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
         )
     assert result.code == 0, result.err
     assert "It says: I am ready.  (" in result.out
+    assert "provider.answered" not in result.out + result.err, "the log is no answer"
     assert f"start the daemon: agentd --config {site.folder}/config.toml" in result.out
     after = (site.folder / "config.toml").read_text()
     assert [line for line in before.splitlines() if line not in after.splitlines()] == [
