@@ -17,7 +17,8 @@ extensions = ["myst_parser"]
 exclude_patterns = ["man"]
 myst_heading_anchors = 4  # named as a forge names them, so that one link serves both
 html_theme = "alabaster"
-html_theme_options = {"page_width": "1200px", "sidebar_width": "240px", "fixed_sidebar": True}
+html_theme_options = {"page_width": "1240px", "body_max_width": "none", "fixed_sidebar": True}
+highlight_language = "text"  # of a block that names no language
 html_title = "agentd"
 html_show_copyright = html_show_sourcelink = False
 

@@ -96,6 +96,8 @@ class DeliveryView(TypedDict):
     """
     status: str
     attempts: int
+    created: str | None
+    """When its run ended, or what the notice tells of happened."""
     next_at: str | None
     receipt: str | None
     error: str | None
@@ -491,6 +493,7 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
         kind=delivery.kind,
         status=delivery.status.value,
         attempts=delivery.attempts,
+        created=iso_or_none(delivery.created),
         next_at=iso_or_none(delivery.next_at),
         receipt=delivery.receipt,
         error=delivery.error,

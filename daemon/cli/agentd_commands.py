@@ -95,7 +95,8 @@ def import_crontab(call: Call) -> int:
 
 
 def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with --state and --config of the daemon that answers, if they lack them.
+    """Return the arguments with --state and --config of the daemon that answers, if they lack them
+    and no variable names another place.
 
     Without a daemon the arguments are returned unchanged.
     """
@@ -109,6 +110,7 @@ def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:
         is_given = any(
             argument == option or argument.startswith(f"{option}=") for argument in arguments
         )
-        if status[name] and not is_given:
+        is_in_environment = bool(os.environ.get(f"AGENTD_{name.upper()}"))
+        if status[name] and not is_given and not is_in_environment:
             arguments += [option, status[name]]
     return arguments

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, USAGE, Call, quote
-from daemon.cli.render import DIM, OutputStream, format_instant, one_line, pluralize, short_id
+from daemon.cli.render import (
+    DIM,
+    OutputStream,
+    format_instant,
+    local_now,
+    one_line,
+    pluralize,
+    short_id,
+)
 
 
 def deliveries(call: Call) -> int:
@@ -24,6 +32,7 @@ def deliveries(call: Call) -> int:
             "There are no such deliveries." if filters else "Nothing has been delivered yet."
         )
         return DONE
+    now = local_now()
     rows = [
         (
             delivery["status"],
@@ -31,11 +40,12 @@ def deliveries(call: Call) -> int:
             short_id(delivery["run"]),
             delivery["routine"],
             delivery["target"],
+            format_instant(delivery["created"], now),
             describe_delivery(delivery),
         )
         for delivery in items
     ]
-    out.write_table(["", "ID", "RUN", "ROUTINE", "TO", "OUTCOME"], rows)
+    out.write_table(["", "ID", "RUN", "ROUTINE", "TO", "WHEN", "OUTCOME"], rows)
     failed_ids = [delivery["id"] for delivery in items if delivery["status"] == "failed"]
     if failed_ids:
         text = (

@@ -608,6 +608,18 @@ async def test_validate_checks_the_config_of_the_running_daemon(
     assert "providr" in result.out
 
 
+async def test_a_state_folder_named_by_a_variable_comes_before_that_of_the_running_daemon(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("")  # where this daemon says its config is
+    other = tmp_path / "other"
+    result = await agentctl(
+        harness.path, "backup", str(tmp_path / "copy"), env={"AGENTD_STATE": str(other)}
+    )
+    assert result.code != 0
+    assert f"{other}/agentd.db: is not there: nothing to back up" in result.out + result.err
+
+
 # --- on a terminal
 
 

@@ -24,6 +24,7 @@ from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import address_fault, missing_extra
 from daemon.errors import ConfigError, Fault
+from daemon.models import Effect, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
@@ -351,10 +352,7 @@ def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
             verdict = policy.judge("shell", {"command": join(words)}, routine=routine.name)
             if not verdict.allows:
                 file = display(routine.path or f"{routine.name}.toml")
-                notes.append(
-                    f"{file}: {key}.command: the policy does not allow it: {verdict.reason} "
-                    f"({verdict.rule})"
-                )
+                notes.append(f"{file}: {key}.command: {_describe_obstacle(verdict)}")
     return notes
 
 
@@ -371,11 +369,16 @@ def _denied_gather_steps(policy: Policy, routines: Iterable[Routine]) -> list[st
             verdict = policy.judge(step.tool, step.args, routine=routine.name)
             if not verdict.allows:
                 file = display(routine.path or f"{routine.name}.toml")
-                notes.append(
-                    f"{file}: gather[{index}]: the policy does not allow it: {verdict.reason} "
-                    f"({verdict.rule})"
-                )
+                notes.append(f"{file}: gather[{index}]: {_describe_obstacle(verdict)}")
     return notes
+
+
+def _describe_obstacle(verdict: Verdict) -> str:
+    """Return why the policy does not let a routine make a call of its own by itself."""
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    if verdict.effect is Effect.ASK:
+        return f"each run waits until a person has approved it{reason} ({verdict.rule})"
+    return f"the policy does not allow it{reason} ({verdict.rule})"
 
 
 @dataclass(frozen=True, slots=True)

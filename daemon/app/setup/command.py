@@ -242,6 +242,9 @@ def set_up_model(
     table: dict[str, Any] = {"kind": vendor.kind, "model": model}
     if base_url:
         table["base_url"] = base_url
+    if vendor.name in VENDORS and vendor.is_local:
+        # a cap in dollars demands that the price of each model is known
+        table["price"] = {"input": 0, "output": 0}
     secrets = {}
     if key:
         table["api_key_file"] = f"{vendor.name}.key"

@@ -137,7 +137,8 @@ class MailChannel:
         except asyncio.CancelledError:
             sockets.shut_down()
             raise
-        return Receipt(detail="E-Mail took it" + (f" for {count} recipients" if count > 1 else ""))
+        recipients = f" for {count} recipients" if count > 1 else ""
+        return Receipt(detail=f"{address.server} took it{recipients}")
 
     def _send_all(self, address: MailAddress, delivery: Delivery, sockets: _Sockets) -> int:
         """Send the mails that have not been sent yet, one to each recipient; return the number of

@@ -47,7 +47,7 @@ async def test_a_mailbox_gets_a_test_mail(tmp_path: Path) -> None:
             url_file = "nowhere.url"
         """
         result = await message(tmp_path, config, "mail")
-    assert (result.receipt, result.error) == ("E-Mail took it", "")
+    assert (result.receipt, result.error) == ("127.0.0.1 took it", "")
     [mail] = box.mails
     assert mail["subject"] == f"[{os.uname().nodename}] A test of the target mail"
     assert 'to = "mail"' in mail.get_body(("plain",)).get_content()

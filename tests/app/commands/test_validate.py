@@ -80,6 +80,21 @@ def test_validate_reports_a_denied_gather_step(folder: Path) -> None:
     )
 
 
+def test_validate_reports_a_gather_step_that_a_person_must_approve(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.write_text(
+        f'{policy.read_text()}\n[[rule]]\ntool = "file_read"\neffect = "ask"\n'
+        'paths = ["letters/**"]\n'
+    )
+    (folder / "routines/peek.toml").write_text(
+        '[run]\nprompt = "x"\n[[gather]]\nname = "a"\ntool = "file_read"\n'
+        'args = { path = "letters/a.txt" }\n[[deliver]]\nto = "log"\n'
+    )
+    notes = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS).notes
+    (note,) = [note for note in notes if "gather[0]" in note]
+    assert "gather[0]: each run waits until a person has approved it (rule " in note
+
+
 def test_validate_fails_where_a_daemon_would_not_start(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,19 @@ async def test_a_server_that_lists_no_models_is_asked_all_the_same(site: Home) -
     assert result.code == 0, result.err
 
 
+async def test_a_local_model_costs_nothing_so_that_caps_in_dollars_hold(site: Home) -> None:
+    async with FakeVendor(["I am ready."]) as vendor:
+        vendor.models = [{"id": "qwen3:8b"}]
+        result = await setup(
+            site,
+            *("--provider", "ollama", "--base-url", f"{vendor.url}/v1"),
+            *("--model", "qwen3:8b", "--key-file", "key"),
+        )
+    assert result.code == 0, result.err
+    table = tomllib.loads((site.folder / "config.toml").read_text())["providers"]["ollama"]
+    assert table["price"] == {"input": 0, "output": 0}
+
+
 async def test_local_servers_are_asked_at_once_and_briefly() -> None:
     """A list, a list without models, a web page, one that never answers, a closed port."""
     async with (

@@ -51,7 +51,7 @@ async def test_a_report_is_mailed_as_html_and_plain_text(delivery):
         "# Morning\n\n**All** is well: <b>&</b> 中\n\n- one\n- two\n\n-- \n"
         "Run 01JAAAAAAAAAAAAAAAAAAAAAAA, scheduled for 2026-11-20 08:30 CET\n"
     )
-    assert receipt.detail == "E-Mail took it"
+    assert receipt.detail == "127.0.0.1 took it"
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ async def test_a_retry_sends_mail_only_to_recipients_without_it(
     } and "bcc" not in box.mails[0]
     assert (
         box.mails[0]["reply-to"] == "ops@x.org"
-        and receipt.detail == "E-Mail took it for 4 recipients"
+        and receipt.detail == "127.0.0.1 took it for 4 recipients"
     )
 
 
