@@ -245,7 +245,7 @@ async def test_a_global_dollar_cap_requires_a_price_of_every_used_model(app: Rep
 
 
 async def test_usage_is_shown_by_routine_model_and_day(app: ReplayedApp) -> None:
-    from daemon.api.usage import By, show_usage
+    from daemon.api.usage import GroupBy, show_usage
 
     script(
         app,
@@ -260,21 +260,24 @@ async def test_usage_is_shown_by_routine_model_and_day(app: ReplayedApp) -> None
         await app.run("daily")
         await app.run("other")
         api = api_context(app.daemon)
-        usage = {by: await show_usage(api, by=by) for by in By}
-    assert [(item["key"], item["calls"], item["usd"]) for item in usage[By.ROUTINE]["items"]] == [
+        usage = {by: await show_usage(api, by=by) for by in GroupBy}
+    assert [
+        (item["key"], item["calls"], item["usd"]) for item in usage[GroupBy.ROUTINE]["items"]
+    ] == [
         ("daily", 2, 0.004),
         ("other", 1, 0.00002),
     ]
-    assert [(item["key"], item["input"]) for item in usage[By.MODEL]["items"]] == [
+    assert [(item["key"], item["input"]) for item in usage[GroupBy.MODEL]["items"]] == [
         ("scripted", 2010)
     ]
-    assert [(item["key"], item["calls"]) for item in usage[By.DAY]["items"]] == [
+    assert [(item["key"], item["calls"]) for item in usage[GroupBy.DAY]["items"]] == [
         ("2026-11-20", 1),
         ("2026-11-21", 2),
     ]
-    assert usage[By.DAY]["total"]["usd"] == 0.00402
+    assert usage[GroupBy.DAY]["total"]["usd"] == 0.00402
     assert [
-        (cap["routine"], cap["rule"], cap["unit"], cap["spent"]) for cap in usage[By.DAY]["caps"]
+        (cap["routine"], cap["rule"], cap["unit"], cap["spent"])
+        for cap in usage[GroupBy.DAY]["caps"]
     ] == [
         (None, "[budget] day = 1", "usd", 0.00202),
         (None, "[budget] day_tokens = 9999", "tokens", 1111),
