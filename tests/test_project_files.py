@@ -6,11 +6,13 @@ import importlib.util
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from daemon import __version__
 from tests.test_packaging import PROJECT, PYTHONS
 
 ROOT = Path(__file__).parents[1]
@@ -96,3 +98,21 @@ def test_no_page_for_contributors_names_a_mailbox() -> None:
     """None is read by anybody: reports go to a maintainer by the forge."""
     for page in PAGES:
         assert not re.search(r"[\w.]+@[\w-]+\.\w+", (ROOT / page).read_text("utf-8")), page
+
+
+def test_the_pictures_are_small_and_load_nothing_from_elsewhere() -> None:
+    """`python -m tests.pictures` makes them."""
+    files = {path.name: path.read_bytes() for path in (ROOT / "docs/pictures").iterdir()}
+    assert files.keys() == {"first-minute.svg", "mail.png", "page.png"}
+    assert all(len(content) < 300_000 for content in files.values())
+    terminal = files["first-minute.svg"].decode()
+    assert "url(http" not in terminal and "href" not in terminal
+    shown = " ".join(ElementTree.fromstring(terminal).itertext()).replace("\xa0", " ")
+    for words in (f"agentd {__version__} is up", "agentctl run daily-report", "succeeded"):
+        assert words in shown, "run `python -m tests.pictures`"
+
+
+def test_the_pages_show_the_banner_of_this_version() -> None:
+    texts = [path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md")]
+    versions = {version for text in texts for version in re.findall(r"agentd ([\d.]+) is up", text)}
+    assert versions <= {__version__}
