@@ -28,8 +28,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
-# What they import at their start, for almost any command line, or once a daemon is ready.
+# What they import at their start, for almost any command line, or once a daemon is ready; and what
+# takes long: the SDK of which most fake vendors are asked, and the tables.
 MODULES = (
+    "anthropic",
+    "anthropic.resources.messages",
+    "anyio._backends._asyncio",
     "daemon.app.main",
     "daemon.app.banner",
     "daemon.app.lifecycle",
@@ -39,10 +43,15 @@ MODULES = (
     "daemon.cli.parser",
     "daemon.cli.render",
     "daemon.cli.runs",
+    "daemon.memory.maintenance",
     "daemon.memory.recall",
+    "daemon.providers.open_source",
     "daemon.runs.context",
     "daemon.runs.rehearsal.rehearsals",
     "daemon.runs.run",
+    "daemon.store.tables",
+    "genai_prices",
+    "httpcore",
     "httpx",
 )
 OPTIONAL = ("psycopg", "procrastinate")  # of the extra `postgres`, which may not be installed
