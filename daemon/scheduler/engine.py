@@ -136,6 +136,13 @@ class RoutineEngine:
         """Take the routines only: `trigger` works, nothing starts by itself."""
         self._ledger.routines, self._faults = dict(loaded.routines), dict(loaded.faults)
 
+    async def load_with_states(self, loaded: LoadedRoutines) -> None:
+        """Take the routines without starting any by itself, and read what the journal has of each:
+        besides `trigger`, `pause` and `resume` work, and `states` is complete.
+        """
+        self._faults = dict(loaded.faults)
+        await self._ledger.set_unscheduled_routines(dict(loaded.routines), unreadable=loaded.faults)
+
     async def start(self, loaded: LoadedRoutines) -> None:
         """Take the routines, process what became due while no daemon ran, and schedule the rest."""
         ledger, self._faults = self._ledger, dict(loaded.faults)
