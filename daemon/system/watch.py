@@ -1,11 +1,11 @@
 """Watching folders for changes: one watcher per process, and everyone who is interested subscribes
 to it.
 
-watchfiles collects the events of the system (inotify, FSEvents, ...) in a thread that wakes once a
-second, so a change is reported after one to two seconds. What the system says nothing about (a
-folder above was moved, a link points elsewhere, another machine wrote on a shared disk, its queue
-of events overflowed) is found by comparing the folders with what they were: whenever anything is
-reported, and once a minute.
+watchfiles collects the events of the system (inotify, FSEvents, ...) in a thread that by default
+wakes once a second, so a change is reported after one to two seconds. What the system says nothing
+about (a folder above was moved, a link points elsewhere, another machine wrote on a shared disk,
+its queue of events overflowed) is found by comparing the folders with what they were: whenever
+anything is reported, and once a minute.
 """
 
 # ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,9 +27,17 @@ log = structlog.get_logger()
 # Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked
 # brings folders by the dozen: one start serves them all.
 PAUSE = 0.1
+SECONDS_BETWEEN_WAKES = 1.0
+# For tests that start a daemon: the seconds between two wakes of its thread.
+SECONDS_BETWEEN_WAKES_VARIABLE = "AGENTD_WATCH_SECONDS"
 # The kernel's queue holds 16,384 events, and watchfiles does not say that some were lost. So many
 # changes at once mean that any folder may have changed.
 LARGE_BURST = 1_000
+
+
+def seconds_between_wakes(env: Mapping[str, str]) -> float:
+    """Return how often a daemon with this environment looks at the events of the system."""
+    return float(env.get(SECONDS_BETWEEN_WAKES_VARIABLE) or SECONDS_BETWEEN_WAKES)
 
 
 class Subscription:
@@ -66,9 +74,13 @@ class DirectoryWatcher:
     links. While nobody watches a folder, no thread runs.
     """
 
-    def __init__(self, *, check_every: float = 60.0) -> None:
-        """`check_every`: seconds between looks at what the system says nothing about."""
-        self._check_every = check_every
+    def __init__(
+        self, *, check_every: float = 60.0, wake_every: float = SECONDS_BETWEEN_WAKES
+    ) -> None:
+        """`check_every`: seconds between looks at what the system says nothing about. `wake_every`:
+        seconds between looks at its events; a change is reported after one or two of them.
+        """
+        self._check_every, self._wake_every = check_every, wake_every
         self._subscriptions: set[Subscription] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_pausing = False
@@ -171,7 +183,7 @@ class DirectoryWatcher:
         changes = awatch(
             *survey.paths,
             watch_filter=None,
-            step=1000,
+            step=round(1000 * self._wake_every),
             # none: watchfiles would throw away what came in the moment that it passed
             rust_timeout=0,
             recursive=False,

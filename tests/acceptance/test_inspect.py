@@ -3,6 +3,8 @@
 import asyncio
 import signal
 
+import pytest
+
 from tests.acceptance.page.conftest import HOSTILE, toml
 from tests.cli.agentctl import agentctl, start
 
@@ -61,7 +63,8 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     run_view = (await home.agentctl("inspect", "notes", "--json")).json
     assert [call["outcome"] for call in run_view["calls"]] == ["answered", "answered"]
     assert [approval["status"] for approval in run_view["approvals"]] == ["used"]
-    assert sum(call["usd"] for call in run_view["calls"]) == run_view["usd"]
+    costs = [call["usd"] for call in run_view["calls"]]
+    assert min(costs) > 0 and sum(costs) == pytest.approx(run_view["usd"])
     file = home.folder / "run.html"
     assert (await home.agentctl("inspect", "notes", "--html", file)).code == 0
     written = file.read_text("utf-8")

@@ -11,6 +11,7 @@ import termios
 import pytest
 
 from daemon.cli.top_monitor import describe_spending
+from tests.preloaded import ForkedProcess
 
 
 class Terminal:
@@ -48,15 +49,11 @@ async def top(home, request):
     await home.start()
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (rows, columns))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "daemon.cli.main", "--socket", str(home.socket), "top"),
+    process = await ForkedProcess.start_at_terminal(
+        *("agentctl", "--socket", str(home.socket), "top"),
         env={**home.env, "TERM": "xterm-256color", **more},
         cwd=home.folder,
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        start_new_session=True,
-        preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
+        terminal=follower,
     )
     terminal = Terminal(process, leader)
     terminal.before = termios.tcgetattr(follower)

@@ -32,7 +32,7 @@ class Definitions:
 
 
 async def started(definitions, *folders):
-    reloads = DefinitionWatcher(definitions, lambda: folders, DirectoryWatcher())
+    reloads = DefinitionWatcher(definitions, lambda: folders, DirectoryWatcher(wake_every=0.05))
     reloads.start(await reloads.note_files())
     return reloads
 
@@ -99,7 +99,7 @@ async def test_a_folder_that_appears_later_is_watched(tmp_path):
 
 async def test_changes_during_a_reload_are_read_again(tmp_path):
     definitions = Definitions()
-    reloads = DefinitionWatcher(definitions, lambda: [tmp_path], DirectoryWatcher())
+    reloads = DefinitionWatcher(definitions, lambda: [tmp_path], DirectoryWatcher(wake_every=0.05))
     folders = await reloads.note_files()
     (tmp_path / "a.toml").write_text("x")
     reloads.start(folders)

@@ -81,6 +81,7 @@ def test_other_variables_and_empty_ones_set_nothing(load: Any) -> None:
         AGENTD_CONFIG="x",
         AGENTD_STATE="y",
         AGENTD_LONGEST_SLEEP="1",
+        AGENTD_WATCH_SECONDS="1",
         AGENTD_LOG__LEVEL="",
         MY_AGENTD_LOG__LEVEL="debug",
     )

@@ -26,7 +26,9 @@ class Desk:
         self.looks = 0
         self.hindered = False
         self.rung: asyncio.Queue[str] = asyncio.Queue()
-        self.watcher = SettledFileWatcher(root, self.rung.put_nowait, DirectoryWatcher(), **options)
+        self.watcher = SettledFileWatcher(
+            root, self.rung.put_nowait, DirectoryWatcher(wake_every=0.05), **options
+        )
         self._seen: set[tuple[str, str]] = set()
 
     def watch(self, *globs: str, settle: float = SETTLE, name: str = "inbox") -> None:

@@ -18,7 +18,8 @@ import structlog
 
 from daemon.system.watch import DirectoryWatcher, Subscription
 
-LIMIT = 60  # seconds; a change is seen after one or two, on a busy machine later
+LIMIT = 60  # seconds; on a busy machine a change is seen late
+WAKE_EVERY = 0.05  # seconds; a change is reported after one or two of them
 
 
 class Subscriber:
@@ -42,7 +43,7 @@ class Subscriber:
 
 @pytest.fixture
 async def watcher() -> AsyncIterator[DirectoryWatcher]:
-    directory_watcher = DirectoryWatcher()
+    directory_watcher = DirectoryWatcher(wake_every=WAKE_EVERY)
     yield directory_watcher
     for subscription in list(directory_watcher._subscriptions):
         subscription.close()
@@ -187,7 +188,7 @@ async def test_two_names_of_one_folder_are_both_reported(
 
 
 async def test_unreported_changes_are_found_by_comparison(tmp_path: Path) -> None:
-    watcher = DirectoryWatcher(check_every=0.1)
+    watcher = DirectoryWatcher(check_every=0.1, wake_every=WAKE_EVERY)
     folder = tmp_path / "above" / "between" / "folder"
     folder.mkdir(parents=True)
     subscriber = await watched(watcher, folder)
@@ -279,7 +280,8 @@ structlog.configure(processors=[structlog.processors.JSONRenderer()])
 async def main():
     folders = [Path(name) for name in sys.argv[2:]]
     show = lambda changed: print(json.dumps(sorted(map(str, changed))), flush=True)
-    DirectoryWatcher(check_every=float(sys.argv[1])).subscribe(folders, show)
+    watcher = DirectoryWatcher(check_every=float(sys.argv[1]), wake_every=0.05)
+    watcher.subscribe(folders, show)
     await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -53,8 +53,13 @@ LOOK = {"tool_calls": [{"name": "self_info", "arguments": {}, "id": "call_7"}]}
 RUN = {"tool_calls": [{"name": "shell", "arguments": {"command": "rm secret-plans"}}]}
 
 
+# By default the SDK waits for five seconds for more spans; these are milliseconds.
+SOON = ("OTEL_BSP_SCHEDULE_DELAY", "20")
+
+
 @pytest.fixture
-def app(tmp_path: Path) -> ReplayedApp:
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReplayedApp:
+    monkeypatch.setenv(*SOON)
     app = ReplayedApp(tmp_path)
     app.write("policy.toml", POLICY.format("self_info"))
     app.write_routine("look", ROUTINE)
@@ -65,6 +70,7 @@ def app(tmp_path: Path) -> ReplayedApp:
 async def story(tmp_path: Path) -> Any:
     """A home for a whole daemon, as `agentd` starts it."""
     home = InProcessHome(tmp_path)
+    home.env |= [SOON]
     yield home
     await home.close()
 

@@ -170,7 +170,7 @@ async def test_following_may_begin_before_there_is_a_log(tmp_path: Path) -> None
 
 
 async def test_five_hundred_follow_by_one_watcher(log: Path) -> None:
-    watcher = DirectoryWatcher()
+    watcher = DirectoryWatcher(wake_every=0.05)
     listeners = [Listener(log, LogFilter(), 1, directory_watcher=watcher) for _ in range(500)]
     for listener in listeners:
         assert await listener.next(1) == ["e4"]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
-import sys
-import termios
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+
+from tests.preloaded import ForkedProcess
 
 
 class Terminal:
     """A process whose terminal is ours: what it shows is `text`."""
 
-    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, master: int, process: ForkedProcess) -> None:
         self.master, self.process, self.text = master, process, ""
         self._position = 0
         """The end of what `shows` has found last."""
@@ -55,19 +54,9 @@ class Terminal:
 async def terminal(*arguments: str, env: Mapping[str, str], cwd: Path) -> AsyncIterator[Terminal]:
     """Start `agentd` with these arguments in a terminal of its own."""
 
-    def take_the_terminal() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     master, slave = os.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "daemon.app.main", *arguments),
-        env=dict(env),
-        cwd=cwd,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=take_the_terminal,
+    process = await ForkedProcess.start_at_terminal(
+        "agentd", *arguments, env=env, cwd=cwd, terminal=slave
     )
     os.close(slave)
     try:
