@@ -22,6 +22,7 @@ from daemon.definitions.paths import (
     find_socket,
     find_state,
     socket_in,
+    socket_paths,
     user_config_folder,
     user_home,
 )
@@ -412,6 +413,18 @@ def _socket_path(options: CommandLine) -> Path:
     return find_socket(state, os.environ, uid=uid)
 
 
+def _sockets_of_daemons(options: CommandLine) -> list[Path]:
+    """Return the paths at which a daemon may listen already, in the order in which to look.
+
+    Without `--state` these are those of `agentctl`, too: a daemon that systemd started listens
+    elsewhere than one that would be started from this shell.
+    """
+    paths = [_socket_path(options)]
+    if not options.state:
+        paths += socket_paths(None, os.environ, user_home(), uid=os.getuid())
+    return list(dict.fromkeys(paths))
+
+
 def _current_folder() -> Path:
     """Return the current folder, or the root if it was deleted meanwhile."""
     try:
@@ -775,7 +788,7 @@ def setup(options: CommandLine) -> int:
         options,
         file=(file or user_config_folder(os.environ, home) / "config.toml").absolute(),
         state=_state_folder(options),
-        socket=_socket_path(options),
+        sockets=_sockets_of_daemons(options),
     )
 
 

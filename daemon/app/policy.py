@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.models import Effect
+from daemon.policy.judge import CallPart, applies_to
 from daemon.policy.output_files import folders_in_use
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import Rule
+from daemon.policy.web import Target, parse_target
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -52,3 +57,49 @@ def with_folders_in_use(
     """
     folders = folders_in_use(config, routines, config.workspace_path(state))
     return replace(policy, folders_in_use=folders)
+
+
+def private_host_notes(policy: Policy) -> Iterator[str]:
+    """Yield a note for each host of a rule that is known to have no public address and is in no
+    `networks`: whatever the rule says, each request to it is refused when it is made.
+    """
+    # it stands on httpcore, which a start can do without
+    from daemon.tools.builtin.http_request.addresses import explain_refusal
+
+    for rule in policy.rules:
+        if rule.effect is Effect.DENY:
+            continue
+        for host, target in _named_targets(rule):
+            is_local = host == "localhost" or host.endswith(".localhost")
+            try:
+                addresses = ["127.0.0.1", "::1"] if is_local else [str(ip_address(host))]
+            except ValueError:
+                continue  # a name, which is looked up when it is asked
+            part = CallPart(tool="http_request", target=target)
+            networks = [
+                network
+                for other_rule in policy.rules
+                if other_rule.networks and applies_to(other_rule, part)
+                for network in other_rule.networks
+            ]
+            reasons = [explain_refusal(ip_address(address), networks) for address in addresses]
+            if all(reasons):
+                needed = ", ".join(f'"{ip_network(address)}"' for address in addresses)
+                yield (
+                    f"{rule.label}: no request to {host} is made, as that is {reasons[0]}; if you "
+                    f"mean it, add networks = [{needed}] to the rule"
+                )
+
+
+def _named_targets(rule: Rule) -> Iterator[tuple[str, Target]]:
+    """Yield each host that a rule names in full, with a request to it that the rule speaks of."""
+    method = min(rule.methods)
+    for pattern in rule.hosts:
+        if not pattern.subdomains:
+            yield (
+                pattern.name,
+                Target(method, "http", pattern.name, pattern.port or 80, "/"),
+            )
+    for url in sorted(rule.urls):
+        target = parse_target(url, method)
+        yield target.host, target

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call, quote
+from daemon.cli.client import Problem
 from daemon.cli.deliveries import format_delivery
 from daemon.cli.markdown import format_report
 from daemon.cli.progress import summarize_arguments
@@ -57,6 +58,13 @@ MAX_FOLDED_LINES = 3  # of a text without --full
 # The usual estimate for Latin text; the model's own count stands under Usage.
 CHARACTERS_PER_TOKEN = 4
 STEP_INDENT = " " * 14
+# How runs are started that look at no gate, in words; the daemon's list is in runs/run.py.
+UNGATED_TRIGGERS = {
+    "manual": "a run by hand",
+    "once": "a run by hand",
+    "first_run": "a first run",
+    "rehearsal": "a rehearsal",
+}
 
 
 def inspect(call: Call) -> int:
@@ -82,6 +90,9 @@ def inspect(call: Call) -> int:
     out = call.out
     call_by_step, extra_calls = match_model_calls(steps, model_calls)
     _write_head(out, run)
+    if keys := find_ignored_gates(call, run):
+        text = f"{UNGATED_TRIGGERS[run['trigger']]} looks at none: {', '.join(keys)} did not count"
+        out.write_line(f"  {'gate':<9} {out.sanitize(text)}")
     if any(step["kind"] == "call" and step["body"].get("mode") == "observe" for step in steps):
         text = "observe: nobody was asked, and what it did not allow was denied and recorded"
         out.write_line(f"  {'policy':<9} {text}")
@@ -107,6 +118,20 @@ def inspect(call: Call) -> int:
         for delivery in reversed(run["deliveries"]):
             out.write_line(f"  {format_delivery(out, delivery)}")
     return DONE
+
+
+def find_ignored_gates(call: Call, run: Mapping[str, Any]) -> list[str]:
+    """Return the keys of its routine's `[gate]` that a run did not look at, as it was started by a
+    person or for the first time. Empty if there are none, or the routine is gone.
+    """
+    if run["trigger"] not in UNGATED_TRIGGERS:
+        return []
+    try:
+        routine = call.client.request("GET", f"/v1/routines/{quote(run['routine'])}")
+    except Problem:
+        return []
+    gate = routine["definition"].get("gate") or {}
+    return [key for key, value in gate.items() if value]
 
 
 def match_model_calls(

@@ -97,6 +97,8 @@ def parse(expr: str) -> Crontab:
     if len(parts) != 5:
         seconds = "it has no seconds: for those there is every"
         problem = f"has {len(parts)} fields, not the five minute hour day month weekday"
+        if 0 < len(parts) < 5:
+            problem += _describe_bad_minute(parts[0])
         raise CronError(
             "crontab", expr, problem, seconds if len(parts) == 6 else "for instance 30 8 * * 1-5"
         )
@@ -118,6 +120,17 @@ def parse(expr: str) -> Crontab:
             DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month"
         )
     return crontab
+
+
+def _describe_bad_minute(text: str) -> str:
+    """Say what is wrong with the first of too few fields, which is the minute whichever is missing;
+    empty if nothing is.
+    """
+    try:
+        _parse_numbers(MINUTE, text)
+    except CronError as error:
+        return f", and the minute is wrong: {error.problem}"
+    return ""
 
 
 def weekdays(text: str) -> frozenset[int]:
@@ -249,10 +262,8 @@ def _hint(spec: _Field, term: str) -> str:
         return "5L is the last Friday of the month"
     names = f", {' '.join(spec.names)}" if spec.names else ""
     sunday = ", 0 and 7 are Sunday" if spec is WEEKDAY else ""
-    return (
-        f"a {spec.name} is {spec.first}-{spec.last}{names}{sunday}; *, a-b, */n and lists with "
-        "commas"
-    )
+    name = f"{'an' if spec is HOUR else 'a'} {spec.name}"
+    return f"{name} is {spec.first}-{spec.last}{names}{sunday}; *, a-b, */n and lists with commas"
 
 
 # --- finding instants

@@ -37,11 +37,16 @@ class CrossFieldCheck(Generic[M]):
     """A check of several fields of a model.
 
     `reads` are the dotted keys (`*` is any name) that the check depends on: it is left out if one
-    of them is broken.
+    of them is broken, or probably meant by an unknown key.
     """
 
     reads: tuple[str, ...]
     check: Callable[[M], Iterable[Conflict]]
+    compares: str = ""
+    """The list of tables, such as `rule`, that the check compares with one another. What a table
+    with a broken key says is not known, so in its place the check sees one of placeholders, and
+    what it finds there does not count.
+    """
 
 
 def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = ()) -> M:
@@ -124,11 +129,26 @@ def _faults(
         sound_part = model.model_validate(without_broken_entries(data, (), broken_paths, model))
     except ValidationError:
         return  # no sound part is left to check
+    broken_paths |= {finding.meant_path for finding in findings if finding.meant_path}
     for rule in rules:
-        if not any(
+        if any(
             covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken_paths
         ):
-            yield from (as_fault(conflict, file) for conflict in rule.check(sound_part))
+            continue
+        conflicts = rule.check(sound_part)
+        broken_tables = {path[:2] for path in broken_paths if path[:1] == (rule.compares,)}
+        if broken_tables:
+            emptied = {**data, rule.compares: list(data[rule.compares])}
+            for _, index in broken_tables:
+                emptied[rule.compares][index] = {}
+            emptied = without_broken_entries(emptied, (), broken_paths, model)
+            broken_keys = tuple(format_key_path(*path) for path in broken_tables)
+            conflicts = [
+                conflict
+                for conflict in rule.check(model.model_validate(emptied))
+                if not conflict.key.startswith(broken_keys)
+            ]
+        yield from (as_fault(conflict, file) for conflict in conflicts)
 
 
 def as_fault(conflict: Conflict, file: str) -> Fault:

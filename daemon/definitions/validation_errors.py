@@ -77,6 +77,8 @@ class FieldError:
     is_shallow: bool = True
     """Whether all its errors are of _TYPE_ERRORS."""
     missing: bool = False
+    meant_path: Loc | None = None
+    """Where an unknown key was probably meant to stand, as another key of its table."""
 
     def add(self, problem: str, hint: str) -> None:
         if self.problems:
@@ -96,6 +98,8 @@ def field_errors(error: ValidationError, data: Json, model: type[BaseModel]) -> 
         if kind.startswith("union_tag"):
             path, value = (*path, context["discriminator"].strip("'")), context.get("tag")
         finding = findings.setdefault(path, FieldError(path, value, missing=missing))
+        if kind == "extra_forbidden" and (close := nearest(str(path[-1]), _keys_at(path, model))):
+            finding.meant_path = (*path[:-1], close)
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
         finding.add(_sentence(kind, context, item["msg"]), hint)
         finding.is_shallow = finding.is_shallow and kind in _TYPE_ERRORS
@@ -162,12 +166,17 @@ def _hint_for_plural(path: Loc, name: str, model: type[BaseModel]) -> str:
     return ""
 
 
+def _keys_at(path: Loc, model: type[BaseModel]) -> set[str]:
+    """Return the keys that the table of this key has."""
+    return {key for table in models_at(model, path[:-1]) for key in table.model_fields}
+
+
 def _hint_for_unknown(path: Loc, model: type[BaseModel]) -> str:
     """Return the key that was probably meant instead of an unknown one, here or in another
     table.
     """
     name = str(path[-1])
-    keys = {key for table in models_at(model, path[:-1]) for key in table.model_fields}
+    keys = _keys_at(path, model)
     if close := nearest(name, keys, cutoff=0.8):
         return f'did you mean "{close}"?'
     if tables := sorted(table for table, keys in list_tables(model) if name in keys):

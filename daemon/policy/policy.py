@@ -795,7 +795,7 @@ def _proof_checks(
                     )
 
     return (
-        CrossFieldCheck(("rule",), examples_hold),
+        CrossFieldCheck(("rule",), examples_hold, compares="rule"),
         CrossFieldCheck(("paths.read",), private_paths_are_unreachable),
     )
 

@@ -533,7 +533,7 @@ def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile]
         CrossFieldCheck(
             ("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_are_known
         ),
-        CrossFieldCheck(("rule",), _no_rule_is_shadowed),
+        CrossFieldCheck(("rule",), _no_rule_is_shadowed, compares="rule"),
     )
 
 

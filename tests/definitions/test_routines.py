@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.folder import (
     FileCache,
     LoadedRoutines,
@@ -775,9 +776,29 @@ def test_other_rules_read_all_files_again(tmp_path: Path) -> None:
     cache = FileCache(settled_after=-60)
     cache.begin("rules")
     first = load_folder(tmp_path, cache=cache)
+
+    def refuse(_: RoutineDefinition) -> list[Conflict]:
+        return [Conflict("run.prompt", "is refused")]
+
+    cache.begin("rules that refuse all")
+    rules = [CrossFieldCheck((), refuse)]
+    refused = load_folder(tmp_path, rules=rules, cache=cache)
+    assert (list(refused.routines), list(refused.faults)) == ([], ["one"])
+    cache.begin("rules")
+    assert load_folder(tmp_path, cache=cache).routines == first.routines
+
+
+def test_a_file_that_is_read_again_and_holds_the_same_is_the_same_routine(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache(settled_after=-60)
+    cache.begin("rules")
+    first = load_folder(tmp_path, cache=cache)
+    (tmp_path / "two.toml").write_text("[run]\nprompt = 'another'\n")
     cache.begin("other rules")
     second = load_folder(tmp_path, cache=cache)
-    assert second.routines["one"] is not first.routines["one"]
+    assert second.routines["one"] is first.routines["one"]
+    assert second.routines["two"].run.prompt == "another"
 
 
 def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:

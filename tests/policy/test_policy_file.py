@@ -199,6 +199,33 @@ def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, sec
         assert any("can never decide anything" in fault for fault in faults(policy, text))
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "real_faults"),
+    [
+        ('efect = "allow"', ["rule[0].effect: is missing", "rule[0].efect: unknown key"]),
+        ('effect = "alow"', ["rule[0].effect: expected"]),
+        ('effect = "allow"\npahts = ["a"]', ["rule[0].pahts: unknown key"]),
+    ],
+)
+def test_a_misspelt_rule_is_the_only_one_that_is_reported(
+    policy: Write, misspelt: str, real_faults: list[str]
+) -> None:
+    neighbours = "".join(
+        f'[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["{path}"]\n'
+        for path in ("notes/**", "reports/a.md")
+    )
+    found = faults(policy, f'[[rule]]\ntool = "file_read"\n{misspelt}\n{neighbours}')
+    assert len(found) == len(real_faults)
+    for fault, expected in zip(found, real_faults, strict=True):
+        assert expected in fault
+
+
+def test_a_misspelt_key_of_a_rule_is_not_reported_as_missing(policy: Write) -> None:
+    text = '[[rule]]\ntool = "http_request"\neffect = "allow"\nhots = ["api.example.org"]'
+    (fault,) = faults(policy, text)
+    assert fault.endswith('did you mean "hosts"?')
+
+
 def test_duplicate_rules_are_reported_once(policy: Write) -> None:
     twin = '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
     assert len(faults(policy, twin * 2)) == 1

@@ -118,8 +118,8 @@ async def test_silence_is_not_checked(app):
 
 async def test_a_command_that_the_policy_denies_fails_the_run_and_validate_says_so(app, tmp_path):
     sum_up(app, 'command = ["rm", "-rf", "out"]')
-    notes = examine(tmp_path / "config.toml", env={}, state=tmp_path / "state").notes
-    assert any("sum.toml: check.command: the policy does not allow it" in note for note in notes)
+    (fault,) = examine(tmp_path / "config.toml", env={}, state=tmp_path / "state").faults
+    assert (fault.key, fault.found) == ("check.command", "rm -rf out")
     async with app:
         run = await answer(app, "Done.")
         assert run.status is Status.FAILED

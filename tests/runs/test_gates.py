@@ -14,16 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.agent.tool_calls import ToolCallRunner
+from daemon.cli import inspect
 from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
-from daemon.runs.run import supervise
+from daemon.runs.run import UNGATED_TRIGGERS, supervise
 from daemon.scheduler.slots import next_random_moment, random_moments
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.testing import TestApp
 from daemon.tools.builtin import shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
+from tests.cli.agentctl import agentctl
 from tests.empty_database import copy_empty_database
 from tests.engine_harness import EngineHarness as Ledger
 from tests.engine_harness import at, routine
@@ -455,3 +458,48 @@ async def test_a_skipped_slot_keeps_the_gate_key_that_closed_it(
         if row.reason is Reason.GATE
     }
     assert rows == {"moments = 2", 'idle = "4h"'}
+
+
+# --- by hand
+
+
+async def test_no_gate_holds_for_a_run_by_hand_and_inspect_says_so(tmp_path):
+    app = TestApp(tmp_path)
+    app.write_routine(
+        "load",
+        """
+[trigger]
+every = "1h"
+[run]
+mode = "script"
+[[gather]]
+name = "load"
+tool = "file_list"
+[gate]
+changed = ["load"]
+idle = "1h"
+max_per_day = 1
+moments = 1
+command = ["test", "-e", "go"]
+[[deliver]]
+to = "log"
+""",
+    )
+    app.write_routine("free", '[run]\nmode = "script"\n[[gather]]\nname = "a"\ntool = "sysinfo"\n')
+    rules = [f'[[rule]]\ntool = "{tool}"\neffect = "allow"\n' for tool in ("sysinfo", "file_list")]
+    app.write("policy.toml", f"version = 1\n{''.join(rules)}")
+    async with app, app.serve_api() as socket:
+        for _ in range(2):  # the second finds all gates closed: the facts are those of the first
+            run = await app.run("load")
+            assert run.status is Status.SUCCEEDED, run.detail
+        output = (await agentctl(socket, "inspect", run.id)).out
+        assert (
+            "gate      a run by hand looks at none: changed, idle, max_per_day, moments, command "
+            "did not count" in " ".join(output.split("\n"))
+        )
+        ungated = await app.run("free")
+        assert "gate" not in (await agentctl(socket, "inspect", ungated.id)).out
+
+
+def test_inspect_knows_how_runs_are_started_that_look_at_no_gate():
+    assert frozenset(inspect.UNGATED_TRIGGERS) == UNGATED_TRIGGERS

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import tomli_w
 
 from daemon.app.commands.recipes import find_recipe, needed_lines
-from daemon.app.commands.validate import TOOLS, policy_notes
+from daemon.app.commands.validate import TOOLS, policy_faults, policy_notes
 from daemon.app.policy import load_policy, with_folders_in_use
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder, routine_of, write_new
@@ -180,7 +180,8 @@ def compose(
         routines = [*routines_read.routines.values(), routine]
         policy = with_folders_in_use(policy, config, routines, state=state)
         approvals = describe_approvals(routine, policy, datetime.now().astimezone())
-        notes = [note for note in policy_notes(policy, [routine]) if note != approvals]
+        notes = [str(fault) for fault in policy_faults(policy, [routine])]
+        notes += [note for note in policy_notes(policy, [routine]) if note != approvals]
         if notes and needed_lines(text, "policy.toml"):
             notes.append("the lines that it needs in policy.toml stand at the head of the file")
     if _asks_for_mail(options.prompt or "") and not any(

@@ -15,6 +15,7 @@ from typing import Any
 
 from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
+from daemon.app.policy import private_host_notes
 from daemon.cli.progress_bar import progress_bar, track
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
@@ -45,7 +46,7 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     """Load a policy and print its notes."""
     file = options.file or files.config.policy_path
     policy = files.policy(options.file)
-    remarks = list(notes(policy, files.routines()))
+    remarks = [*notes(policy, files.routines()), *private_host_notes(policy)]
     now = datetime.now().astimezone()
     trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
     remarks += [trial.describe(now) for trial in trials if trial is not None]

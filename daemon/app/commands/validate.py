@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from shlex import join
 
-from daemon.app.policy import load_policy, with_folders_in_use
+from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
@@ -24,7 +24,7 @@ from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import address_fault, missing_extra
 from daemon.errors import ConfigError, Fault
-from daemon.models import Effect, Verdict
+from daemon.models import Effect, Json, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
@@ -175,20 +175,63 @@ def examine(
     checkup.notes += _factless_routines(loaded.routines.values())
     if policy:
         policy = with_folders_in_use(policy, config, loaded.routines.values(), state=state)
+        policy_name = display(config.policy_path)
+        checkup.notes += (f"{policy_name}: {note}" for note in private_host_notes(policy))
+        checkup.faults += policy_faults(policy, loaded.routines.values())
         checkup.notes += policy_notes(policy, loaded.routines.values())
         checkup.notes += _unusable_tools(policy, loaded.routines.values())
     return checkup
 
 
+def policy_faults(policy: Policy, routines: Iterable[Routine]) -> list[Fault]:
+    """Return a fault for each call of a routine's own that its runs need and the policy denies:
+    the command of a gate or a check, and a gather step that is not `required = false`.
+    """
+    faults = []
+    for own_call in _obstructed_calls(policy, routines):
+        if not own_call.fails_every_run:
+            continue
+        verdict, name = own_call.verdict, own_call.routine.name
+        rule = {"default": "its default", "built in": "a built-in rule"}.get(
+            verdict.rule, verdict.rule
+        )
+        reason = f": {verdict.reason}" if verdict.reason else ""
+        tool, args = own_call.tool, own_call.args
+        explain = ["agentctl", "policy", "explain", "--routine", own_call.routine.policy_name]
+        if tool != "shell":
+            explain += ["--tool", tool]
+        acts_on = args.get(SHIPPED_TOOLS[tool].argument) if tool in SHIPPED_TOOLS else None
+        if len(args) != 1 or not isinstance(acts_on, str):
+            acts_on = json.dumps(args, ensure_ascii=False)
+        hint = f"what would be allowed: {display(join([*explain, '--', acts_on]))}"
+        if own_call.key.startswith("gather"):
+            hint += "; or write required = false if the report can do without it"
+        faults.append(
+            Fault(
+                file=_file_of(own_call.routine),
+                key=own_call.key,
+                found=own_call.found,
+                problem=f"every run of {name} fails: the policy denies this, by {rule}{reason}",
+                hint=hint,
+            )
+        )
+    return faults
+
+
 def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
-    """Return what the policy will say in the runs of these routines: gates and gather steps that it
-    denies, then what a person is asked about, or that a routine is observed.
+    """Return what the policy will say in the runs of these routines: calls of their own that wait
+    for a person or are left out, then what a person is asked about, or that a routine is observed.
+
+    What it denies so that no run can succeed is found by `policy_faults`.
     """
     now = datetime.now().astimezone()
     notes = (describe_approvals(routine, policy, now) for routine in routines)
     return [
-        *_closed_gates(policy, routines),
-        *_denied_gather_steps(policy, routines),
+        *(
+            f"{_file_of(own_call.routine)}: {own_call.key}: {_describe_obstacle(own_call.verdict)}"
+            for own_call in _obstructed_calls(policy, routines)
+            if not own_call.fails_every_run
+        ),
         *(note for note in notes if note),
     ]
 
@@ -339,38 +382,57 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each command of a gate or check that the policy does not allow: all runs of
-    that routine would fail.
-    """
-    notes = []
-    for routine in routines:
-        checked_words = routine.check.command if routine.check else ()
-        for key, words in (("gate", routine.gate.command), ("check", checked_words)):
-            if not words:
-                continue
-            verdict = policy.judge("shell", {"command": join(words)}, routine=routine.name)
-            if not verdict.allows:
-                file = display(routine.path or f"{routine.name}.toml")
-                notes.append(f"{file}: {key}.command: {_describe_obstacle(verdict)}")
-    return notes
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ObstructedCall:
+    """A call that a routine makes by itself and that the policy does not simply allow."""
+
+    routine: Routine
+    key: str
+    """Which key of the routine's file makes it."""
+    found: str
+    """What stands there, for people: the command, or the name of the gather step."""
+    tool: str
+    args: Json
+    verdict: Verdict
+    required: bool
+    """Whether a run without it fails."""
+
+    @property
+    def fails_every_run(self) -> bool:
+        return self.required and self.verdict.effect is Effect.DENY
 
 
-def _denied_gather_steps(policy: Policy, routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each gather step that the policy does not allow.
+def _obstructed_calls(policy: Policy, routines: Iterable[Routine]) -> Iterator[_ObstructedCall]:
+    """Yield the calls of the gates, checks and gather steps that the policy denies or asks about.
 
     A step with the path of a file that is to land is left out: its call is not known yet.
     """
-    notes = []
     for routine in routines:
+        calls: list[tuple[str, str, str, Json, bool]] = []
+        checked_words = routine.check.command if routine.check else ()
+        for key, words in (("gate", routine.gate.command), ("check", checked_words)):
+            if words:
+                command = join(words)
+                calls.append((f"{key}.command", command, "shell", {"command": command}, True))
         for index, step in enumerate(routine.gather):
-            if PATH_PLACEHOLDER in step.args.values():
-                continue
-            verdict = policy.judge(step.tool, step.args, routine=routine.name)
+            if PATH_PLACEHOLDER not in step.args.values():
+                calls.append((f"gather[{index}]", step.name, step.tool, step.args, step.required))
+        for key, found, tool, args, required in calls:
+            verdict = policy.judge(tool, args, routine=routine.policy_name)
             if not verdict.allows:
-                file = display(routine.path or f"{routine.name}.toml")
-                notes.append(f"{file}: gather[{index}]: {_describe_obstacle(verdict)}")
-    return notes
+                yield _ObstructedCall(
+                    routine=routine,
+                    key=key,
+                    found=display(found),
+                    tool=tool,
+                    args=args,
+                    verdict=verdict,
+                    required=required,
+                )
+
+
+def _file_of(routine: Routine) -> str:
+    return display(routine.path or f"{routine.name}.toml")
 
 
 def _describe_obstacle(verdict: Verdict) -> str:

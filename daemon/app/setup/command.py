@@ -70,7 +70,8 @@ class ConfigEditor:
     file: Path
     """config.toml; it need not be there yet."""
     state: Path
-    socket: Path
+    sockets: Sequence[Path]
+    """Where a daemon may listen."""
     env: Mapping[str, str]
 
     def load(self) -> Config:
@@ -130,24 +131,26 @@ class ConfigEditor:
 
     def tell_daemon(self) -> str:
         """Return what becomes of the new config: a daemon takes it up, or is to be started."""
-        try:
-            client = Client(os.fspath(self.socket))
-            config = client.request("GET", "/v1/status")["config"]
-        except (Unreachable, Problem, OSError):
-            config = None
-        if config and Path(config).resolve() == self.file.resolve():
+        configs = []
+        for socket in self.sockets:
+            try:
+                client = Client(os.fspath(socket))
+                configs.append(client.request("GET", "/v1/status")["config"])
+            except (Unreachable, Problem, OSError):
+                continue
+        if any(Path(config).resolve() == self.file.resolve() for config in configs):
             return "the daemon that runs here takes it up by itself within seconds"
-        if config:
-            return f"the daemon that runs here uses {config}, not this file"
+        if configs:
+            return f"the daemon that runs here uses {configs[0]}, not this file"
         return f"start the daemon: agentd --config {self.file}"
 
 
-def main(options: argparse.Namespace, *, file: Path, state: Path, socket: Path) -> int:
+def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Sequence[Path]) -> int:
     """Ask, try and write; return the exit code."""
     # its answers are for a person, or JSON: what a provider logs does not stand between them
     configure(level="error", console=False, file=None, secrets=Secrets())
     questions = Questions(assume_yes=options.yes)
-    editor = ConfigEditor(file=file, state=state, socket=socket, env=os.environ)
+    editor = ConfigEditor(file=file, state=state, sockets=sockets, env=os.environ)
     steps_done: list[str] = []
     written: dict[str, Any] = {"config": os.fspath(file)}
     try:
@@ -283,17 +286,22 @@ def set_up_target(
         if questions.is_interactive:
             replace = questions.confirm(f"{editor.file} has a [targets.{name}]. Replace it?")
         editor.check_table("targets", name, replace=replace)
-    answers = {"to": options.to or questions.ask(target_kind.to, flag="--to")}
+    to = options.to or questions.ask(target_kind.to, flag="--to", example=target_kind.to_example)
+    answers = {"to": to}
     if target_kind.needs_server:
         default = target_kind.server
         question = (
             f"The mail server, HOST or HOST:PORT{f'; Enter for {default}' if default else ''}:"
         )
         server = options.smtp or default if questions.assume_yes else options.smtp
-        answers["server"] = server or questions.ask(question, flag="--smtp", default=default)
+        answers["server"] = server or questions.ask(
+            question, flag="--smtp", default=default, example=default or "mail.example.org:587"
+        )
     if target_kind.needs_user:
         question = "The account, usually a mail address:"
-        answers["user"] = options.user or questions.ask(question, flag="--user")
+        answers["user"] = options.user or questions.ask(
+            question, flag="--user", example="ada@example.org"
+        )
     if target_kind.hidden_question:
         if options.secret_file or options.secret_stdin:
             secret = read_secret_option(options.secret_file, "--secret-file", "--secret-stdin")
@@ -349,7 +357,11 @@ def write_routine(
     schedule = options.when or questions.ask(
         'When does it run? Enter for "weekdays at 9am":', flag="--when", default="weekdays at 9am"
     )
-    prompt = options.prompt or questions.ask("What shall it do, in a sentence?", flag="--prompt")
+    prompt = options.prompt or questions.ask(
+        "What shall it do, in a sentence?",
+        flag="--prompt",
+        example='"Say what is wrong with this machine."',
+    )
     editor.prepare()
     command = [sys.executable, "-m", "daemon.app.main", "new", name, schedule]
     command += ["--prompt", prompt, "--config", os.fspath(editor.file)]
@@ -472,7 +484,9 @@ def _choose_model(
     question = f"Which one? A number{count if names else ''}" if proposals else "Which model?"
     while True:
         answer = questions.ask(
-            f"{question}; Enter for 1:" if default else question, flag="--model", default=default
+            f"{question}; Enter for 1:" if default else question,
+            flag="--model",
+            default=default,
         )
         if answer == "?":
             say("\n".join(names[:_MAX_SHOWN]))

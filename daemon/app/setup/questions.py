@@ -31,15 +31,17 @@ class Questions:
         self.assume_yes = assume_yes
         self.is_interactive = not assume_yes and sys.stdin.isatty() and sys.stdout.isatty()
 
-    def ask(self, question: str, *, flag: str, default: str = "") -> str:
+    def ask(self, question: str, *, flag: str, default: str = "", example: str = "") -> str:
         """Return a line that the person types, or `default` for an empty one.
 
-        Where nobody is asked, `--yes` takes the default.
+        Where nobody is asked, `--yes` takes the default, and the error without one shows the
+        `example`.
         """
         if not self.is_interactive:
             if self.assume_yes and default:
                 return default
-            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at")
+            such_as = f"; such as {flag} {example}" if example else ""
+            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at{such_as}")
         while True:
             answer = read_line(f"{question} ") or default
             if answer:

@@ -22,6 +22,8 @@ class TargetKind:
     """The name of the target's table, unless a flag gives another."""
     to: str
     """The question for `--to`: what the address of this kind is."""
+    to_example: str
+    """An address of this kind."""
     server: str = ""
     """The SMTP server, if there is one by default."""
     needs_server: bool = False
@@ -36,6 +38,7 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
         kind="mail",
         name="mail",
         to="The mail address that gets the reports:",
+        to_example="ada@example.org",
         server="localhost:25",
         needs_server=True,
     ),
@@ -44,6 +47,7 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
         kind="mail",
         name="mail",
         to="The mail address that gets the reports:",
+        to_example="ada@example.org",
         server="smtp.gmail.com:587",
         needs_user=True,
         hidden_question="The app password (myaccount.google.com/apppasswords; it stays unseen):",
@@ -53,6 +57,7 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
         kind="mail",
         name="mail",
         to="The mail address that gets the reports:",
+        to_example="ada@example.org",
         needs_server=True,
         needs_user=True,
         hidden_question="Its password (it stays unseen):",
@@ -62,12 +67,14 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
         kind="apprise",
         name="phone",
         to="The topic (whoever knows it can read along):",
+        to_example="reports-4f7b2a9c",
     ),
     "telegram": TargetKind(
         title="a message by a Telegram bot",
         kind="apprise",
         name="chat",
         to="The chat's number:",
+        to_example="123456789",
         hidden_question="The bot's token, as @BotFather gave it (it stays unseen):",
     ),
     "webhook": TargetKind(
@@ -75,6 +82,7 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
         kind="webhook",
         name="ops",
         to="The URL:",
+        to_example="https://example.org/hooks/agentd",
     ),
 }
 

@@ -94,26 +94,40 @@ class FileCache:
         """`settled_after` is the age in seconds from which on a change is not one of this tick."""
         self._settled_after = settled_after
         self._rules_key: object = None
-        self._read: dict[Path, tuple[tuple[int, ...], Routine | ConfigError]] = {}
-        self._kept: dict[Path, tuple[tuple[int, ...], Routine | ConfigError]] = {}
+        self._is_stale = True
+        """Whether the rules have changed since the last load, so that all files are read."""
+        self._last: dict[str, tuple[tuple[int, ...], Routine | ConfigError]] = {}
+        """The version and the result of each file at the last load, by path."""
+        self._current: dict[str, tuple[tuple[int, ...], Routine | ConfigError]] = {}
+        """The same at the load under way."""
 
     def begin(self, rules_key: object) -> None:
         """Begin a load with the rules of this key; with those of another one all files are read."""
-        self._read, self._kept = (self._kept if rules_key == self._rules_key else {}), {}
-        self._rules_key = rules_key
+        self._last, self._current = self._current, {}
+        self._is_stale, self._rules_key = rules_key != self._rules_key, rules_key
 
-    def get(self, path: Path, version: tuple[int, ...]) -> Routine | ConfigError | None:
+    def get(self, path: str, version: tuple[int, ...]) -> Routine | ConfigError | None:
         """Return the routine of a file or its faults; None if the file has to be read."""
-        entry = self._read.get(path)
-        if entry is None or entry[0] != version:
+        entry = self._last.get(path)
+        if self._is_stale or entry is None or entry[0] != version:
             return None
-        self._kept[path] = entry
+        self._current[path] = entry
         return entry[1]
 
-    def put(self, path: Path, version: tuple[int, ...], result: Routine | ConfigError) -> None:
-        """Remember what a file held that had this version before it was read."""
+    def put(
+        self, path: str, version: tuple[int, ...], result: Routine | ConfigError
+    ) -> Routine | ConfigError:
+        """Remember and return what a file held that had this version before it was read.
+
+        If it held the same at the last load, that object is returned: to compare ten thousand equal
+        routines by their fields takes 0.1 s at each later load.
+        """
+        last = self._last.get(path)
+        if last is not None and last[1] == result:
+            result = last[1]
         if version[-1] < (time.time() - self._settled_after) * 1e9:
-            self._kept[path] = version, result
+            self._current[path] = version, result
+        return result
 
 
 def load_folder(
@@ -165,16 +179,8 @@ def _read(
     """Return the routines of one folder."""
     loaded = LoadedRoutines()
     for entry in _entries(folder):
+        result = _load_cached(entry, rules, cache)
         name = display(entry.name).removesuffix(".toml")
-        path = folder / entry.name
-        try:
-            if not entry.is_file():  # opening a pipe would wait for its writer forever
-                raise ConfigError(
-                    Fault(file=display(path), key="", found="", problem="is not a regular file")
-                )
-            result = _load_cached(entry, path, rules, cache)
-        except ConfigError as error:
-            result = error
         if isinstance(result, ConfigError):
             loaded.faults[name] = result
         else:
@@ -184,17 +190,20 @@ def _read(
 
 def _load_cached(
     entry: os.DirEntry[str],
-    path: Path,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]],
     cache: FileCache | None,
 ) -> Routine | ConfigError:
     """Return the routine of a file, or its faults, from the cache if the file has not changed."""
-    if cache is None:
-        return load_routine(path, rules=rules)
     try:
+        if not entry.is_file():  # opening a pipe would wait for its writer forever
+            problem = "is not a regular file"
+            fault = Fault(file=display(Path(entry.path)), key="", found="", problem=problem)
+            return ConfigError(fault)
         status = entry.stat()
     except OSError:  # gone meanwhile: reading it says so
-        return load_routine(path, rules=rules)
+        status = None
+    if cache is None or status is None:
+        return _load_or_faults(entry, rules)
     version = (
         status.st_dev,
         status.st_ino,
@@ -203,14 +212,19 @@ def _load_cached(
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
-    result = cache.get(path, version)
+    result = cache.get(entry.path, version)
     if result is None:
-        try:
-            result = load_routine(path, rules=rules)
-        except ConfigError as error:
-            result = error
-        cache.put(path, version, result)
+        result = cache.put(entry.path, version, _load_or_faults(entry, rules))
     return result
+
+
+def _load_or_faults(
+    entry: os.DirEntry[str], rules: Sequence[CrossFieldCheck[RoutineDefinition]]
+) -> Routine | ConfigError:
+    try:
+        return load_routine(Path(entry.path), rules=rules)
+    except ConfigError as error:
+        return error
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

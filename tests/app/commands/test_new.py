@@ -157,7 +157,7 @@ effect = "ask"
 def test_new_says_what_the_policy_denies_and_where_the_lines_stand(installation):
     notes = [line for line in installation.says(recipe="releases") if line.startswith("note: ")]
     assert len(notes) == 3
-    assert "gather[0]: the policy does not allow it: no rule allows GET" in notes[0]
+    assert "gather[0]: every run of x fails: the policy denies this, by its default:" in notes[0]
     assert notes[2].endswith("policy.toml stand at the head of the file")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from daemon.app.commands.validate import TOOLS, Checkup, check_all, examine
 from daemon.app.installation import Installation
 from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
+from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
 from daemon.testing import TestApp
 
@@ -53,31 +55,86 @@ def test_validate_without_problems_lists_the_checked_files(
     )
 
 
-def test_validate_reports_a_denied_gate_command(folder: Path) -> None:
+@pytest.mark.parametrize("table", ["gate", "check"])
+def test_validate_fails_where_the_policy_denies_the_command_that_every_run_needs(
+    folder: Path, table: str
+) -> None:
     for name, command in (
         ("may", '["test", "-s", "inbox/todo"]'),
         ("may-not", '["rm", "-rf", "inbox"]'),
     ):
         (folder / f"routines/{name}.toml").write_text(
-            f'[run]\nprompt = "x"\n[gate]\ncommand = {command}\n[[deliver]]\nto = "log"\n'
+            f'[run]\nprompt = "x"\n[{table}]\ncommand = {command}\n[[deliver]]\nto = "log"\n'
         )
-    examination = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
-    assert examination.faults == []
-    (note,) = examination.notes
-    assert note.startswith(
-        f"{folder}/routines/may-not.toml: gate.command: the policy does not allow it: "
-    )
+    examination = checked(folder)
+    (fault,) = examination.faults
+    assert (fault.file, fault.key) == (f"{folder}/routines/may-not.toml", f"{table}.command")
+    assert fault.found == "rm -rf inbox"
+    assert fault.problem.startswith("every run of may-not fails: the policy denies this, by ")
+    assert "required" not in fault.hint
+    assert examination.notes == []
 
 
-def test_validate_reports_a_denied_gather_step(folder: Path) -> None:
-    (folder / "routines/peek.toml").write_text(
-        '[run]\nprompt = "x"\n[[gather]]\nname = "a"\ntool = "file_read"\n'
-        'args = { path = "/etc/passwd" }\n[[deliver]]\nto = "log"\n'
+PEEK = """
+[run]
+mode = "script"
+[[gather]]
+name = "users"
+tool = "file_read"
+args = { path = "PATH" }
+required = REQUIRED
+[[deliver]]
+to = "log"
+"""
+
+
+def test_validate_fails_where_the_policy_denies_what_every_run_has_to_gather(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    routine = folder / "routines/peek.toml"
+    routine.write_text(PEEK.replace("PATH", "/etc/passwd").replace("REQUIRED", "true"))
+    assert check_all(folder / "config.toml", env={}) == 1
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line == (
+        f"{routine}: gather[0]: every run of peek fails: the policy denies this, by a built-in "
+        "rule: /etc/passwd lies outside what may be read (found users); what would be "
+        "allowed: agentctl policy explain --routine peek --tool file_read -- /etc/passwd; or write "
+        "required = false if the report can do without it"
     )
-    (note,) = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS).notes
-    assert note.startswith(
-        f"{folder}/routines/peek.toml: gather[0]: the policy does not allow it: "
-    )
+    assert summary == "1 problem in 1 file"
+
+    routine.write_text(PEEK.replace("PATH", "/etc/passwd").replace("REQUIRED", "false"))
+    assert check_all(folder / "config.toml", env={}) == 0, "the run goes on without it"
+    note = capsys.readouterr().out.splitlines()[0]
+    assert note.startswith(f"note: {routine}: gather[0]: the policy does not allow it: ")
+
+
+def test_validate_names_the_rule_that_denies_what_a_routine_gathers(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    rule = '[[rule]]\ntool = "file_read"\neffect = "EFFECT"\npaths = ["letters/**"]\n'
+    shipped = policy.read_text()
+    routine = folder / "routines/peek.toml"
+    routine.write_text(PEEK.replace("PATH", "letters/a.txt").replace("REQUIRED", "true"))
+    for text in (
+        f"{shipped}\n{rule.replace('EFFECT', 'deny')}",
+        f"{shipped}\n{rule.replace('EFFECT', 'ask')}".replace('on_ask = "park"', 'on_ask = "deny"'),
+    ):
+        policy.write_text(text)
+        (fault,) = checked(folder).faults
+        assert re.search(r"denies this, by rule \d+ \(file_read: letters/\*\*\)", fault.problem)
+        command = "agentctl policy explain --routine peek --tool file_read -- letters/a.txt"
+        assert command in fault.hint
+
+
+async def test_a_routine_that_validate_calls_failing_fails(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine("peek", PEEK.replace("PATH", "/etc/passwd").replace("REQUIRED", "true"))
+    (fault,) = examine(tmp_path / "config.toml", env={}, state=app.state, tools=TOOLS).faults
+    async with app:
+        run = await app.run("peek")
+        assert run.status is Status.FAILED
+        assert run.detail.startswith("could not gather users: /etc/passwd lies outside")
+        assert "/etc/passwd lies outside" in fault.problem
 
 
 def test_validate_reports_a_gather_step_that_a_person_must_approve(folder: Path) -> None:
@@ -93,6 +150,35 @@ def test_validate_reports_a_gather_step_that_a_person_must_approve(folder: Path)
     notes = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS).notes
     (note,) = [note for note in notes if "gather[0]" in note]
     assert "gather[0]: each run waits until a person has approved it (rule " in note
+
+
+@pytest.mark.parametrize(
+    ("rule", "host", "networks"),
+    [
+        ('hosts = ["127.0.0.1:8091"]', "127.0.0.1", '["127.0.0.1/32"]'),
+        ('hosts = ["localhost:8091"]', "localhost", '["127.0.0.1/32", "::1/128"]'),
+        ('urls = ["http://[fd00::5]/a"]', "fd00::5", '["fd00::5/128"]'),
+    ],
+)
+async def test_validate_says_which_line_lets_a_rule_reach_a_private_address(
+    folder: Path, capsys: pytest.CaptureFixture[str], rule: str, host: str, networks: str
+) -> None:
+    policy, shipped = folder / "policy.toml", (folder / "policy.toml").read_text()
+    rule = f'\n[[rule]]\ntool = "http_request"\neffect = "allow"\n{rule}\n'
+    policy.write_text(shipped + rule)
+    assert check_all(folder / "config.toml", env={}) == 0
+    note = capsys.readouterr().out.splitlines()[0]
+    assert note.startswith(f"note: {policy}: rule ")
+    assert f"no request to {host} is made" in note
+    assert note.endswith(f"add networks = {networks} to the rule")
+    line = f"networks = {networks}\n"
+    policy.write_text(shipped + rule + line)
+    assert checked(folder).notes == []
+    for names in ("8.8.8.8", "api.example.org", "*.example.org"):
+        policy.write_text(
+            f'{shipped}\n[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["{names}"]\n'
+        )
+        assert checked(folder).notes == []
 
 
 def test_validate_fails_where_a_daemon_would_not_start(

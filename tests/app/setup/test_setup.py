@@ -14,6 +14,7 @@ import pytest
 
 from daemon.app.setup.vendors import Vendor, find_servers
 from daemon.definitions.config.loading import load_config
+from daemon.testing import TestApp
 from tests.acceptance.story import Home
 from tests.app.setup.terminal import Terminal, terminal
 from tests.delivery.receivers import Receiver
@@ -41,6 +42,26 @@ def contents(home: Home) -> dict[str, str]:
 async def setup(home: Home, *arguments: str):  # type: ignore[no-untyped-def]
     """Run `agentd setup` without a terminal."""
     return await home.run_process("agentd", "setup", *arguments, *home.places)
+
+
+async def test_setup_finds_a_daemon_that_was_started_without_the_runtime_folder_of_this_shell(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.write("key", f"{KEY}\n")
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    home.env |= {"AGENTD_STATE": str(home.state), "XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    app = TestApp(home.folder)
+    app.state = home.state
+    async with FakeVendor(["Ready."]) as vendor, app, app.serve_api():
+        vendor.models = MODELS
+        result = await home.run_process(
+            *("agentd", "setup", "--config", str(home.folder / "config.toml")),
+            *("--provider", "claude", "--base-url", vendor.url),
+            *("--model", "claude-haiku-4-5", "--key-file", "key"),
+        )
+    assert result.code == 0, result.err
+    assert "Next: the daemon that runs here takes it up by itself within seconds" in result.out
 
 
 async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
@@ -149,6 +170,8 @@ async def test_a_provider_of_the_same_name_is_replaced_only_if_that_is_said(site
         (("--provider", "claude", "--key-stdin"), "--key-stdin gives nothing"),
         (("--provider", "claude", "--key-file", "spaces"), "a character that no key has"),
         (("--provider", "x", "--base-url", "ftp://x"), "--base-url is no address"),
+        (("--target", "smtp"), "; such as --to ada@example.org"),
+        (("--target", "smtp", "--to", "a@example.org"), "; such as --smtp mail.example.org:587"),
     ],
 )
 async def test_without_a_terminal_a_missing_answer_names_its_flag(
