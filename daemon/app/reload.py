@@ -127,8 +127,9 @@ class Reloader:
             cache=self._files,
         )
         # set before any of them can run or watch; earlier ones run until they are replaced
-        routines = [*self._engine.routines.values(), *contents.routines.values()]
-        self._note_folders_in_use(config, routines)
+        old, new = self._engine.routines, contents.routines
+        replaced = [routine for name, routine in old.items() if routine is not new.get(name)]
+        self._note_folders_in_use(config, [*replaced, *new.values()])
         return contents
 
     def routine_rules(

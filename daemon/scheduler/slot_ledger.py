@@ -192,8 +192,16 @@ class SlotLedger:
         schedule_keys = {
             name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
         }
-        self._unreadable = frozenset(unreadable)
-        self.states = await self._set_baselines(schedule_keys)
+        unreadable_names = frozenset(unreadable)
+        # to read the states of ten thousand routines takes 50 ms
+        if (
+            self._has_shared_journal  # another machine may have paused a routine
+            or unreadable_names != self._unreadable
+            or schedule_keys != self._schedule_keys
+            or not schedule_keys  # the journal may know routines whose files are gone
+        ):
+            self._unreadable = unreadable_names
+            self.states = await self._set_baselines(schedule_keys)
         await self._drop_future_records(routines)
         self._schedule_keys, self.routines = schedule_keys, routines
         unchanged = routines.keys() - fresh_routines.keys()
