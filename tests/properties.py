@@ -17,6 +17,11 @@ QUICK_EXAMPLES = 20
 FEWEST = 10
 
 
+def quick_share() -> float:
+    """Return which share of the examples is tried: 1.0 in the profile `full`."""
+    return settings.default.max_examples / FULL_EXAMPLES
+
+
 def scaled_settings(
     max_examples: int = FULL_EXAMPLES,
     *,
@@ -30,7 +35,7 @@ def scaled_settings(
     the most steps of one example of a state machine. `suppress` adds to the health checks that the
     profile leaves out.
     """
-    scaled = max_examples * settings.default.max_examples // FULL_EXAMPLES
+    scaled = int(max_examples * quick_share())
     return settings(
         max_examples=min(max_examples, max(fewest, scaled)),
         deadline=None,

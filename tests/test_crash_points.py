@@ -32,9 +32,13 @@ from tests.crash.checks import Outcome, check, interruptible, outcome
 from tests.crash.moments import Moment, ScenarioFolders, life, overtaken
 from tests.crash.process import SLOT, scenario_in, settle
 from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario, Script, Turn
-from tests.properties import scaled_settings
+from tests.properties import quick_share, scaled_settings
 
 T = TypeVar("T")
+
+
+AGAIN_SHARE = quick_share()
+"""How often a life after a death ends by another one."""
 
 
 class Crashes:
@@ -64,7 +68,7 @@ class Crashes:
         return expected, moments
 
     def each(
-        self, script: Script, *, lot: random.Random, rides: bool = True, again: float = 1.0
+        self, script: Script, *, lot: random.Random, rides: bool = True, again: float = AGAIN_SHARE
     ) -> None:
         """Die at every moment of a run, and then at one of the life after it, as often as `again`
         says.

@@ -18,6 +18,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -145,8 +146,10 @@ def _refuse_references(pairs: list[tuple[str, object]]) -> None:
 
 
 def _is_read_by_programs(name: str) -> bool:
-    folded = _fold(name).replace("_", "-")
-    return any(fnmatchcase(folded, pattern) for pattern in word_list("files", "read_by_programs"))
+    folded_name = _fold(name).replace("_", "-")
+    return any(
+        fnmatchcase(folded_name, pattern) for pattern in word_list("files", "read_by_programs")
+    )
 
 
 def _find_formula(content: str) -> str | None:
@@ -182,7 +185,7 @@ def folders_in_use(config: Config, routines: Iterable[Routine], workspace: Path)
         patterns += [
             delivery.path.replace("{routine}", routine.name)
             for delivery in routine.deliver
-            if delivery.path
+            if delivery.path and _may_name_out(delivery.path)
         ]
     names = {_fixed_part(pattern) for pattern in patterns if _may_name_out(pattern)}
     root = os.path.realpath(workspace)
@@ -204,6 +207,7 @@ def folders_in_use(config: Config, routines: Iterable[Routine], workspace: Path)
     return tuple(sorted(names))
 
 
+@lru_cache(maxsize=256)  # ten thousand routines have a few templates between them
 def _may_name_out(pattern: str) -> bool:
     """Tell whether a glob or a template may be about `out/`; never wrongly no."""
     first_part = pattern.partition("/")[0]

@@ -192,8 +192,16 @@ class SlotLedger:
         schedule_keys = {
             name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
         }
-        self._unreadable = frozenset(unreadable)
-        self.states = await self._set_baselines(schedule_keys)
+        unreadable_names = frozenset(unreadable)
+        # to read the states of ten thousand routines takes 50 ms
+        if (
+            self._has_shared_journal  # another machine may have paused a routine
+            or unreadable_names != self._unreadable
+            or schedule_keys != self._schedule_keys
+            or not schedule_keys  # the journal may know routines whose files are gone
+        ):
+            self._unreadable = unreadable_names
+            self.states = await self._set_baselines(schedule_keys)
         await self._drop_future_records(routines)
         self._schedule_keys, self.routines = schedule_keys, routines
         unchanged = routines.keys() - fresh_routines.keys()
@@ -504,9 +512,9 @@ class SlotLedger:
                 continue
             batch.floors[name] = decision.slot
             for slots in decision.skipped:
-                refused = self._refused_slots.get(name)
-                if refused and slots.outcome is Outcome.MISSED:
-                    parts = split_missed(schedule, slots, refused)
+                refused_slots = self._refused_slots.get(name)
+                if refused_slots and slots.outcome is Outcome.MISSED:
+                    parts = split_missed(schedule, slots, refused_slots)
                     batch.skipped.extend((name, part) for part in parts)
                 else:
                     batch.skipped.append((name, slots))

@@ -183,7 +183,7 @@ def _one_edited(effort: Effort) -> Iterable[Row]:
         config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
         count = effort.scaled(MANY)
         routines = config.parent / "routines"
-        write_routines(routines, count)
+        write_routines(routines, count, every="20h")  # none is due meanwhile
         with installation.Daemon(config) as daemon:
             await_the_end_of_the_start(config)
             spent = []
