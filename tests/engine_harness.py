@@ -12,7 +12,7 @@ from typing import Any
 
 from freezegun.api import FrozenDateTimeFactory
 
-from daemon.definitions.routines.folder import LoadedRoutines, RoutineChanges
+from daemon.definitions.routines.folder import FolderContents, RoutineChanges
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, Fault
@@ -38,9 +38,9 @@ def routine(name: str = "daily", trigger: dict[str, Any] | None = None, **more: 
     )
 
 
-def loaded(*routines: Routine, broken: Iterable[str] = ()) -> LoadedRoutines:
+def folder_contents(*routines: Routine, broken: Iterable[str] = ()) -> FolderContents:
     fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
-    return LoadedRoutines(
+    return FolderContents(
         routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken}
     )
 
@@ -111,13 +111,13 @@ class EngineHarness:
             workspace=self.folder / "workspace",
             directory_watcher=DirectoryWatcher(wake_every=0.05),
         )
-        await self.engine.start(loaded(*routines, **more))
+        await self.engine.start(folder_contents(*routines, **more))
         await self.quiet()
 
     async def reload(
         self, *routines: Routine, zone: str | None = None, **more: Any
     ) -> RoutineChanges:
-        changes = await self.engine.reload(loaded(*routines, **more), zone=zone)
+        changes = await self.engine.reload(folder_contents(*routines, **more), zone=zone)
         await self.quiet()
         return changes
 

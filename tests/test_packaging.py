@@ -183,14 +183,14 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped_folder() / "config.toml")
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read", "git"}
-    loaded = load_folder(
+    contents = load_folder(
         shipped_folder() / "routines", rules=reference_checks(config.provider_names, tools)
     )
-    assert tuple(sorted(loaded.routines)) == ROUTINES
-    assert not loaded.faults
-    assert all(routine.deliver for routine in loaded.routines.values())
+    assert tuple(sorted(contents.routines)) == ROUTINES
+    assert not contents.faults
+    assert all(routine.deliver for routine in contents.routines.values())
     # there is something to see right away, except of what waits for a file
-    assert [name for name, routine in loaded.routines.items() if not routine.first_run] == [
+    assert [name for name, routine in contents.routines.items() if not routine.first_run] == [
         "inbox-watch"
     ]
 

@@ -502,16 +502,16 @@ class Agent:
             prompt = Step(kind=StepKind.PROMPT, iteration=0, body=self._options.frozen_prompt)
             self.add_step(prompt)
             return
-        recalled, taint = self._context.recalled, self._context.taint
-        if recalled is None and self.memory:
+        memory_text, taint = self._context.memory_text, self._context.taint
+        if memory_text is None and self.memory:
             briefing = await self.memory.recall(about, exclude_run=self._tool_context.run)
-            recalled = briefing.excerpt_text
+            memory_text = briefing.excerpt_text
             taint = Taint.TAINTED if briefing.tainted else taint
         taint = max_taint(taint, self.transcript.taint)
         functions, boundary = self._function_schemas(), token_hex(16)
         context = replace(
             self._context,
-            recalled=recalled,
+            memory_text=memory_text,
             tools=[function["name"] for function in functions],
             boundary=boundary,
             taint=taint,
@@ -559,7 +559,7 @@ class Agent:
                 await self.provider.chat(messages, max_tokens=MAX_ANSWER_TOKENS)
             )
 
-        sections = render(replace(self._context, tools=(), recalled="", sections={}, routine=""))
+        sections = render(replace(self._context, tools=(), memory_text="", sections={}, routine=""))
         identity = "\n\n".join(
             sections[name] for name in ("identity", "safety") if name in sections
         )

@@ -67,8 +67,8 @@ async def extract(
 
 def json_of(answer: str) -> str:
     """Return the JSON of an answer, whether it stands alone, in a fence or among words."""
-    if fenced := _FENCED.search(answer):
-        return fenced[1].strip()
+    if fenced_block := _FENCED.search(answer):
+        return fenced_block[1].strip()
     starts = [position for position in map(answer.find, "{[") if position >= 0]
     if not starts:
         return answer.strip()

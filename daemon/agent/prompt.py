@@ -84,7 +84,7 @@ class PromptContext:
     zone: tzinfo
     tools: Sequence[str] = ()
     policy: str = ""
-    recalled: str | None = None
+    memory_text: str | None = None
     """What memory has on the message; None: the agent is to look."""
     taint: Taint = Taint.NONE
     """What the memories and the previous report hold of strangers."""
@@ -169,7 +169,7 @@ def _safety(context: PromptContext) -> str:
 
 
 def _memory(context: PromptContext) -> str | None:
-    parts = [context.say("memory", recalled=context.recalled)] if context.recalled else []
+    parts = [context.say("memory", memory_text=context.memory_text)] if context.memory_text else []
     if context.left_out.memories and "memory_recall" in context.tools:
         parts.append(
             context.say(
@@ -184,8 +184,8 @@ def _memory(context: PromptContext) -> str | None:
 
 
 def _skills(context: PromptContext) -> str | None:
-    listed = "\n".join(f"- {name}: {description}" for name, description in context.skills)
-    return context.say("skills", catalogue=listed) if listed else None
+    catalogue = "\n".join(f"- {name}: {description}" for name, description in context.skills)
+    return context.say("skills", catalogue=catalogue) if catalogue else None
 
 
 def _skill(context: PromptContext) -> str | None:

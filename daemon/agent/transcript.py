@@ -91,7 +91,7 @@ class Transcript:
         """How often the conversation was compacted because it had outgrown the model."""
         self.first_answers: dict[str, ToolResult] = {}
         """What came of each address that the run reads at most once."""
-        self.gathered: dict[str, Json] = {}
+        self.gather_results: dict[str, Json] = {}
         """Results of the gather by call id."""
         self._pending: dict[str, PendingCall] = {}
         self._results: dict[str, LLMMessage] = {}
@@ -173,7 +173,7 @@ class Transcript:
 
     def _add_result(self, step: Step) -> None:
         if step.iteration == 0:
-            self.gathered[str(step.call_id)] = step.body
+            self.gather_results[str(step.call_id)] = step.body
             return
         self.subagent_tokens += step.body.get("spent", 0)
         pending_call = self._pending.pop(str(step.call_id))

@@ -84,15 +84,15 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
         months[month] = UsageRange(
             p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95
         )
-        for cap, limit, reached in (
+        for cap, limit, usage in (
             ("day", budget.day, need.dollars),
             ("month", budget.month, months[month]),
         ):
-            if limit is None or reached.p95 <= limit:
+            if limit is None or usage.p95 <= limit:
                 continue
             if any(breach["cap"] == cap for breach in breaches):
                 continue  # only the first day on which a cap is reached
-            likely = reached.p50 > limit
+            likely = usage.p50 > limit
             breaches.append({"cap": cap, "day": day.isoformat(), "limit": limit, "likely": likely})
     return breaches
 

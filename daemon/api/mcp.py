@@ -61,7 +61,10 @@ async def list_servers(api: ApiContext) -> McpServerList:
     names = sorted(api.mcp_servers.configs)
     tools = await asyncio.gather(*(api.mcp_servers.get_tools(name) for name in names))
     return McpServerList(
-        items=[_server_view(api, name, known) for name, known in zip(names, tools, strict=True)]
+        items=[
+            _server_view(api, name, server_tools)
+            for name, server_tools in zip(names, tools, strict=True)
+        ]
     )
 
 
@@ -87,9 +90,9 @@ def _server_view(api: ApiContext, name: str, tools: ServerTools | None) -> McpSe
 
 
 def _tool_views(tools: ServerTools) -> list[McpToolView]:
-    accepted, views = {tool.name: tool for tool in tools.accepted}, []
+    accepted_tools, views = {tool.name: tool for tool in tools.accepted}, []
     for tool in tools.offered:
-        earlier = accepted.get(tool.name)
+        earlier = accepted_tools.get(tool.name)
         is_changed = earlier is not None and earlier != tool
         views.append(
             McpToolView(
@@ -102,19 +105,19 @@ def _tool_views(tools: ServerTools) -> list[McpToolView]:
                 left_out=tools.problems.get(tool.name, ""),
             )
         )
-    removed = [
+    removed_views = [
         McpToolView(
             name=name,
             state="removed",
-            description=accepted[name].description,
-            parameters=accepted[name].parameters,
+            description=accepted_tools[name].description,
+            parameters=accepted_tools[name].parameters,
             accepted_description=None,
             accepted_parameters=None,
             left_out="",
         )
         for name in tools.removed_names
     ]
-    return [*views, *removed]
+    return [*views, *removed_views]
 
 
 ROUTES: tuple[RouteRow, ...] = (

@@ -22,7 +22,7 @@ from daemon.api.context import ApiContext
 from daemon.api.problems import InvalidRequest
 from daemon.api.routine_states import check_exists
 from daemon.api.schemas import Page, RecipeView, RoutineSource
-from daemon.definitions.routines.folder import LoadedRoutines, write_new
+from daemon.definitions.routines.folder import FolderContents, write_new
 from daemon.definitions.routines.source import (
     check_source,
     digest_of,
@@ -79,7 +79,7 @@ async def put_source(
                 "send the digest of the file as `If-Match`, or `If-None-Match: *` to create it",
                 HTTPStatus.PRECONDITION_REQUIRED,
             )
-        routines = LoadedRoutines(dict(api.engine.routines), dict(api.engine.faults))
+        routines = FolderContents(dict(api.engine.routines), dict(api.engine.faults))
         rules = api.administration.routine_rules()
         await asyncio.to_thread(check_source, content, path, rules=rules, routines=routines)
         # First what will be done, then what became of it: no change is without its row.

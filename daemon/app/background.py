@@ -256,13 +256,13 @@ async def watch_trials(
     settings: LivePolicy, clock: Clock, *, check_every: float = TRIAL_CHECK_SECONDS
 ) -> None:
     """Log the end of each trial of a routine (`mode = "observe"`) once, until cancelled."""
-    logged: set[Observation] = set()
+    logged_trials: set[Observation] = set()
     while True:
         now = clock.now()
         for name in settings.policy.routines:
             trial = settings.policy.observation_of(name)
-            if trial is not None and trial.is_over(now) and trial not in logged:
-                logged.add(trial)
+            if trial is not None and trial.is_over(now) and trial not in logged_trials:
+                logged_trials.add(trial)
                 log.warning(
                     "policy.observe_ended",
                     routine=name,

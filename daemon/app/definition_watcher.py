@@ -64,8 +64,8 @@ class DefinitionWatcher:
     async def note_files(self) -> set[Path]:
         """Take note of the files as they are, before they are read; return the folders to watch."""
         folders = set(self._folders())
-        self._files, linked = await asyncio.to_thread(list_files, folders)
-        return folders | linked
+        self._files, linked_folders = await asyncio.to_thread(list_files, folders)
+        return folders | linked_folders
 
     def start(self, folders: Iterable[Path]) -> None:
         """Reload from now on whenever the files in `folders` differ from those that were noted."""
@@ -126,7 +126,7 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
         with suppress(OSError):
             status = os.fstat(descriptor)
             outputs.add((status.st_dev, status.st_ino))
-    linked: set[Path] = set()
+    linked_folders: set[Path] = set()
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             versions[os.fspath(folder)] = (0,)
@@ -145,5 +145,5 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
                             status.st_ctime_ns,
                         )
                         if entry.is_symlink():
-                            linked.add(Path(os.path.realpath(entry.path)).parent)
-    return versions, linked
+                            linked_folders.add(Path(os.path.realpath(entry.path)).parent)
+    return versions, linked_folders

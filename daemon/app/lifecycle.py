@@ -29,7 +29,7 @@ from daemon.app.background import (
 from daemon.app.definition_watcher import DefinitionWatcher
 from daemon.app.parts import App
 from daemon.app.self_description import memory_seeds
-from daemon.definitions.routines.folder import LoadedRoutines
+from daemon.definitions.routines.folder import FolderContents
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.models import Json, Run, Status, new_id
 from daemon.scheduler.routine_times import schedule_of
@@ -114,7 +114,7 @@ async def serve(
         )
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
-        loaded = await _load_routines(app)
+        contents = await _load_routines(app)
         # not before the routines are read: a request that came earlier waits in the socket's queue,
         # instead of being told that there are none
         serving = app.tasks.create_task(
@@ -129,7 +129,7 @@ async def serve(
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
-        await engine.start(loaded)
+        await engine.start(contents)
         background.start([BackgroundTask(name="lateness", run=engine.watch_lateness)])
         await app.scheduling.webhooks.open()
         await server.ready()
@@ -142,7 +142,7 @@ async def serve(
         start_tasks = partial(start_tasks_after_ready, app, background, watcher.reload_now)
         background.start([BackgroundTask(name="start of the tasks after READY", run=start_tasks)])
         if app.cluster:
-            app.cluster.take_runs(loaded.routines.values(), engine.is_for_this_host)
+            app.cluster.take_runs(contents.routines.values(), engine.is_for_this_host)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -187,13 +187,13 @@ async def work(
         await app.store.journal.runs.recover(app.store.owner)
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
-        loaded = await _load_routines(app)
+        contents = await _load_routines(app)
         watcher.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, watcher.reload_now)
         background = BackgroundTasks(app.tasks)
         background.start([*tasks_before_routines(app), *tasks_after_ready(app, watcher.reload_now)])
         await cluster.heartbeat.has_beaten.wait()
-        cluster.take_runs(loaded.routines.values(), app.scheduling.engine.is_for_this_host)
+        cluster.take_runs(contents.routines.values(), app.scheduling.engine.is_for_this_host)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()
@@ -311,12 +311,12 @@ def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
     return DefinitionWatcher(reload, app.reloader.folders, app.scheduling.directory_watcher)
 
 
-async def _load_routines(app: App) -> LoadedRoutines:
+async def _load_routines(app: App) -> FolderContents:
     """Read the routines, log what is wrong with them, and hand them to the engine."""
-    loaded = await app.reloader.load_routines()
-    app.reloader.log_faults(loaded.faults.values())
-    await app.scheduling.engine.load(loaded)
-    return loaded
+    contents = await app.reloader.load_routines()
+    app.reloader.log_faults(contents.faults.values())
+    await app.scheduling.engine.load(contents)
+    return contents
 
 
 async def _open_public_port(app: App, api: ApiContext) -> PublicServer | None:

@@ -84,10 +84,10 @@ def private_host_notes(policy: Policy) -> Iterator[str]:
             ]
             reasons = [explain_refusal(ip_address(address), networks) for address in addresses]
             if all(reasons):
-                needed = ", ".join(f'"{ip_network(address)}"' for address in addresses)
+                networks_text = ", ".join(f'"{ip_network(address)}"' for address in addresses)
                 yield (
                     f"{rule.label}: no request to {host} is made, as that is {reasons[0]}; if you "
-                    f"mean it, add networks = [{needed}] to the rule"
+                    f"mean it, add networks = [{networks_text}] to the rule"
                 )
 
 

@@ -19,7 +19,7 @@ from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
     FileCache,
-    LoadedRoutines,
+    FolderContents,
     RoutineChanges,
     diff,
     load_folder,
@@ -106,7 +106,7 @@ class Reloader:
 
     async def load_routines(
         self, config: Config | None = None, own_tools: FunctionRegistry | None = None
-    ) -> LoadedRoutines:
+    ) -> FolderContents:
         """Read the routines that `config` names, for a daemon with `own_tools`; by default with
         the config and the tools in force.
 
@@ -119,7 +119,7 @@ class Reloader:
             [registry.get_function(name) for name in registry.names()] for registry in registries
         ]
         self._files.begin((config, tools))
-        loaded_routines = await asyncio.to_thread(
+        contents = await asyncio.to_thread(
             load_folder,
             config.routines_path,
             agent_folder=self._installation.state / AGENT_FOLDER,
@@ -127,10 +127,10 @@ class Reloader:
             cache=self._files,
         )
         # set before any of them can run or watch; earlier ones run until they are replaced
-        old, new = self._engine.routines, loaded_routines.routines
+        old, new = self._engine.routines, contents.routines
         replaced = [routine for name, routine in old.items() if routine is not new.get(name)]
         self._note_folders_in_use(config, [*replaced, *new.values()])
-        return loaded_routines
+        return contents
 
     def routine_rules(
         self, config: Config | None = None, own_tools: FunctionRegistry | None = None
@@ -239,7 +239,7 @@ class Reloader:
             new = await asyncio.to_thread(
                 read_settings, self._installation, config, own_tools, old_settings=old
             )
-            loaded_routines = await self.load_routines(config, own_tools)
+            contents = await self.load_routines(config, own_tools)
             tracer = settings.tracer
             if config.otel.endpoint != old.config.otel.endpoint:
                 tracer = open_tracer(
@@ -266,7 +266,7 @@ class Reloader:
             if earlier_tracer:
                 await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
-        changes = await self._apply_routines(loaded_routines)
+        changes = await self._apply_routines(contents)
         self._note_folders_in_use(config, self._engine.routines.values())
         if changes or config != old.config:
             log.info(
@@ -275,7 +275,7 @@ class Reloader:
                 changed=changes.changed,
                 removed=changes.removed,
             )
-        faults = list(loaded_routines.faults.values())
+        faults = list(contents.faults.values())
         self.log_faults(faults)
         return changes, changed_files, faults
 
@@ -296,18 +296,18 @@ class Reloader:
         self._own_tools.replace(self._own_tools, own_tools)
         log.info("tools.reloaded", tools=own_tools.names())
 
-    async def _apply_routines(self, loaded_routines: LoadedRoutines) -> RoutineChanges:
+    async def _apply_routines(self, contents: FolderContents) -> RoutineChanges:
         """Give the routines to the engine and the cluster, and open the webhook socket if one needs
         it.
         """
         engine = self._engine
         changes = RoutineChanges()
         if engine.started:
-            changes = await engine.reload(loaded_routines, zone=self._settings.zone.key)
+            changes = await engine.reload(contents, zone=self._settings.zone.key)
         else:  # a worker
-            await engine.load(loaded_routines)
+            await engine.load(contents)
         if self._cluster:
-            self._cluster.take_runs(loaded_routines.routines.values(), engine.is_for_this_host)
+            self._cluster.take_runs(contents.routines.values(), engine.is_for_this_host)
         try:
             if engine.started:
                 await self._webhooks.open()

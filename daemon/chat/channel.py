@@ -83,12 +83,12 @@ class ChatChannel:
 
     async def refresh_questions(self, run: str) -> None:
         """Show in the messages that asked about calls of a run what became of each. ChatFailed."""
-        sent = await self._journal.chat_messages.find_of_run(self._name, run)
+        messages = await self._journal.chat_messages.find_of_run(self._name, run)
         for delivery in await self._journal.outbox.find_of_runs([run]):
             if delivery.kind != "question" or delivery.target != self._name:
                 continue
             parts, buttons = await self._words_of(delivery)
-            for message in sent:
+            for message in messages:
                 if message.delivery == delivery.id and message.part == len(parts) - 1:
                     await self._chat.edit(
                         message.conversation, message.message, parts[-1], buttons=buttons
@@ -151,9 +151,9 @@ class ChatChannel:
         outcomes = [_outcome(item) for item in approvals if item.status in _OUTCOMES]
         if outcomes:
             parts[-1] = self._with_outcomes(parts[-1], outcomes)
-        numbered = [*enumerate(approvals, 1)]
-        pending = [item for item in numbered if item[1].status is ApprovalStatus.PENDING]
-        several = len(numbered) > 1
+        numbered_approvals = [*enumerate(approvals, 1)]
+        pending = [item for item in numbered_approvals if item[1].status is ApprovalStatus.PENDING]
+        several = len(numbered_approvals) > 1
         return parts, [_buttons(item, number if several else 0) for number, item in pending]
 
     def _with_outcomes(self, part: str, outcomes: Sequence[str]) -> str:

@@ -110,20 +110,20 @@ class ChatCommands:
         names = self._paused_names()
         for name in names:
             await self._engine.resume(name)
-        return f"{_listed(names)} go on." if names else "Nothing is paused."
+        return f"{_join_names(names)} go on." if names else "Nothing is paused."
 
     async def _status(self, command: ChatCommand) -> str:
         active = await self._journal.runs.find_active()
         pending = await self._journal.approvals.find(status=ApprovalStatus.PENDING)
         incidents = await self._journal.incidents.find_open()
         lines = [f"{len(self._engine.routines)} routines."]
-        lines += _bounded("Under way", [_run_line(run) for run in active])
-        lines += _bounded(
+        lines += _list_paragraph("Under way", [_run_line(run) for run in active])
+        lines += _list_paragraph(
             "Waiting for an answer",
             [f"`{item.approval_request.tool}` for {item.routine}" for item in pending],
         )
-        lines += _bounded("Incidents", [incident.subject for incident in incidents])
-        lines += _bounded("Paused", [f"`{name}`" for name in self._paused_names()])
+        lines += _list_paragraph("Incidents", [incident.subject for incident in incidents])
+        lines += _list_paragraph("Paused", [f"`{name}`" for name in self._paused_names()])
         starts = [
             (start, name)
             for name in self._engine.routines
@@ -133,7 +133,9 @@ class ChatCommands:
             start, name = min(starts)
             lines.append(f"Next: `{name}` at {start:%Y-%m-%d %H:%M %Z}.")
         if self._engine.faults:
-            lines += _bounded("Cannot be used", [f"`{name}`" for name in self._engine.faults])
+            lines += _list_paragraph(
+                "Cannot be used", [f"`{name}`" for name in self._engine.faults]
+            )
         return "\n\n".join(lines)
 
     def _paused_names(self) -> list[str]:
@@ -145,7 +147,7 @@ def _run_line(run: Run) -> str:
     return f"`{run.routine}`, {run.status.value}, since {run.created:%Y-%m-%d %H:%M} UTC"
 
 
-def _bounded(title: str, items: list[str]) -> list[str]:
+def _list_paragraph(title: str, items: list[str]) -> list[str]:
     """Return a paragraph with a list, the first items of a long one; nothing for an empty one."""
     if not items:
         return []
@@ -155,5 +157,5 @@ def _bounded(title: str, items: list[str]) -> list[str]:
     return ["\n".join([f"{title}:", *lines])]
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)

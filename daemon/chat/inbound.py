@@ -115,14 +115,14 @@ class ChatInbound:
         """Wait for events and handle them. Raises ChatFailed; StoreFull and DatabaseAway, and then
         the event that could not be handled comes again.
         """
-        received = await self._chat.receive(self._position)
-        for event in received.events:
+        batch = await self._chat.receive(self._position)
+        for event in batch.events:
             if event.id in self._handled:
                 self._position = event.position
                 continue
             await self._handle(event)
-        if received.position != self._position:  # there were events of other kinds behind
-            self._position = received.position
+        if batch.position != self._position:  # there were events of other kinds behind
+            self._position = batch.position
             await self._services.journal.key_values.put(self._key, self._state())
 
     async def load(self) -> None:
@@ -199,9 +199,9 @@ class ChatInbound:
         if command := parse_command(text):
             name, text = command
             if name != "new":
-                asked = ChatCommand(name=name, text=text, quoted=quoted, origin=origin)
+                command_request = ChatCommand(name=name, text=text, quoted=quoted, origin=origin)
                 log.info("chat.command", chat=self.name, person=message.person.id, command=name)
-                return await self._commands.execute(asked), None
+                return await self._commands.execute(command_request), None
             fresh = True
         if not text.strip():
             if not quoted:
@@ -232,9 +232,9 @@ class ChatInbound:
                 earlier, text, event=origin.event, key_values=key_values
             )
             if is_delivered:
-                return _told(earlier), earlier
+                return _confirm_message(earlier), earlier
             session, about = await self._session_about(session, earlier)
-        routed = await conversations.ask(
+        routed_message = await conversations.ask(
             text,
             event=origin.event,
             session=session,
@@ -244,9 +244,9 @@ class ChatInbound:
             origin=origin,
             key_values=key_values,
         )
-        if not routed.new:
-            return _told(routed.run), routed.run
-        self._live.follow(routed.run.id, origin)
+        if not routed_message.new:
+            return _confirm_message(routed_message.run), routed_message.run
+        self._live.follow(routed_message.run.id, origin)
         return "", None
 
     async def _run_replied_to(self, message: ReceivedMessage) -> Run | None:
@@ -254,13 +254,13 @@ class ChatInbound:
         if message.reply_to is None:
             return None
         journal = self._services.journal
-        answered = await journal.chat_messages.find(
+        chat_message = await journal.chat_messages.find(
             self.name, message.conversation, message.reply_to
         )
-        if answered is None or answered.run is None:
+        if chat_message is None or chat_message.run is None:
             return None
         try:
-            return await journal.runs.get(answered.run)
+            return await journal.runs.get(chat_message.run)
         except NotFound:
             return None
 
@@ -354,5 +354,5 @@ class ChatInbound:
             log.warning("chat.answer_lost", chat=self.name, detail=str(error))
 
 
-def _told(run: Run) -> str:
+def _confirm_message(run: Run) -> str:
     return f"I have told `{run.routine}` (run `{run.id}`), which is under way."

@@ -289,11 +289,11 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Receive
     quotes = []
     if message.get("forward_origin") is not None or message.get("via_bot") is not None:
         text, quotes = "", [text] if text else []
-    answered = _table(message, "reply_to_message")
-    reply_to = _number(answered.get("message_id"))
-    if answered and str(_table(answered, "from").get("id")) != bot:
+    replied_message = _table(message, "reply_to_message")
+    reply_to = _number(replied_message.get("message_id"))
+    if replied_message and str(_table(replied_message, "from").get("id")) != bot:
         # what somebody else has written there
-        quotes.append(_text(answered, "text") or _text(answered, "caption"))
+        quotes.append(_text(replied_message, "text") or _text(replied_message, "caption"))
     quotes.append(_text(_table(message, "quote"), "text"))
     files, notes = [], []
     document = _table(message, "document")

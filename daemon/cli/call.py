@@ -74,8 +74,8 @@ class Call:
     def client(self) -> Client:
         """The client of the daemon; raises Unreachable if there is none."""
         if self._client is None:
-            named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
-            self._client = open_first(socket_candidates(self.socket, os.environ), named=named)
+            is_named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
+            self._client = open_first(socket_candidates(self.socket, os.environ), is_named=is_named)
         return self._client
 
     def close(self) -> None:

@@ -56,14 +56,14 @@ class Problem(Exception):
 class Client:
     """A client of the daemon behind one socket, with a connection per request.
 
-    A daemon of another user is refused, unless the user `named` its socket, or the socket is in the
-    folder that only root can make.
+    A daemon of another user is refused, unless the user named its socket (`is_named`), or the
+    socket is in the folder that only root can make.
     """
 
-    def __init__(self, socket_path: str, *, named: bool = False) -> None:
+    def __init__(self, socket_path: str, *, is_named: bool = False) -> None:
         self.socket_path, self.is_trusted = (
             socket_path,
-            named or socket_path.startswith("/run/agentd/"),
+            is_named or socket_path.startswith("/run/agentd/"),
         )
         self.version = ""
         """The version of the daemon, known after the first answer."""
@@ -74,9 +74,9 @@ class Client:
         self._is_closed = False
 
     @classmethod
-    def open(cls, socket_path: str, *, named: bool = False) -> Client:
+    def open(cls, socket_path: str, *, is_named: bool = False) -> Client:
         """Return a client that has connected; raise Unreachable if there is no daemon."""
-        client = cls(socket_path, named=named)
+        client = cls(socket_path, is_named=is_named)
         client._idle_connection = client.connect()
         return client
 
@@ -199,7 +199,7 @@ class Client:
         return connection
 
 
-def open_first(paths: Iterable[str], *, named: bool = False) -> Client:
+def open_first(paths: Iterable[str], *, is_named: bool = False) -> Client:
     """Return a client for the first path where a daemon answers.
 
     Raise Unreachable with all paths that were tried.
@@ -207,7 +207,7 @@ def open_first(paths: Iterable[str], *, named: bool = False) -> Client:
     attempts: list[tuple[str, str]] = []
     for socket_path in paths:
         try:
-            return Client.open(socket_path, named=named)
+            return Client.open(socket_path, is_named=is_named)
         except Unreachable as error:
             attempts += error.attempts
     raise Unreachable(*attempts)

@@ -27,8 +27,8 @@ def progress_bar(title: str) -> Callable[[float], None]:
 
     def show(share: float) -> None:
         nonlocal last_line
-        filled = round(width * share)
-        bar = f"[{'#' * filled}{'.' * (width - filled)}] " if width > 3 else ""
+        filled_width = round(width * share)
+        bar = f"[{'#' * filled_width}{'.' * (width - filled_width)}] " if width > 3 else ""
         line = f"{title} {bar}{share:4.0%}"
         if line != last_line:
             is_complete = share >= 1 and not last_line.endswith("100%")

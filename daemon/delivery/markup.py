@@ -364,13 +364,13 @@ def _fitting_length(text: str, limit: int, size: Callable[[str], int]) -> int:
     while low < high - high // 25:
         guesses = [guess for guess in guesses if low < guess <= high]
         length = guesses.pop(0) if guesses else (low + high + 1) // 2
-        measured = size(_close_code(text[:length])[0])
-        if measured <= limit:
+        part_size = size(_close_code(text[:length])[0])
+        if part_size <= limit:
             low = length
         else:
             high = length - 1
         if length == limit:
-            estimate = limit * length / max(measured, 1)
+            estimate = limit * length / max(part_size, 1)
             guesses = [int(0.98 * estimate), int(1.02 * estimate)]
     return low
 

@@ -89,10 +89,10 @@ def neutralize(text: str) -> str:
 
     text = _LONG_REFERENCE.sub("＆", strip_controls(text))
     for _ in range(_MAX_DECODINGS):
-        decoded = _LONG_REFERENCE.sub("＆", strip_controls(unescape(text)))
-        if decoded == text:
+        decoded_text = _LONG_REFERENCE.sub("＆", strip_controls(unescape(text)))
+        if decoded_text == text:
             break
-        text = decoded
+        text = decoded_text
     else:
         text = text.replace("&", "＆")
     text = re.sub(r"<(?=[\s/]*[A-Za-z!?/])", "‹", text)  # HTML, and Markdown's <address>

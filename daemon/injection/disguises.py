@@ -214,16 +214,16 @@ def decode_runs(text: str, words: Set[str]) -> Iterator[str]:
         run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))
     ]
     for run in runs[:_MAX_RUNS]:
-        if decoded := _from_base64(run) or _from_base32(run):
-            yield decoded
+        if decoded_text := _from_base64(run) or _from_base32(run):
+            yield decoded_text
     sources = long_chunks
     if len(_PAIRS.intersection(chunks)) >= _MIN_PAIRS or text.count("0x") >= 16:
         sources = [*long_chunks, text]
     hex_runs = [match[0] for source in sources for match in _HEX.finditer(source)]
     for run in hex_runs[:_MAX_RUNS]:
         digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", run)
-        if decoded := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
-            yield decoded
+        if decoded_text := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
+            yield decoded_text
 
 
 def _may_be_encoded(text: str, words: Set[str]) -> bool:

@@ -38,16 +38,16 @@ def find_readings(text: str) -> Iterator[Reading]:
     if hidden_text := disguises.read_tag_characters(text):
         # who hides a text means it as an order, so it is read behind a frame (frames.py)
         yield Reading(f"zqchat you must {disguises.fold(hidden_text)}", "hidden in Unicode tags")
-    escaped = disguises.unescape(text)
-    folded = disguises.fold(escaped)
-    latin = disguises.replace_lookalikes(folded)
+    unescaped_text = disguises.unescape(text)
+    folded_text = disguises.fold(unescaped_text)
+    latin = disguises.replace_lookalikes(folded_text)
     word_list = disguises.split_words(latin)
     words = frozenset(word_list)
-    yield Reading(folded, words=words if latin is folded else None)
-    if latin is not folded and latin != folded:
+    yield Reading(folded_text, words=words if latin is folded_text else None)
+    if latin is not folded_text and latin != folded_text:
         yield Reading(latin, "in look-alike letters", words)
-    for decoded in disguises.decode_runs(escaped, words):
-        yield Reading(disguises.fold(disguises.unescape(decoded)), "encoded")
+    for decoded_text in disguises.decode_runs(unescaped_text, words):
+        yield Reading(disguises.fold(disguises.unescape(decoded_text)), "encoded")
     yield from _rewrite(latin, word_list, words)
 
 
@@ -69,8 +69,8 @@ def _rewrite(text: str, word_list: Sequence[str], words: Set[str]) -> Iterator[R
         known_words = _words("VOCABULARY").intersection(disguises.split_words(untagged_text))
         if len(known_words) >= 2:
             yield Reading(untagged_text)
-    if rejoined := _join_split_words("".join(word_list), words):
-        yield Reading(rejoined, "with blanks out of place")
+    if joined_words := _join_split_words("".join(word_list), words):
+        yield Reading(joined_words, "with blanks out of place")
 
 
 def _join_split_words(letters: str, words: Set[str]) -> str:

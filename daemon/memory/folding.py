@@ -96,7 +96,7 @@ def find_templates(
 ) -> dict[int, StoredTemplate]:
     """Return what is stored of these templates, by digest."""
     digests = list(dict.fromkeys(template.digest for template in templates if template))
-    stored: dict[int, StoredTemplate] = {}
+    templates_by_digest: dict[int, StoredTemplate] = {}
     for begin in range(0, len(digests), _PER_QUERY):
         batch = digests[begin : begin + _PER_QUERY]
         # padded to a power of two: each new length would be a new statement to prepare
@@ -109,8 +109,8 @@ def find_templates(
         )
         for digest, segment, at, bounds in rows:
             pairs = tuple((least, greatest) for least, greatest in json.loads(bounds))
-            stored[digest] = StoredTemplate(segment, at, pairs)
-    return stored
+            templates_by_digest[digest] = StoredTemplate(segment, at, pairs)
+    return templates_by_digest
 
 
 _PER_QUERY = 64
@@ -124,8 +124,8 @@ def store_templates(
         "INSERT INTO memory_template (digest, segment, bounds) VALUES (?, ?, ?)"
         " ON CONFLICT (digest) DO UPDATE SET segment = excluded.segment, bounds = excluded.bounds",
         [
-            (digest, stored.segment, json.dumps(stored.bounds, separators=(",", ":")))
-            for digest, stored in templates
+            (digest, template.segment, json.dumps(template.bounds, separators=(",", ":")))
+            for digest, template in templates
         ],
     )
 

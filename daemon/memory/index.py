@@ -81,20 +81,18 @@ class State(NamedTuple):
         return not self.low_item < id_ <= self.high_item
 
 
-def add_texts(
-    connection: Connection, texts: Sequence[IndexedSegment], included: Container[int]
-) -> None:
+def add_texts(connection: Connection, texts: Sequence[IndexedSegment], ids: Container[int]) -> None:
     """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
-    _insert(connection, documents(texts, included))
+    _insert(connection, documents(texts, ids))
 
 
 def _add_run(connection: Connection, run: int) -> None:
     """Index the segments of a run that are not superseded."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
-    included = connection.execute(
+    ids = connection.execute(
         "SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,)
     )
-    _insert(connection, documents(rows, {id_ for (id_,) in included}))
+    _insert(connection, documents(rows, {id_ for (id_,) in ids}))
 
 
 def add_segments(connection: Connection, ids: Iterable[int]) -> None:
@@ -284,11 +282,11 @@ def _holds(connection: Connection, id_: int, text: str) -> bool:
     return not words or fulltext.of(connection).holds(connection, id_, words)
 
 
-def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Iterator[Document]:
+def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[Document]:
     """Yield the index rows of the segments in `included`; `rows` are segments of one run with their
     neighbours, by id.
     """
-    included_ids = [row.id for row in rows if row.id in included]
+    included_ids = [row.id for row in rows if row.id in ids]
     context = {
         row.id: _cached_words(row.text)
         for row in rows
@@ -297,7 +295,7 @@ def documents(rows: Sequence[IndexedSegment], included: Container[int]) -> Itera
         and any(abs(row.id - id_) <= _NEIGHBOURS for id_ in included_ids)
     }
     for row in rows:
-        if row.id in included:
+        if row.id in ids:
             yield Document(
                 id=row.id,
                 body=context.get(row.id) or index_text(row.text),

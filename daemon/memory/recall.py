@@ -172,18 +172,18 @@ def search(
     scores = (
         _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
     )
-    required: set[int] = set()
+    required_ids: set[int] = set()
     if limit > 0:
-        required |= {
+        required_ids |= {
             item_id
             for (item_id,) in connection.execute(
                 "SELECT -id FROM memory_item WHERE key = ?", (key,)
             )
         }
         if query_embedding:  # then even a low score of the index may be outweighed: all are read
-            required |= {*scores, *vectors.nearest(connection, query_embedding)}
-    scores = dict.fromkeys(required, 0.0) | scores
-    candidates = _Candidates(connection, scores, required, exclude_run, limit)
+            required_ids |= {*scores, *vectors.nearest(connection, query_embedding)}
+    scores = dict.fromkeys(required_ids, 0.0) | scores
+    candidates = _Candidates(connection, scores, required_ids, exclude_run, limit)
     texts = candidates.read_first()
     if not texts:
         return Selection([], [])
@@ -193,10 +193,10 @@ def search(
         hits = _add_cosines(
             hits, vectors.cosines(connection, query_embedding, (hit.text.id for hit in hits))
         )
-    ranked = _rank(hits, candidates, score_text, max_score)
+    ranked_hits = _rank(hits, candidates, score_text, max_score)
     if without_goals:
-        ranked = (hit for hit in ranked if not hit.text.is_goal)
-    selection = _select(ranked, limit, per_run, per_routine, untainted_only=untainted_only)
+        ranked_hits = (hit for hit in ranked_hits if not hit.text.is_goal)
+    selection = _select(ranked_hits, limit, per_run, per_routine, untainted_only=untainted_only)
     best = max((hit.relevance for hits in selection for hit in hits), default=1.0)
     scale = best if best > 0 else 1.0
     return Selection(
@@ -276,11 +276,11 @@ def _choose_terms(
     few = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
     goals = goals_among(connection, few)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
-    ranked = sorted((count, position) for position, count in enumerate(counts) if count)
-    rare = [terms[position] for count, position in ranked[:limit] if count < _FREQUENT]
+    ranking = sorted((count, position) for position, count in enumerate(counts) if count)
+    rare = [terms[position] for count, position in ranking[:limit] if count < _FREQUENT]
     if len(rare) >= _ENOUGH_TERMS:
         return rare, ()
-    return rare, [terms[position] for _, position in ranked[len(rare) : 2 * _ENOUGH_TERMS]]
+    return rare, [terms[position] for _, position in ranking[len(rare) : 2 * _ENOUGH_TERMS]]
 
 
 def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
@@ -289,12 +289,12 @@ def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, 
     """
     scores = fulltext.of(connection).best(connection, terms, pool)
     counts = Counter(score for id_, score in scores.items() if id_ < 0)
-    if tied := [id_ for id_, score in scores.items() if id_ < 0 and counts[score] > 1]:
-        changed_at = times_of_change(connection, tied)
-        ranked = sorted(
+    if tied_ids := [id_ for id_, score in scores.items() if id_ < 0 and counts[score] > 1]:
+        changed_at = times_of_change(connection, tied_ids)
+        ids = sorted(
             scores, key=lambda id_: (scores[id_], changed_at.get(id_, 0), id_), reverse=True
         )
-        scores = {id_: scores[id_] for id_ in ranked}
+        scores = {id_: scores[id_] for id_ in ids}
     return scores
 
 
@@ -307,15 +307,15 @@ class _Candidates:
         self,
         connection: Connection,
         scores: dict[int, float],
-        required: set[int],
+        required_ids: set[int],
         exclude_run: str | None,
         step: int,
     ) -> None:
         """`required` are read at once; of the other items `step` are read at a time."""
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
         self.scores = scores
-        self._first_ids = [id_ for id_ in scores if id_ > 0 or id_ in required]
-        self.unread_items = [id_ for id_ in scores if id_ < 0 and id_ not in required]
+        self._first_ids = [id_ for id_ in scores if id_ > 0 or id_ in required_ids]
+        self.unread_items = [id_ for id_ in scores if id_ < 0 and id_ not in required_ids]
         """Ids of the items that are not read yet, the best first."""
 
     def read_first(self) -> list[Text]:
@@ -353,7 +353,7 @@ def _make_scorer(
             # squared: one good hit outweighs a handful of poor ones
             run_scores[text.run] += (scores[text.id] / best_score) ** 2
     best_run_score = max(run_scores.values(), default=1.0) or 1.0
-    mentioned = _find_named(query, candidates)
+    named_sources = _find_named(query, candidates)
     has_answer_shape = looks_like_answer(question)
     question_scores = {
         text.id + 1: scores[text.id] / best_score
@@ -371,7 +371,7 @@ def _make_scorer(
             word_share,
             _RUN * run_scores[text.run] / best_run_score if text.run else 0.0,
             _KEY if text.key == key else 0.0,
-            _NAME if text.speaker in mentioned or text.source in mentioned else 0.0,
+            _NAME if text.speaker in named_sources or text.source in named_sources else 0.0,
             _PERSON if text.is_by_person else 0.0,
             _CHARACTERS * len(characters.intersection(text.text)) / len(characters)
             if characters
@@ -419,13 +419,13 @@ def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[Re
     """
     best = max(hit.relevance for hit in hits)
     low, high = min(cosines.values(), default=0.0), max(cosines.values(), default=1.0)
-    scored = []
+    scored_hits = []
     scale = (1 - _COSINE) / best if best > 0 else 0.0
     for hit in hits:
         cosine_share = _COSINE * (cosines.get(hit.text.id, low) - low) / ((high - low) or 1.0)
         shares = (*(share * scale for share in hit.shares), cosine_share)
-        scored.append(RecallHit(sum(shares), hit.text, shares))
-    return scored
+        scored_hits.append(RecallHit(sum(shares), hit.text, shares))
+    return scored_hits
 
 
 def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
@@ -450,11 +450,11 @@ def _select(
     segments: set[tuple[int, int, int]] = set()
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
-    selected: list[RecallHit] = []
+    selected_hits: list[RecallHit] = []
     left_out: list[RecallHit] = []
     duplicates = DuplicateFinder()
     for hit in hits:
-        if len(selected) == limit:
+        if len(selected_hits) == limit:
             break
         text = hit.text
         if text.run and (text.run, text.iteration, text.segment) in segments:
@@ -473,20 +473,20 @@ def _select(
         position = duplicates.find_duplicate(text.text)
         if position is not None:
             if (
-                text.at > selected[position].text.at
+                text.at > selected_hits[position].text.at
                 and text.key is None
-                and selected[position].text.key is None
+                and selected_hits[position].text.key is None
             ):
                 # of duplicates the newest is returned
-                selected[position] = selected[position]._replace(text=text)
+                selected_hits[position] = selected_hits[position]._replace(text=text)
             continue
         if is_of_routine:
             routines[text.source] += 1
         if text.run:
             runs[text.run] += 1
             segments.add((text.run, text.iteration, text.segment))
-        selected.append(hit)
-    return Selection(selected, left_out)
+        selected_hits.append(hit)
+    return Selection(selected_hits, left_out)
 
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)

@@ -317,13 +317,13 @@ def put_run(
     stored_templates = folding.find_templates(connection, templates)
     for position, (part, template) in enumerate(zip(parts, templates, strict=True)):
         if superseding_ids[position] is None and template:
-            stored = stored_templates.get(template.digest)
+            stored_template = stored_templates.get(template.digest)
             if (
-                stored
-                and _is_same_day(stored.at, part.at)
-                and stored.is_within_bounds(template.numbers)
+                stored_template
+                and _is_same_day(stored_template.at, part.at)
+                and stored_template.is_within_bounds(template.numbers)
             ):
-                superseding_ids[position] = stored.segment
+                superseding_ids[position] = stored_template.segment
     connection.executemany(
         _INSERT_SEGMENT,
         [
@@ -342,12 +342,14 @@ def put_run(
                 ids_to_index.add(id_)
                 new_ids.setdefault(part.digest, id_)
                 if template:
-                    stored = stored_templates.get(template.digest)
-                    is_first = stored is None or not _is_same_day(stored.at, part.at)
+                    stored_template = stored_templates.get(template.digest)
+                    is_first = stored_template is None or not _is_same_day(
+                        stored_template.at, part.at
+                    )
                     stored_templates[template.digest] = StoredTemplate(
-                        id_ if stored is None or is_first else stored.segment,
+                        id_ if stored_template is None or is_first else stored_template.segment,
                         part.at,
-                        folding.widen(stored, template.numbers),
+                        folding.widen(stored_template, template.numbers),
                     )
         folding.store_templates(
             connection,

@@ -146,8 +146,10 @@ def _refuse_references(pairs: list[tuple[str, object]]) -> None:
 
 
 def _is_read_by_programs(name: str) -> bool:
-    folded = _fold(name).replace("_", "-")
-    return any(fnmatchcase(folded, pattern) for pattern in word_list("files", "read_by_programs"))
+    folded_name = _fold(name).replace("_", "-")
+    return any(
+        fnmatchcase(folded_name, pattern) for pattern in word_list("files", "read_by_programs")
+    )
 
 
 def _find_formula(content: str) -> str | None:

@@ -455,13 +455,13 @@ class Policy:
         """
         effects: dict[str, Effect] = {}
         for tool in tools:
-            stated = [
+            tainted_effects = [
                 rule.tainted
                 for rule in self._tool_rules(tool, routine).rules
                 if rule.effect is Effect.ALLOW and rule.tainted
             ]
-            if stated:
-                effects[tool] = max(stated, key=strictness)
+            if tainted_effects:
+                effects[tool] = max(tainted_effects, key=strictness)
         return effects
 
     def denies_once_tainted(self, routine: str, tools: Collection[str]) -> bool:

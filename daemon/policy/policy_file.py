@@ -219,12 +219,12 @@ class PolicyLimits(Table):
 
     def within(self, routine_limits: RoutineLimits) -> PolicyLimits:
         """Return these limits, lowered to those of a routine."""
-        lowered = {
+        new_limits = {
             key: min(getattr(self, key), value)
             for key, value in routine_limits
             if value is not None
         }
-        return self.model_copy(update=lowered)
+        return self.model_copy(update=new_limits)
 
 
 class RoutineLimits(Table):

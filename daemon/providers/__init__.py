@@ -65,9 +65,11 @@ def create_provider(
         if key not in ("kind", "options") and value is not None
     }
     cls = _class_of(kind, name)
-    accepted = {key: value for key, value in settings.items() if key in _accepted_settings(cls)}
+    accepted_settings = {
+        key: value for key, value in settings.items() if key in _accepted_settings(cls)
+    }
     try:
-        provider = cls(**accepted, **(options or {}))
+        provider = cls(**accepted_settings, **(options or {}))
     except ConfigError as error:
         if name is not None:
             raise
@@ -87,11 +89,11 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
     if class_path is None:
         from importlib.metadata import entry_points  # imports some 50 modules
 
-        registered = entry_points(group="agentd.providers", name=kind)
-        if not registered:
+        class_entries = entry_points(group="agentd.providers", name=kind)
+        if not class_entries:
             choices = f'one of {", ".join(KINDS)}, or a class as "module:Class"'
             raise _kind_error(kind, name, "no such kind", hint=choices)
-        class_path = next(iter(registered)).value
+        class_path = next(iter(class_entries)).value
     module, _, class_name = class_path.partition(":")
     try:
         cls = getattr(import_module(module), class_name)

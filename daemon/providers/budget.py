@@ -381,8 +381,8 @@ class BudgetLedger:
             return None
         known_rates = await self.prices.load(provider, routine.run.model)
         # as `reserve` will judge the run's first call, whose input is not known yet
-        configured = routine.run.max_tokens or config.provider_config(provider).max_tokens
-        max_answer = configured or DEFAULT_ANSWER
+        configured_max = routine.run.max_tokens or config.provider_config(provider).max_tokens
+        max_answer = configured_max or DEFAULT_ANSWER
         for cap in await self._caps_of_periods(run_budget):
             if cap.remaining <= 0:
                 return cap.describe()

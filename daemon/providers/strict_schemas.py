@@ -72,7 +72,7 @@ def normalize_functions(functions: Sequence[Json]) -> list[Json]:
     Parameters are made an object without alternatives at the top, and every array gets `items`, if
     need be the empty schema.
     """
-    normalized = []
+    result = []
     for function in functions:
         parameters = _normalize(function.get("parameters") or {})
         if "type" not in parameters or not {"anyOf", "oneOf", "allOf"}.isdisjoint(parameters):
@@ -83,8 +83,8 @@ def normalize_functions(functions: Sequence[Json]) -> list[Json]:
             }
             parameters = {"properties": {}, **plain, "type": "object"}
         is_same = parameters == function.get("parameters")
-        normalized.append(function if is_same else {**function, "parameters": parameters})
-    return normalized
+        result.append(function if is_same else {**function, "parameters": parameters})
+    return result
 
 
 def _normalize(schema: Any) -> Any:
@@ -92,15 +92,13 @@ def _normalize(schema: Any) -> Any:
         return [_normalize(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    normalized = {
-        key: _normalize(value) if key in _NESTED else value for key, value in schema.items()
-    }
+    result = {key: _normalize(value) if key in _NESTED else value for key, value in schema.items()}
     for key in ("properties", "$defs"):
         if isinstance(schema.get(key), dict):
-            normalized[key] = {name: _normalize(item) for name, item in schema[key].items()}
+            result[key] = {name: _normalize(item) for name, item in schema[key].items()}
     if "array" in _types(schema) and "items" not in schema and "prefixItems" not in schema:
-        normalized["items"] = {}
-    return normalized
+        result["items"] = {}
+    return result
 
 
 def make_strict(functions: Sequence[Json]) -> list[Json]:
@@ -200,8 +198,8 @@ def remove_filler_nulls(arguments: Json, schema: Json | None) -> Json:
 
     `schema` is the function's own, not the strict one.
     """
-    cleaned = _remove_nulls(arguments, schema or {}, (schema or {}).get("$defs") or {})
-    return cleaned if isinstance(cleaned, dict) else arguments
+    result = _remove_nulls(arguments, schema or {}, (schema or {}).get("$defs") or {})
+    return result if isinstance(result, dict) else arguments
 
 
 def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:

@@ -291,18 +291,18 @@ class VendorProvider(LLMProvider):
         functions: Sequence[Json] | None,
     ) -> LLMResponse:
         """Return the answer with estimates for the tokens that the vendor did not count."""
-        filled = fill_usage(response, messages, functions)
-        if filled is not response:
+        complete_response = fill_usage(response, messages, functions)
+        if complete_response is not response:
             log.warning(
                 "provider.usage_estimated",
                 provider=self.name,
                 model=self._model,
-                input=filled.usage.input,
-                output=filled.usage.output,
+                input=complete_response.usage.input,
+                output=complete_response.usage.output,
                 why="the answer does not say how many tokens it took, or says what cannot be",
                 counted=self.name,
             )
-        return filled
+        return complete_response
 
     def _log_answer(self, response: LLMResponse, start: float) -> None:
         if not is_level_enabled(logging.DEBUG):

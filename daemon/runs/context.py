@@ -351,12 +351,12 @@ class RunContext:
         if catalog is not None and catalog.skills:
             # of all skills that are always there the model reads the guides, of the others those
             # that the routine names; "auto" leaves the choice to the model
-            selected = [] if isinstance(spec.skills, str) else list(spec.skills)
+            named_skills = [] if isinstance(spec.skills, str) else list(spec.skills)
             always = [name for name, skill in catalog.skills.items() if skill.always]
             prompt_context = replace(
                 prompt_context,
-                skills=catalog.list_skills(selected or None),
-                skill=catalog.guides([*always, *selected]),
+                skills=catalog.list_skills(named_skills or None),
+                skill=catalog.guides([*always, *named_skills]),
             )
         max_tool_calls = min(
             spec.max_tool_calls,
@@ -488,14 +488,14 @@ class RunContext:
             if self.journal.runs.shared:
                 confirm_lease = partial(self.journal.runs.confirm_lease, run)
                 asked = LeasedProvider(provider, confirm_lease=confirm_lease)
-            metered: LLMProvider = MeteredProvider(
+            metered_provider: LLMProvider = MeteredProvider(
                 asked, budget_ledger=services.budget_ledger, run_budget=budget
             )
             if tracer is not None:
                 from daemon.providers.traced import TracedProvider
 
-                metered = TracedProvider(metered, tracer=tracer, run=run)
-            providers.append(metered)
+                metered_provider = TracedProvider(metered_provider, tracer=tracer, run=run)
+            providers.append(metered_provider)
         return providers
 
     def _approver(
@@ -635,7 +635,7 @@ class RunContext:
             previous_report=previous_report,
             previous_at=previous.ended if previous else None,
             other_reports=other_reports,
-            recalled=briefing.excerpt_text,
+            memory_text=briefing.excerpt_text,
             approach=briefing.item_text,
             taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),
             left_out=left_out,

@@ -87,7 +87,7 @@ class _GatherSteps:
     taint = Taint.NONE
 
     def __init__(self, step_log: StepLog) -> None:
-        self.results: dict[str, Json] = Transcript(step_log.steps).gathered
+        self.results: dict[str, Json] = Transcript(step_log.steps).gather_results
         """The bodies of the results so far, by call id."""
         self._step_log = step_log
         self._unwritten: list[Step] = []
@@ -230,16 +230,16 @@ def expand_paths(gather_steps: Sequence[Gather], trigger: str, event_input: Any)
     A run that no file started, one by hand for example, leaves out the steps with a `{path}`.
     """
     paths = event_input["paths"][:MAX_FILES] if trigger == "watch" and event_input else []
-    expanded: list[Gather] = []
+    run_steps: list[Gather] = []
     for step in gather_steps:
         names = [name for name, value in step.args.items() if value == PATH_PLACEHOLDER]
         if not names:
-            expanded.append(step)
+            run_steps.append(step)
             continue
         for path in paths:
             args = {**step.args, **dict.fromkeys(names, path)}
-            expanded.append(step.model_copy(update={"name": f"{step.name}: {path}", "args": args}))
-    return expanded
+            run_steps.append(step.model_copy(update={"name": f"{step.name}: {path}", "args": args}))
+    return run_steps
 
 
 def add_facts(goal: str, facts: Sequence[Fact], language: str, boundary: str) -> str:

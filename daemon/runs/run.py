@@ -169,7 +169,7 @@ async def live(run: Run, context: RunContext) -> Run:
             detail = f"gave up: {attempts} attempts in a row died without a new step"
             result = RunResult(Status.INTERRUPTED, detail)
         else:
-            async with _deadline(routine.run.timeout, used=run.active) as deadline:
+            async with _deadline(routine.run.timeout, used_seconds=run.active) as deadline:
                 result = await execute(run, routine, recorder, context, deadline)
             if result.reply:
                 run = replace(run, provider=result.provider, model=result.model, taint=result.taint)
@@ -369,14 +369,14 @@ async def finish(
 
 async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None:
     """End a run that broke off so long ago that its slot would not be started any more."""
-    claimed = await context.journal.runs.claim(run.id, owner=context.owner)
-    if claimed is None:  # another process has it
+    claimed_run = await context.journal.runs.claim(run.id, owner=context.owner)
+    if claimed_run is None:  # another process has it
         return
-    recorder = StepRecorder(context.journal.runs, claimed, context.events)
+    recorder = StepRecorder(context.journal.runs, claimed_run, context.events)
     with suppress(DaemonError):  # damaged steps: the run ends all the same
         await recorder.load()
     detail = "the daemon was down for so long that its slot would not be started any more"
-    await finish(claimed, routine, RunResult(Status.INTERRUPTED, detail), recorder, context)
+    await finish(claimed_run, routine, RunResult(Status.INTERRUPTED, detail), recorder, context)
 
 
 def _is_shortage(error: Exception) -> bool:
@@ -531,13 +531,13 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, grace: float = GRACE_SE
 
 
 @asynccontextmanager
-async def _deadline(limit: timedelta, *, used: float) -> AsyncIterator[float]:
-    """Give the body what is left of `limit` after `used` seconds.
+async def _deadline(limit: timedelta, *, used_seconds: float) -> AsyncIterator[float]:
+    """Give the body what is left of `limit` after `used_seconds`.
 
     Yields the deadline in the event loop's time. Raises DeadlinePassed when it has passed; a
     TimeoutError of anything else passes through as it is.
     """
-    deadline = asyncio.get_running_loop().time() + limit.total_seconds() - used
+    deadline = asyncio.get_running_loop().time() + limit.total_seconds() - used_seconds
     try:
         async with asyncio.timeout_at(deadline) as timeout:
             yield deadline

@@ -54,7 +54,7 @@ class SubagentRunner:
             routine = await self._contexts.routine_of(parent)
             steps = await journal.runs.get_steps(parent.id)
             tokens = _token_limit(routine, steps, budget)
-            narrowed = _narrow(routine, task, tools, tokens)
+            narrowed_routine = _narrow(routine, task, tools, tokens)
             calls = [
                 step for step in steps if step.kind == "call" and step.body["tool"] == SUBAGENT
             ]
@@ -62,7 +62,7 @@ class SubagentRunner:
                 raise ToolFailed(f"a run has at most {MAX_SUBAGENTS} sub-agents")
             claim = Claim(
                 routine=SUBAGENT,
-                definition=narrowed.dump(),
+                definition=narrowed_routine.dump(),
                 trigger=SUBAGENT,
                 slot=self._services.clock.now(),
                 goal=task,

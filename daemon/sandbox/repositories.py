@@ -75,8 +75,8 @@ def _walk(workspace: str) -> Iterator[tuple[str, _Identity]]:
                 if entry.name.casefold() == _GIT:
                     status = entry.stat(follow_symlinks=False)
                     # the number of a file that was removed may be given to the next one
-                    changed = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
-                    yield entry.path, (status.st_dev, status.st_ino, changed)
+                    changed_at = 0 if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
+                    yield entry.path, (status.st_dev, status.st_ino, changed_at)
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
 

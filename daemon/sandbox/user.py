@@ -43,14 +43,14 @@ def find_blocked_folder(workspace: Path, user: User) -> Path | None:
     """Return the folder through which the user cannot get to a workspace; None if there is none."""
     for folder in reversed(workspace.resolve().parents):
         status = folder.stat()
-        needed = (
+        needed_bit = (
             stat.S_IXUSR
             if status.st_uid == user.uid
             else stat.S_IXGRP
             if status.st_gid == user.gid
             else stat.S_IXOTH
         )
-        if not status.st_mode & needed:
+        if not status.st_mode & needed_bit:
             return folder
     return None
 

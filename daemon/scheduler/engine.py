@@ -38,7 +38,7 @@ from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped
 
 from daemon.definitions.routines.folder import (
     RESERVED,
-    LoadedRoutines,
+    FolderContents,
     RoutineChanges,
     compare_with_old,
 )
@@ -132,13 +132,13 @@ class RoutineEngine:
 
     # --- start, reload, stop
 
-    async def load(self, loaded: LoadedRoutines) -> None:
+    async def load(self, contents: FolderContents) -> None:
         """Take the routines only: `trigger` works, nothing starts by itself."""
-        self._ledger.routines, self._faults = dict(loaded.routines), dict(loaded.faults)
+        self._ledger.routines, self._faults = dict(contents.routines), dict(contents.faults)
 
-    async def start(self, loaded: LoadedRoutines) -> None:
+    async def start(self, contents: FolderContents) -> None:
         """Take the routines, process what became due while no daemon ran, and schedule the rest."""
-        ledger, self._faults = self._ledger, dict(loaded.faults)
+        ledger, self._faults = self._ledger, dict(contents.faults)
         self._job_store = BatchedJobStore()
         self._scheduler = AsyncIOScheduler(
             event_loop=self._event_loop,
@@ -154,7 +154,7 @@ class RoutineEngine:
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )
-            await self._set_routines(dict(loaded.routines), fresh=loaded.routines)
+            await self._set_routines(dict(contents.routines), fresh=contents.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.process_due(ledger.schedules)
             await self._triggers.start_on_start()
@@ -165,7 +165,7 @@ class RoutineEngine:
         self._triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
-    async def reload(self, loaded: LoadedRoutines, *, zone: str | None = None) -> RoutineChanges:
+    async def reload(self, contents: FolderContents, *, zone: str | None = None) -> RoutineChanges:
         """Replace the routines; return what has changed.
 
         A routine whose file has faults now keeps its old definition. `zone`: the new time zone of
@@ -174,7 +174,7 @@ class RoutineEngine:
         ledger, old = self._ledger, self._ledger.routines
         async with ledger.lock():
             # In a thread: to compare ten thousand takes 0.1 s.
-            new, faults, changes = await asyncio.to_thread(compare_with_old, old, loaded)
+            new, faults, changes = await asyncio.to_thread(compare_with_old, old, contents)
             zone_changes = zone is not None and zone != self.zone
             # What is due by the old definitions is processed by them.
             await ledger.process_due(

@@ -170,11 +170,11 @@ class LocalRunQueue:
         """
         entries = []
         for routine, waiting_runs in self._waiting.items():
-            occupied = routine in self._occupied_routines
+            is_occupied = routine in self._occupied_routines
             for index, (due, run_id, group) in enumerate(sorted(waiting_runs, key=_due_and_id)):
                 # First the next run of each routine, then their second ones, and so on.
                 entries.append(
-                    (index + occupied, self._turn(due, routine), run_id, group.uses_model)
+                    (index + is_occupied, self._turn(due, routine), run_id, group.uses_model)
                 )
         counts, positions = Counter[bool](), {}
         for _, _, run_id, uses_model in sorted(entries):

@@ -499,9 +499,9 @@ class SlotLedger:
                 continue
             batch.floors[name] = decision.slot
             for slots in decision.skipped:
-                refused = self._refused_slots.get(name)
-                if refused and slots.outcome is Outcome.MISSED:
-                    parts = split_missed(schedule, slots, refused)
+                refused_slots = self._refused_slots.get(name)
+                if refused_slots and slots.outcome is Outcome.MISSED:
+                    parts = split_missed(schedule, slots, refused_slots)
                     batch.skipped.extend((name, part) for part in parts)
                 else:
                     batch.skipped.append((name, slots))

@@ -88,13 +88,15 @@ class ApprovalRepository(Repository):
                 add_request(connection, run, request, now, timeout, id_)
                 for request, id_ in zip(requests, ids, strict=True)
             ]
-            answered = "answered" in states
-            parked = run.to(
-                Status.QUEUED if answered else Status.WAITING,
+            is_answered = "answered" in states
+            parked_run = run.to(
+                Status.QUEUED if is_answered else Status.WAITING,
                 not_before=None,
-                detail=None if answered else detail,
+                detail=None if is_answered else detail,
             )
-            parked = release_run(connection, parked, None, suspended=True, attempt_counts=False)
+            parked_run = release_run(
+                connection, parked_run, None, suspended=True, attempt_counts=False
+            )
             if notice and "added" in states:
                 new_questions = [
                     question
@@ -104,11 +106,11 @@ class ApprovalRepository(Repository):
                 open_waiting_incident(
                     connection, run, notice, new_questions, detail, now, self._incidents.alerting
                 )
-            return parked
+            return parked_run
 
-        parked = await self._db.write(work, durable=True)
+        parked_run = await self._db.write(work, durable=True)
         self._runs.release(run)
-        return parked
+        return parked_run
 
     async def answer(
         self, id_: str, status: ApprovalStatus, *, by: str

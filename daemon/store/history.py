@@ -130,13 +130,13 @@ class HistoryRepository(Repository):
             missed = dict(connection.execute(_MISSED, (begin, end)).fetchall())
             digests = {}
             rows = connection.execute(_RUNS, (begin, begin, end))
-            for name, runs, quiet, failures, unended in rows:
+            for name, runs, quiet, failures, open_runs in rows:
                 digests[name] = RoutineDigest(
                     routine=name,
                     runs=runs,
                     quiet=quiet,
                     failures=failures,
-                    open=unended,
+                    open=open_runs,
                     missed=missed.pop(name, 0),
                 )
             for name, count in missed.items():  # routines without a run

@@ -105,22 +105,24 @@ class JournalMaintenance:
         """Delete what is older or larger than the limits, slice by slice; shrink the file if much
         of it is free and no run is executed.
         """
-        limits, deleted = self._limits(), 0
+        limits, deleted_runs = self._limits(), 0
         if limits.reports is not None:
             await self._remove_reports(self._clock() - limits.reports)
         while count := await self._database.write(
             partial(delete_slice, limits=limits, now=self._clock())
         ):
-            deleted += count
+            deleted_runs += count
             await asyncio.sleep(_PAUSE)
-        if deleted:
+        if deleted_runs:
             self._journal.runs.drop_cached_successes()
         if limits != RetentionLimits(reports=limits.reports):
             digests, before = await self._database.read(partial(find_old_texts, now=self._clock()))
             await self._database.write(partial(delete_texts, digests=digests, before=before))
-        freed = await self._database.run_outside_transaction(_shrink) if self._is_idle() else 0
-        if deleted or freed:
-            log.info("retention.applied", runs=deleted, freed=freed)
+        freed_bytes = (
+            await self._database.run_outside_transaction(_shrink) if self._is_idle() else 0
+        )
+        if deleted_runs or freed_bytes:
+            log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
     async def _remove_reports(self, before: datetime) -> None:
         while reports := await self._database.read(partial(find_old_reports, before=before)):

@@ -140,7 +140,7 @@ class RunRepository(Repository):
         """Called with each run that ended, after the commit; a missed call can be made up from the
         journal.
         """
-        self._claimed: dict[str, tuple[int, int]] = {}
+        self._claims: dict[str, tuple[int, int]] = {}
         """The runs this process has claimed, by id: the fence and the number of the next step."""
         self._renewed_at: dict[str, float] = {}
         """When the lease of each of them was renewed last, in seconds since the boot."""
@@ -182,11 +182,11 @@ class RunRepository(Repository):
 
         # a server that crashes must not forget a fence: two owners would have the same
         asked_at = seconds_since_boot()
-        claimed = await self._db.write(work, durable=shared)
-        if claimed is None:
+        row = await self._db.write(work, durable=shared)
+        if row is None:
             return None
-        run, steps = claimed
-        self._claimed[run.id] = (run.fence, steps)
+        run, steps = row
+        self._claims[run.id] = (run.fence, steps)
         self._renewed_at[run.id] = asked_at
         return run
 
@@ -194,7 +194,7 @@ class RunRepository(Repository):
         """Note that leases were renewed by a write that was begun at `asked_at`, in seconds since
         the boot.
         """
-        self._renewed_at.update((run, asked_at) for run in runs if run in self._claimed)
+        self._renewed_at.update((run, asked_at) for run in runs if run in self._claims)
 
     async def confirm_lease(self, run: Run) -> None:
         """Return if no other process can have taken a run: at once as long as its lease holds, else
@@ -208,7 +208,7 @@ class RunRepository(Repository):
         renewed_at = self._renewed_at.get(run.id, -math.inf)
         if not self.shared or now - renewed_at < self.lease.total_seconds():
             return
-        fence, _ = self._claimed.get(run.id, (None, 0))
+        fence, _ = self._claims.get(run.id, (None, 0))
 
         def work(connection: Connection) -> bool:
             lease_until = connection.lease_clock(clock_now) + self._lease_microseconds
@@ -244,7 +244,7 @@ class RunRepository(Repository):
         lazy_claim = self._submit(PendingSteps(run, 0, owner, to_microseconds(now)), lazily=True)
         lazy_claim.add_done_callback(lambda claim: self._forget_lazy_claim(run, claim))
         self._lazy_claims[run.id] = lazy_claim
-        self._claimed[run.id] = (run.fence, 0)
+        self._claims[run.id] = (run.fence, 0)
         return run
 
     def _forget_lazy_claim(self, run: Run, claim: asyncio.Future[list[Step]]) -> None:
@@ -262,7 +262,7 @@ class RunRepository(Repository):
         """Wait until the claim of a run is committed. Raises Fenced or StoreFull if it was not."""
         if lazy_claim := self._lazy_claims.get(run.id):
             await asyncio.shield(lazy_claim)
-        elif run.id not in self._claimed:
+        elif run.id not in self._claims:
             raise make_fenced(run)
 
     def keep_fresh(self, runs: Iterable[Run]) -> None:
@@ -295,7 +295,7 @@ class RunRepository(Repository):
         """
         now = self._clock()
         at = to_microseconds(now)
-        fence, first = self._claimed.get(run.id, (None, 0))
+        fence, first = self._claims.get(run.id, (None, 0))
         if fence != run.fence:
             failure: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
             failure.set_exception(make_fenced(run))
@@ -309,7 +309,7 @@ class RunRepository(Repository):
         pending_steps.at, pending_steps.active = at, active
         for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
             # not by `replace`, which takes ten times as long: this is done for every step there is
-            numbered = Step(
+            numbered_step = Step(
                 kind=step.kind,
                 iteration=step.iteration,
                 body=step.body,
@@ -317,8 +317,8 @@ class RunRepository(Repository):
                 seq=seq,
                 at=now,
             )
-            pending_steps.steps.append((numbered, at, body))
-        self._claimed[run.id] = (run.fence, first + len(steps))
+            pending_steps.steps.append((numbered_step, at, body))
+        self._claims[run.id] = (run.fence, first + len(steps))
         return self._submit(pending_steps, durable=durable, lazily=lazily)
 
     def _submit(
@@ -341,8 +341,8 @@ class RunRepository(Repository):
 
     async def get_steps(self, run_id: str) -> list[Step]:
         """Return the steps of a run so far, in order."""
-        if claimed := self._claimed.get(run_id):
-            _, next_step = claimed
+        if claim := self._claims.get(run_id):
+            _, next_step = claim
             if next_step == 0:
                 return []
             await self._db.drain()  # pending steps are steps of the run
@@ -406,7 +406,7 @@ class RunRepository(Repository):
             if run.ended and run.not_before is None
             else replace(run, ended=now, not_before=None)
         )
-        fence, steps = self._claimed.get(run.id, (None, None))
+        fence, steps = self._claims.get(run.id, (None, None))
         expected_steps = steps if fence == run.fence else None
 
         def work(connection: Connection) -> Run:
@@ -494,9 +494,9 @@ class RunRepository(Repository):
 
         A later claim of the same run, with another fence, is left alone.
         """
-        fence, _ = self._claimed.get(run.id, (None, 0))
+        fence, _ = self._claims.get(run.id, (None, 0))
         if fence == run.fence:
-            del self._claimed[run.id]
+            del self._claims[run.id]
             self._renewed_at.pop(run.id, None)
             self._lazy_claims.pop(run.id, None)
             self._pending.pop(run.id, None)
@@ -637,7 +637,7 @@ class RunRepository(Repository):
     @property
     def claimed_fences(self) -> Mapping[str, int]:
         """The fence of each run that this process has claimed, by run id."""
-        return {run: fence for run, (fence, _) in self._claimed.items()}
+        return {run: fence for run, (fence, _) in self._claims.items()}
 
     # --- messages, and runs that belong together by the beginning of their events
 

@@ -57,11 +57,11 @@ class Worker:
 class LeaseRenewal:
     """What a process learns when it renews its leases."""
 
-    lost: Sequence[str]
+    lost_runs: Sequence[str]
     """Runs of this process that another process has claimed by now, or that have ended."""
-    cancelled: Sequence[str]
+    cancelled_runs: Sequence[str]
     """Runs of this process that a person wants stopped."""
-    freed: Sequence[str]
+    freed_runs: Sequence[str]
     """Runs of any process whose lease expired: they are queued again."""
     leads: bool
     waits: MovedWaits = field(default_factory=MovedWaits)
@@ -108,7 +108,7 @@ class WorkerRepository(Repository):
         the transaction with the database's moment, in microseconds, once expired runs are freed.
         Durable, as fences move: a server that crashes must not forget a fence.
         """
-        now, claimed = to_microseconds(self._clock()), self._runs.claimed_fences
+        now, claimed_fences = to_microseconds(self._clock()), self._runs.claimed_fences
         asked_at = seconds_since_boot()
         has = json.dumps(worker.has, ensure_ascii=False)
 
@@ -134,13 +134,13 @@ class WorkerRepository(Repository):
             connection.execute("DELETE FROM worker WHERE seen < ?", (database_now - FORGOTTEN,))
             lost_runs, cancelled_runs = [], []
             lease_until = database_now + self._lease
-            for run, fence in claimed.items():
+            for run, fence in claimed_fences.items():
                 row = connection.execute(RENEW, (lease_until, run, fence)).fetchone()
                 if row is None:
                     lost_runs.append(run)
                 elif row[0]:
                     cancelled_runs.append(run)
-            freed = [
+            freed_runs = [
                 run for (run,) in connection.execute(_FREE_EXPIRED, (database_now,)).fetchall()
             ]
             if repair:
@@ -153,17 +153,23 @@ class WorkerRepository(Repository):
             if leads:
                 waits = replace(waits, deliveries=move_deliveries(connection, now))
             return LeaseRenewal(
-                lost=lost_runs, cancelled=cancelled_runs, freed=freed, leads=leads, waits=waits
+                lost_runs=lost_runs,
+                cancelled_runs=cancelled_runs,
+                freed_runs=freed_runs,
+                leads=leads,
+                waits=waits,
             )
 
         renewal = await self._db.write(work, durable=True)
-        self._runs.note_renewal(claimed.keys() - set(renewal.lost), asked_at)
+        self._runs.note_renewal(claimed_fences.keys() - set(renewal.lost_runs), asked_at)
         renewal.waits.write_to_log()
         # A run that ended or was released here meanwhile was not lost to another process.
         still_claimed = self._runs.claimed_fences
         return replace(
             renewal,
-            lost=[run for run in renewal.lost if still_claimed.get(run) == claimed[run]],
+            lost_runs=[
+                run for run in renewal.lost_runs if still_claimed.get(run) == claimed_fences[run]
+            ],
         )
 
     def _shorten_leases_of_the_future(self, connection: Connection, now: int) -> None:

@@ -117,15 +117,15 @@ class SettledFileWatcher:
             is_unchanged = path in old_files and old_files[path][0] == version
             files[path] = old_files[path] if is_unchanged else (version, now)
         state.files = files
-        settled = sorted(path for path, (_, since) in files.items() if now - since >= settle)
+        settled_paths = sorted(path for path, (_, since) in files.items() if now - since >= settle)
         may_wait = all(now - since < limits.max_settles * settle for _, since in files.values())
-        if not files or (len(settled) < len(files) and may_wait):
-            settled = []
-        if len(settled) < len(files) or len(settled) > limits.batch:
+        if not files or (len(settled_paths) < len(files) and may_wait):
+            settled_paths = []
+        if len(settled_paths) < len(files) or len(settled_paths) > limits.batch:
             latest_change = max(since for _, since in files.values())
             delay = max(MIN_SCAN_INTERVAL, latest_change + settle - now)
             self._call_back_in(name, state, delay)
-        return {path: files[path][0] for path in settled[: limits.batch]}
+        return {path: files[path][0] for path in settled_paths[: limits.batch]}
 
     async def present(self, name: str) -> set[str]:
         """Return the paths of all files that match now, settled or not."""

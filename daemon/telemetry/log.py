@@ -321,8 +321,8 @@ class _Output:
 
     def write(self, record: dict[str, Any]) -> None:
         """Write or count a record, after the counted ones whose minute is over."""
-        for repeated in self._repeats.pop():
-            self._write(repeated)
+        for counted_record in self._repeats.pop():
+            self._write(counted_record)
         kind, burst = record.pop("counted", None), record.pop("burst", None)
         if burst is not None and not self._repeats.is_in_burst(burst):
             kind = burst
@@ -331,8 +331,8 @@ class _Output:
 
     def flush(self) -> None:
         """Write the records that were only counted so far."""
-        for repeated in self._repeats.pop(everything=True):
-            self._write(repeated)
+        for counted_record in self._repeats.pop(everything=True):
+            self._write(counted_record)
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is not None:

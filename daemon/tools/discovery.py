@@ -80,12 +80,16 @@ def register_module_functions(
     """Register the functions a module defines, or those it names in `__all__`; return their
     names.
     """
-    listed = getattr(module, "__all__", None)
+    exported_names = getattr(module, "__all__", None)
     members = (
         (name, func, func)
         for name, func in vars(module).items()
         if inspect.isfunction(func)
-        and (name in listed if listed is not None else func.__module__ == module.__name__)
+        and (
+            name in exported_names
+            if exported_names is not None
+            else func.__module__ == module.__name__
+        )
         and (filter_func is None or filter_func(func))
     )
     return list(_register(registry, members, prefix))

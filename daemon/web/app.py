@@ -61,7 +61,7 @@ class DaemonClients:
 
         After `close` it gets no answer any more.
         """
-        client = Client(self.socket_path, named=self._trusted)
+        client = Client(self.socket_path, is_named=self._trusted)
         self._clients.add(client)
         if self._is_closed:
             client.close()

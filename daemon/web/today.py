@@ -71,9 +71,11 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         points.setdefault(routine, []).append(point)
     runs_of_today = [run for run in runs if datetime.fromisoformat(run["created"]) >= begin]
     failures = Counter(run["routine"] for run in runs_of_today if run_kind(run) in FAILURES)
-    undelivered = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
+    failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
     approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
-    troubles = find_troubles(status, failing_routines(runs_of_today), len(undelivered), approvals)
+    troubles = find_troubles(
+        status, failing_routines(runs_of_today), len(failed_deliveries), approvals
+    )
     zone_name = f"{now:%Z}"
     return "today.html", {
         "title": "Today: " + ("all is well" if not troubles else troubles[0].text),
@@ -89,7 +91,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "zone": zone_name if zone_name in status["zone"] else f"{status['zone']} ({zone_name})",
         "latest": runs[:8],
         "failures": failures.most_common(8),
-        "undelivered": undelivered,
+        "undelivered": failed_deliveries,
         "approvals": approvals,
         "starts_by_day": [
             ("Still today", group_starts(starts, now.date())),

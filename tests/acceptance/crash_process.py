@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from daemon.definitions.routines.folder import LoadedRoutines
+from daemon.definitions.routines.folder import FolderContents
 from daemon.models import Run
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database, Work
@@ -98,7 +98,7 @@ async def life(folder: Path, moment: str, number: int, where: str) -> int:
         machine="box",
     )
     await engine.start(
-        LoadedRoutines(routines={definition.name: definition for definition in ROUTINES})
+        FolderContents(routines={definition.name: definition for definition in ROUTINES})
     )
     if not engine.states["paused"].paused:
         await engine.pause("paused", until=datetime(2026, 1, 2, 12, tzinfo=UTC))

@@ -23,7 +23,7 @@ def test_prompt_sections_follow_the_order_of_the_table():
     full = context(
         tools=["shell", "finish", "memory_store"],
         policy="shell: git log",
-        recalled="- 2026-11-01: the disk was full",
+        memory_text="- 2026-11-01: the disk was full",
         skills=[("backup", "How to back up.")],
         skill="## Skill\nHow to.",
         routine="daily-report",

@@ -46,7 +46,7 @@ def _cancel_all(connection: Connection) -> object:
 @asynccontextmanager
 async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     """Let so many routines be due every 20 s, all in one instant or spread over that time."""
-    from daemon.definitions.routines.folder import LoadedRoutines
+    from daemon.definitions.routines.folder import FolderContents
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Run
     from daemon.scheduler.engine import RoutineEngine
@@ -87,7 +87,7 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     engine = RoutineEngine(
         journal=journal, submit=submit, cancel=cancel, clock=clock, zone="UTC", machine="box"
     )
-    await engine.start(LoadedRoutines(routines=routines))
+    await engine.start(FolderContents(routines=routines))
 
     async def round_(_count: int) -> dict[str, Any]:
         await database.write(_cancel_all)

@@ -18,7 +18,7 @@ from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.folder import (
     FileCache,
-    LoadedRoutines,
+    FolderContents,
     compare_with_old,
     diff,
     load_folder,
@@ -517,10 +517,10 @@ def test_invalid_file_leaves_other_routines_loaded(tmp_path: Path) -> None:
     (tmp_path / "lost.toml").symlink_to("nowhere")
     (tmp_path / "linked.toml").symlink_to("good.toml")
     os.mkfifo(tmp_path / "pipe.toml")
-    loaded = load_folder(tmp_path)
-    assert sorted(loaded.routines) == ["good", "linked"]
-    assert sorted(loaded.faults) == ["bad", "folder", "lost", "pipe", "worse"]
-    assert all(len(error.faults) == 1 for error in loaded.faults.values())
+    contents = load_folder(tmp_path)
+    assert sorted(contents.routines) == ["good", "linked"]
+    assert sorted(contents.faults) == ["bad", "folder", "lost", "pipe", "worse"]
+    assert all(len(error.faults) == 1 for error in contents.faults.values())
 
 
 def test_editor_backup_files_are_no_routines(tmp_path: Path) -> None:
@@ -546,11 +546,11 @@ def test_a_file_in_place_of_the_routines_folder_is_one_fault(tmp_path: Path) -> 
 def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(EVERYTHING)
     (tmp_path / "b.toml").write_text(MORNING)
-    loaded = load_folder(
+    contents = load_folder(
         tmp_path, rules=reference_checks({"claud", "offline"}, {"shel", "sysinfo"})
     )
-    assert list(loaded.routines) == ["b"]
-    assert [str(fault).partition(".toml: ")[2] for fault in loaded.faults["a"].faults] == [
+    assert list(contents.routines) == ["b"]
+    assert [str(fault).partition(".toml: ")[2] for fault in contents.faults["a"].faults] == [
         'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
         'run.fallback[0]: no such provider in config.toml (found "local"); known: claud, offline',
         'run.tools[0]: no such tool (found "shell"); did you mean "shel"?',
@@ -628,18 +628,18 @@ def chained(folder: Path, **after: list[str]) -> Any:
 
 
 def test_routine_may_be_triggered_by_another_routine(tmp_path: Path) -> None:
-    loaded = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
-    assert not loaded.faults
-    assert loaded.routines["report"].trigger.after == ("backup", "sync")
-    assert loaded.routines["report"].trigger.on == "succeeded"
+    contents = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
+    assert not contents.faults
+    assert contents.routines["report"].trigger.after == ("backup", "sync")
+    assert contents.routines["report"].trigger.on == "succeeded"
 
 
 def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: Path) -> None:
-    loaded = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
-    assert sorted(loaded.routines) == ["outside"]
+    contents = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
+    assert sorted(contents.routines) == ["outside"]
     drawn = {
         name: str(error).partition("circle: ")[2].partition(";")[0]
-        for name, error in loaded.faults.items()
+        for name, error in contents.faults.items()
     }
     assert drawn == {
         "a": "a → b → c → a",
@@ -650,15 +650,17 @@ def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: 
 
 
 def test_after_trigger_of_an_unknown_routine_suggests_the_nearest_name(tmp_path: Path) -> None:
-    loaded = chained(tmp_path, backup=[], report=["bakup"])
-    assert 'no such routine (found "bakup"); did you mean "backup"?' in str(loaded.faults["report"])
+    contents = chained(tmp_path, backup=[], report=["bakup"])
+    assert 'no such routine (found "bakup"); did you mean "backup"?' in str(
+        contents.faults["report"]
+    )
 
 
 def test_after_trigger_accepts_a_routine_whose_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "backup.toml").write_text("[run")
-    loaded = chained(tmp_path, report=["backup"])
-    assert sorted(loaded.routines) == ["report"]
-    assert sorted(loaded.faults) == ["backup"]
+    contents = chained(tmp_path, report=["backup"])
+    assert sorted(contents.routines) == ["report"]
+    assert sorted(contents.faults) == ["backup"]
 
 
 # --- a reload
@@ -696,12 +698,12 @@ def test_unchanged_routine_keeps_its_object_after_reload(load):
         "gone": load(MORNING, "gone"),
     }
     fault = ConfigError(Fault(file="broken.toml", key="", found="", problem="cannot be read"))
-    loaded = LoadedRoutines(
+    contents = FolderContents(
         routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")},
         faults={"broken": fault},
     )
-    new, faults, changes = compare_with_old(old, loaded)
-    assert new["same"] is loaded.routines["same"] is old["same"]
+    new, faults, changes = compare_with_old(old, contents)
+    assert new["same"] is contents.routines["same"] is old["same"]
     assert new["broken"] is old["broken"]
     assert faults == {"broken": fault}
     assert (changes.added, changes.changed, changes.removed) == (("new",), (), ("gone",))
@@ -746,10 +748,10 @@ def test_any_routine_file_loads_or_reports_faults(data: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.toml"
         path.write_text(tomli_w.dumps(data))
-        loaded = load_folder(Path(folder))
-        for routine in loaded.routines.values():
+        contents = load_folder(Path(folder))
+        for routine in contents.routines.values():
             assert Routine.restore(routine.dump()) == routine.model_copy(update={"path": None})
-        for error in loaded.faults.values():
+        for error in contents.faults.values():
             assert all(fault.problem for fault in error.faults)
 
 

@@ -164,17 +164,17 @@ def load_routines(content: bytes, folder: Path) -> object:
     """A bad routine is listed, and never keeps the others from being loaded."""
     (folder / "bad.toml").write_bytes(content)
     (folder / "good.toml").write_bytes(to_toml(ROUTINES[-1]))
-    loaded = load_folder(folder)
-    assert "good" in loaded.routines or "good" in str(content)
-    for routine in loaded.routines.values():
+    contents = load_folder(folder)
+    assert "good" in contents.routines or "good" in str(content)
+    for routine in contents.routines.values():
         schedule = schedule_of(routine, zone="UTC")
         times = schedule.next(NOW), schedule.prev(NOW), schedule.due(NOW), schedule.next_start(NOW)
         assert all(moment is None or moment.tzinfo for moment in times)
         schedule.words()
         json.dumps(routine.model_dump(mode="json")).encode()
-    for fault in loaded.faults.values():
+    for fault in contents.faults.values():
         raise fault
-    return loaded
+    return contents
 
 
 def load_skill(content: bytes, folder: Path) -> object:

@@ -80,8 +80,8 @@ def faults(folder: Path, run: str) -> str:
     (folder / "routines").mkdir()
     (folder / "routines/think.toml").write_text(f'[run]\nprompt = "Think."\n{run}\n')
     config = load_config(folder / "config.toml", env={})
-    loaded = load_folder(config.routines_path, rules=routine_rules(config))
-    return "\n".join(str(error) for error in loaded.faults.values())
+    contents = load_folder(config.routines_path, rules=routine_rules(config))
+    return "\n".join(str(error) for error in contents.faults.values())
 
 
 @pytest.mark.parametrize(

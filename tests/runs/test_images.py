@@ -175,8 +175,8 @@ async def test_the_pictures_of_a_batch_that_landed_are_shown(app):
     put(app, "plots/a.png", png())
     put(app, "plots/b.png", png(3, 3))
     policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
-    loaded = load_images(["{path}"], ["plots/b.png"], policy=policy, routine="look")
-    assert loaded.images == (parse_image(png(3, 3)),) and not loaded.notes
+    result = load_images(["{path}"], ["plots/b.png"], policy=policy, routine="look")
+    assert result.images == (parse_image(png(3, 3)),) and not result.notes
     assert load_images(["{path}"], [], policy=policy, routine="look").notes == (
         "no file has landed",
     )

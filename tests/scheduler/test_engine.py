@@ -24,7 +24,7 @@ from daemon.store.journal import Claim, Journal, SlotRange
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
-from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, loaded, routine
+from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, folder_contents, routine
 
 # --- outages
 
@@ -325,7 +325,7 @@ async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
         clock=clock,
         zone="UTC",
     )
-    await engine.start(loaded(routine("pulse", {"every": timedelta(seconds=1)})))
+    await engine.start(folder_contents(routine("pulse", {"every": timedelta(seconds=1)})))
     async with asyncio.timeout(60):
         run = await started.get()
     assert run.created >= run.slot
@@ -577,7 +577,7 @@ async def test_engine_loaded_without_start_runs_only_on_command(
         clock=SystemClock(),
         zone="UTC",
     )
-    await engine.load(loaded(routine(first_run=True)))
+    await engine.load(folder_contents(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
     assert harness.submitted == [run]
     assert await harness.journal.key_values.get("operator_seen") is None, (

@@ -18,7 +18,14 @@ from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.run_queue import ConcurrencyGroup, LocalRunQueue
 from daemon.testing import FakeClock
 from tests.acceptance.story import Home, Vendor
-from tests.engine_harness import HALF_HOURLY, EngineHarness, FakeEventLoop, at, loaded, routine
+from tests.engine_harness import (
+    HALF_HOURLY,
+    EngineHarness,
+    FakeEventLoop,
+    at,
+    folder_contents,
+    routine,
+)
 
 # --- a run due during a restart disappears without a trace
 
@@ -179,7 +186,7 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHar
         event_loop=FakeEventLoop(),
         machine="box",
     )
-    await twin.start(loaded(routine()))
+    await twin.start(folder_contents(routine()))
     harness.time.move_to(at("01 09:00"))
     await asyncio.gather(harness.engine.fire("daily"), twin.fire("daily"))
     assert harness.started == ["daily 01 09:00"]

@@ -27,7 +27,7 @@ from daemon.store.incidents import Alerting
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
 from tests.empty_database import copy_empty_database
-from tests.engine_harness import OURS, FakeEventLoop, at, loaded, routine
+from tests.engine_harness import OURS, FakeEventLoop, at, folder_contents, routine
 from tests.properties import scaled_settings
 
 SHM = Path("/dev/shm")
@@ -77,7 +77,7 @@ class Machine:
             run for run in await self.journal.runs.find_active() if run.status is Status.WAITING
         )
         await self.executor.submit_all(await self.journal.runs.recover("me"))
-        await self.engine.start(loaded(*ROUTINES))
+        await self.engine.start(folder_contents(*ROUTINES))
         await self.quiet()
 
     async def live(self, run_id: str) -> Run | None:

@@ -50,9 +50,9 @@ async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_co
         connection.execute(f"UPDATE run SET {moved} WHERE status = 'queued'", (AHEAD, AHEAD))
 
     await database.write(jump)
-    beat = await alive.workers.renew_leases(worker("alive"), may_lead=True)
-    assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late_run.id])
-    (moved,) = beat.waits.runs
+    renewal = await alive.workers.renew_leases(worker("alive"), may_lead=True)
+    assert (renewal.lost_runs, [run.id for run in renewal.waits.runs]) == ([], [late_run.id])
+    (moved,) = renewal.waits.runs
     assert moved.not_before and moved.waits_moved
     assert timedelta(minutes=4) < moved.not_before - now() < timedelta(minutes=6)
 
@@ -68,7 +68,7 @@ async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_co
     await database.write(
         lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'")
     )
-    assert list((await alive.workers.renew_leases(worker("alive"), may_lead=True)).freed) == [
+    assert list((await alive.workers.renew_leases(worker("alive"), may_lead=True)).freed_runs) == [
         lost_run.id
     ]
     assert not (await alive.workers.renew_leases(worker("alive"), may_lead=True)).waits.runs, (

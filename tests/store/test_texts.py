@@ -216,7 +216,7 @@ def test_a_prompt_of_many_sections_shares_up_to_the_maximum() -> None:
 async def test_a_shared_text_exists_even_if_its_first_write_was_fenced(ledger: Ledger) -> None:
     stale = await ledger.running()
     await ledger.journal.runs.suspend(stale)
-    ledger.journal.runs._claimed[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
+    ledger.journal.runs._claims[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
     run = await ledger.running("other")
     refused, written = (
         ledger.journal.runs.append(stale, prompt()),

@@ -227,21 +227,25 @@ def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
     root, path, body = row
     is_whole = isinstance(root, str) and isinstance(path, str) and isinstance(body, bytes)
     if not is_whole or "\0" in str(path) or ".." in Path(str(path)).parts:
-        shown = shorten(str(path))
-        raise Refused(f"{backup_file} is no backup of agentd: it holds a file {shown} that is none")
+        shown_path = shorten(str(path))
+        raise Refused(
+            f"{backup_file} is no backup of agentd: it holds a file {shown_path} that is none"
+        )
     allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
     if root == "state" and not allowed:
-        shown = shorten(str(path))
-        raise Refused(f"{backup_file} is no backup of agentd: it holds {shown} of a state folder")
+        shown_path = shorten(str(path))
+        raise Refused(
+            f"{backup_file} is no backup of agentd: it holds {shown_path} of a state folder"
+        )
 
 
 def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) -> list[str]:
     """Write the files of a backup below their roots; return what was done with each."""
-    report, skipped = [], 0
+    report, skipped_count = [], 0
     for root, path, body in files:
         target = roots[root] / path if root in roots else None
         if target is None or ".." in Path(path).parts or Path(path).is_absolute():
-            skipped += 1
+            skipped_count += 1
             continue
         mode = 0o700 if body.startswith((b"#!", b"\x7fELF")) else 0o600  # programs, such as scripts
         try:
@@ -256,10 +260,10 @@ def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) ->
         except OSError as error:
             name = shorten(str(target), 300)
             report.append(f"could not write {name}: {error.strerror}")
-    if skipped:
+    if skipped_count:
         report.append(
-            f"{skipped} definitions are in the backup too: --definitions DIR writes them where "
-            "nothing is"
+            f"{skipped_count} definitions are in the backup too: --definitions DIR writes them "
+            "where nothing is"
         )
     return report
 

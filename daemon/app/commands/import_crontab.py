@@ -310,14 +310,14 @@ class _Composer:
                     )
         if policy.judge("shell", arguments, routine=name).effect is not Effect.DENY:
             return ()
-        missing = [
+        denied_parts = [
             part
             for part in request.parts
             if judge_part(part, policy.rules, routine=name, default=policy.default).effect
             is Effect.DENY
         ]
         new_rules = tuple(
-            dict.fromkeys(_compose_rule(name, part.words) for part in missing if part.words)
+            dict.fromkeys(_compose_rule(name, part.words) for part in denied_parts if part.words)
         )
         try:
             trial = self._read_policy("\n\n".join([self._policy_text.rstrip(), *new_rules]))

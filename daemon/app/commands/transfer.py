@@ -236,10 +236,10 @@ class _Importer:
         digest, column = _decode_bytes(row["digest"]), _decode_bytes(row["body"])
         # As used today: a daemon that shares the database may otherwise delete it at once, while
         # the steps that name it are not committed yet.
-        used = max(int(row["used"]), texts.day_of(datetime.now(UTC)))
+        day_of_use = max(int(row["used"]), texts.day_of(datetime.now(UTC)))
         with suppress(ValueError):
             texts.inflate_text(digest, column)
-            texts.insert_texts(self._journal, [(digest, used, column)])
+            texts.insert_texts(self._journal, [(digest, day_of_use, column)])
 
     def remember(self, line: Json) -> None:
         """Add a line of memory. Lines are imported in batches, as each of them is indexed."""
@@ -294,12 +294,12 @@ def _write_routine(folder: Path, name: str, text: str) -> str:
 
 def _read_lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, Any]]:
     try:
-        size, read = file.stat().st_size or 1, 0
+        size, bytes_read = file.stat().st_size or 1, 0
         with file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines):
-                read += len(line)
+                bytes_read += len(line)
                 if number % 1000 == 0:
-                    progress(min(0.99, read / size))
+                    progress(min(0.99, bytes_read / size))
                 try:
                     value = json.loads(line)
                 except RecursionError:

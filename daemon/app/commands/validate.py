@@ -146,16 +146,16 @@ def examine(
             *sender_checks(config),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
-        loaded = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
+        contents = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
     except ConfigError as error:
         checkup.faults += error.faults
         return checkup
     checkup.faults += load_skills(config.folder / "skills").faults.values()
-    checkup.faults += [fault for error in loaded.faults.values() for fault in error.faults]
-    count, names = _count_in_words(len(loaded.routines), "routine"), ", ".join(loaded.routines)
+    checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
+    count, names = _count_in_words(len(contents.routines), "routine"), ", ".join(contents.routines)
     checkup.checked.append(f"{count} ({names})" if names else count)
     providers_used = {config.provider}
-    for routine in loaded.routines.values():
+    for routine in contents.routines.values():
         providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
     checkup.notes += [
         f"the environment variable {override.variable} sets {override.key}"
@@ -167,19 +167,19 @@ def examine(
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
     checkup.notes += _missing_programs(config, env)
-    checkup.notes += _missing_extras(config, loaded.routines.values(), env)
+    checkup.notes += _missing_extras(config, contents.routines.values(), env)
     checkup.notes += _unusable_addresses(config, env)
     checkup.notes += _ordinary_passwords(config, env)
     checkup.notes += _unread_files(config.routines_path)
-    checkup.notes += _silent_routines(loaded.routines.values())
-    checkup.notes += _factless_routines(loaded.routines.values())
+    checkup.notes += _silent_routines(contents.routines.values())
+    checkup.notes += _factless_routines(contents.routines.values())
     if policy:
-        policy = with_folders_in_use(policy, config, loaded.routines.values(), state=state)
+        policy = with_folders_in_use(policy, config, contents.routines.values(), state=state)
         policy_name = display(config.policy_path)
         checkup.notes += (f"{policy_name}: {note}" for note in private_host_notes(policy))
-        checkup.faults += policy_faults(policy, loaded.routines.values())
-        checkup.notes += policy_notes(policy, loaded.routines.values())
-        checkup.notes += _unusable_tools(policy, loaded.routines.values())
+        checkup.faults += policy_faults(policy, contents.routines.values())
+        checkup.notes += policy_notes(policy, contents.routines.values())
+        checkup.notes += _unusable_tools(policy, contents.routines.values())
     return checkup
 
 

@@ -124,15 +124,15 @@ def _definitions(
     except ConfigError as error:
         faults = error.faults
     try:
-        loaded = load_folder(config.routines_path, rules=routine_rules(config))
+        contents = load_folder(config.routines_path, rules=routine_rules(config))
     except ConfigError as error:
         return _Definitions(
             config=config, policy=policy, policy_faults=faults, routine_faults=error.faults
         )
-    routine_faults = tuple(fault for error in loaded.faults.values() for fault in error.faults)
+    routine_faults = tuple(fault for error in contents.faults.values() for fault in error.faults)
     return _Definitions(
         config=config,
-        routines=loaded.routines,
+        routines=contents.routines,
         policy=policy,
         policy_faults=faults,
         routine_faults=routine_faults,
@@ -146,12 +146,12 @@ def _providers(
     for routine in routines.values():
         providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
     # Only those in use are asked: the server of any other may seldom run.
-    asked = {
+    provider_names = {
         name
         for name in (providers_used & config.provider_names) - {"offline"}
         if config.provider_config(name).kind != "command"  # a program has no list of models
     }
-    vendors = ask_vendors(config, env, sorted(asked))
+    vendors = ask_vendors(config, env, sorted(provider_names))
     for name in sorted({*config.providers, *providers_used}):
         settings, key, fault = config.provider_config(name), "", ""
         try:

@@ -152,10 +152,10 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
     questions = Questions(assume_yes=options.yes)
     editor = ConfigEditor(file=file, state=state, sockets=sockets, env=os.environ)
     steps_done: list[str] = []
-    written: dict[str, Any] = {"config": os.fspath(file)}
+    results: dict[str, Any] = {"config": os.fspath(file)}
     try:
         with redirect_stdout(sys.stderr) if options.json else nullcontext():
-            _run_steps(options, questions, editor, steps_done, written)
+            _run_steps(options, questions, editor, steps_done, results)
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
@@ -168,7 +168,7 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
         )
         return _NOT_SUCCEEDED
     if options.json:
-        sys.stdout.write(f"{json.dumps(written, ensure_ascii=False)}\n")
+        sys.stdout.write(f"{json.dumps(results, ensure_ascii=False)}\n")
     return 0
 
 
@@ -184,7 +184,7 @@ def _run_steps(
     questions: Questions,
     editor: ConfigEditor,
     steps_done: list[str],
-    written: dict[str, Any],
+    results: dict[str, Any],
 ) -> None:
     """Go through the steps that the flags ask for, all of them if none is named and a person can be
     asked; what each step has written is added to `steps_done` in words, and to `written` as data.
@@ -193,19 +193,19 @@ def _run_steps(
     wants_target, wants_routine = options.target is not None, options.routine is not None
     wants_model = any(model_flags) or options.key_stdin or not (wants_target or wants_routine)
     if wants_model:
-        written["provider"] = set_up_model(options, questions, editor)
+        results["provider"] = set_up_model(options, questions, editor)
         steps_done.append("the model")
         if not wants_target:
             wants_target = questions.confirm("Shall reports reach you by mail, chat or phone, too?")
     target = ""
     if wants_target:
-        written["target"] = set_up_target(options, questions, editor)
-        target = written["target"]["name"]
+        results["target"] = set_up_target(options, questions, editor)
+        target = results["target"]["name"]
         steps_done.append("the target")
     if wants_model and not wants_routine:
         wants_routine = questions.confirm("Write a first routine of your own now?")
     if wants_routine:
-        written["routine"] = write_routine(options, questions, editor, target=target)
+        results["routine"] = write_routine(options, questions, editor, target=target)
 
 
 def set_up_model(

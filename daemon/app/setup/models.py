@@ -127,13 +127,13 @@ def propose(
     # The newest first; by name where the vendor gives no date, a later version before an earlier.
     suitable.sort(key=lambda model: _natural(model.name), reverse=True)
     suitable.sort(key=lambda model: model.created, reverse=True)
-    priced = [
+    priced_models = [
         PricedModel(name=model.name, price=price(model.name)) for model in suitable[:_MAX_PRICED]
     ]
-    affordable = [model for model in priced if model.price is not None][:_NEWEST]
+    affordable = [model for model in priced_models if model.price is not None][:_NEWEST]
     affordable = [model for model in affordable if (model.price or 0) <= _MAX_REPORT_PRICE]
     if not affordable:
-        return priced[:2]
+        return priced_models[:2]
     # Of the same price the first, which is newer.
     cheapest = min(affordable, key=lambda model: model.price or 0)
     strongest = max(affordable, key=lambda model: model.price or 0)

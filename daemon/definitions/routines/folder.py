@@ -72,7 +72,7 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedRoutines:
+class FolderContents:
     """The routines of a folder, and the faults of those that cannot be used, each by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
@@ -136,17 +136,17 @@ def load_folder(
     agent_folder: Path | None = None,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
     cache: FileCache | None = None,
-) -> LoadedRoutines:
+) -> FolderContents:
     """Return the routines of a folder, checked by `rules` as well, and the faults of each file.
 
     Files that `cache` knows are not read again. `agent_folder` has the routines that agents made.
     If one of them has the name of a person's routine, it gets a fault under the name
     `routines.d/NAME`.
     """
-    loaded = _read(folder, (*PEOPLE_RULES, *rules), cache)
+    contents = _read(folder, (*PEOPLE_RULES, *rules), cache)
     if agent_folder is not None:
         agent_routines = _read(agent_folder, (*AGENT_RULES, *rules), cache)
-        names = loaded.routines.keys() | loaded.faults.keys()
+        names = contents.routines.keys() | contents.faults.keys()
         for name in names & agent_routines.routines.keys():
             agent_routines.faults[name] = ConfigError(
                 Fault(
@@ -158,34 +158,34 @@ def load_folder(
                 )
             )
             del agent_routines.routines[name]
-        loaded.routines.update(agent_routines.routines)
-        loaded.faults.update(
+        contents.routines.update(agent_routines.routines)
+        contents.faults.update(
             {
                 f"{AGENT_FOLDER}/{key}" if key in names else key: fault
                 for key, fault in agent_routines.faults.items()
             }
         )
-    for name, fault in find_broken_chains(loaded.routines, unreadable=loaded.faults).items():
-        del loaded.routines[name]
-        loaded.faults[name] = fault
-    return loaded
+    for name, fault in find_broken_chains(contents.routines, unreadable=contents.faults).items():
+        del contents.routines[name]
+        contents.faults[name] = fault
+    return contents
 
 
 def _read(
     folder: Path,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]],
     cache: FileCache | None = None,
-) -> LoadedRoutines:
+) -> FolderContents:
     """Return the routines of one folder."""
-    loaded = LoadedRoutines()
+    contents = FolderContents()
     for entry in _entries(folder):
         result = _load_cached(entry, rules, cache)
         name = display(entry.name).removesuffix(".toml")
         if isinstance(result, ConfigError):
-            loaded.faults[name] = result
+            contents.faults[name] = result
         else:
-            loaded.routines[name] = result
-    return loaded
+            contents.routines[name] = result
+    return contents
 
 
 def _load_cached(
@@ -302,31 +302,31 @@ def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> RoutineChang
 
 
 def compare_with_old(
-    old: Mapping[str, Routine], loaded: LoadedRoutines
+    old: Mapping[str, Routine], contents: FolderContents
 ) -> tuple[dict[str, Routine], dict[str, ConfigError], RoutineChanges]:
     """Return the routines to use from now on, the faults of files, and the difference to `old`.
 
     Unchanged routines stay the same objects. The new copies are released here, as callers run this
     in a thread: to release ten thousand of them would hold up the event loop.
     """
-    new, faults = merge_with_old(old, loaded)
+    new, faults = merge_with_old(old, contents)
     changes = diff(old, new)
     for name in new.keys() - {*changes.added, *changes.changed}:
         new[name] = old[name]
-        if name in loaded.routines:
-            loaded.routines[name] = old[name]
+        if name in contents.routines:
+            contents.routines[name] = old[name]
     return new, faults, changes
 
 
 def merge_with_old(
-    old: Mapping[str, Routine], loaded: LoadedRoutines
+    old: Mapping[str, Routine], contents: FolderContents
 ) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
     """Return the routines to use from now on, and the faults: a faulty file keeps its old routine.
 
     Such an old routine may close a circle (`after`) with new ones: then the new ones get a fault.
     """
-    new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
-    faults = dict(loaded.faults)
+    new = {**contents.routines, **{name: old[name] for name in contents.faults if name in old}}
+    faults = dict(contents.faults)
     while circle_faults := {
         name: fault for name, fault in find_circles(new).items() if new[name] != old.get(name)
     }:

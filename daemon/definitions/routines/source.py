@@ -15,7 +15,7 @@ from pathlib import Path
 
 from daemon.definitions.reading import CrossFieldCheck, parse_toml
 from daemon.definitions.routines.chains import find_broken_chains
-from daemon.definitions.routines.folder import LoadedRoutines, name_faults, routine_of
+from daemon.definitions.routines.folder import FolderContents, name_faults, routine_of
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import PEOPLE_RULES
 from daemon.definitions.words import display
@@ -65,7 +65,7 @@ def check_source(
     path: Path,
     *,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]],
-    routines: LoadedRoutines,
+    routines: FolderContents,
 ) -> Routine:
     """Return the routine that a person's file at `path` would be with this content.
 
@@ -78,8 +78,8 @@ def check_source(
     except ConfigError as error:
         raise ConfigError(*name_faults(name, path), *error.faults) from None
     routine = routine_of(data, path, rules=(*PEOPLE_RULES, *rules))
-    others = {**routines.routines, name: routine}
-    if fault := find_broken_chains(others, unreadable=routines.faults).get(name):
+    all_routines = {**routines.routines, name: routine}
+    if fault := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
         raise fault
     return routine
 

@@ -128,8 +128,8 @@ def _notification_text(message: Message, run: str) -> str:
     if len(text) <= _MAX_TEXT:
         return text
     separator = "\n" if "\n" in text[_MAX_TEXT // 2 : _MAX_TEXT] else " "
-    shortened = text[:_MAX_TEXT].rpartition(separator)[0] or text[:_MAX_TEXT]
-    return f"{shortened} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
+    opening = text[:_MAX_TEXT].rpartition(separator)[0] or text[:_MAX_TEXT]
+    return f"{opening} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
 
 
 # The texts are arguments, not part of the script: nothing in a report can be read as AppleScript.

@@ -456,8 +456,8 @@ def _run_texts(connection: Connection, runs: Sequence[str]) -> RunTexts:
         ):
             messages += [text for text in (goal, report) if text and len(text) >= MIN_PART]
             if report:
-                texts += {report, shortened := report[:REPORT_CHARACTERS]}
-                lines += [shortened] if "\n" in shortened else []
+                texts += {report, report_start := report[:REPORT_CHARACTERS]}
+                lines += [report_start] if "\n" in report_start else []
         segments = f"SELECT s.who, s.text {_SEGMENTS} r.run_id IN ({marks})"
         for speaker, text in connection.execute(segments, batch):
             texts.append(text)

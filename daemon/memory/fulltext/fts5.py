@@ -129,9 +129,9 @@ def check_size(connection: sqlite3.Connection) -> int:
     (count,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
     row = connection.execute("SELECT block FROM memory_fts_data WHERE id = 1").fetchone()
     # an index that was never written to has no averages, or empty ones
-    counted = _first_varint(row[0]) if row else 0
-    if counted != count:
-        msg = f"the index of the memory counts {counted} texts where it holds {count}"
+    index_count = _first_varint(row[0]) if row else 0
+    if index_count != count:
+        msg = f"the index of the memory counts {index_count} texts where it holds {count}"
         raise StoreDamaged(msg)
     return int(count)
 

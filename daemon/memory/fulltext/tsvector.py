@@ -97,9 +97,9 @@ def check(connection: Any) -> int:
 
 def check_size(connection: Any) -> int:
     (texts,) = connection.execute("SELECT count(*) FROM memory_fts").fetchone()
-    (counted,) = connection.execute("SELECT texts FROM memory_fts_size").fetchone()
-    if counted != texts:
-        msg = f"the index of the memory counts {counted} texts where it holds {texts}"
+    (index_count,) = connection.execute("SELECT texts FROM memory_fts_size").fetchone()
+    if index_count != texts:
+        msg = f"the index of the memory counts {index_count} texts where it holds {texts}"
         raise StoreDamaged(msg)
     return int(texts)
 

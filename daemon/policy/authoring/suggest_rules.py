@@ -168,8 +168,8 @@ def suggest_rules(
             reasons[kind] = f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule
             del drafts[kind]
     tables, new_policy = _fit(drafts, reasons, policy, read, routine)
-    allowed = [call for call in denied_calls if _is_allowed(call, new_policy)]
-    untainted = [
+    allowed_calls = [call for call in denied_calls if _is_allowed(call, new_policy)]
+    only_if_untainted = [
         call
         for call in denied_calls
         if call.tainted
@@ -188,8 +188,8 @@ def suggest_rules(
         rules=tuple(tables),
         runs=len({call.run for call in denied_calls}),
         calls=len(denied_calls),
-        allowed=len(allowed),
-        allowed_untainted=len(untainted),
+        allowed=len(allowed_calls),
+        allowed_untainted=len(only_if_untainted),
         left_out=tuple(sorted(left_out, key=lambda call: (-call.count, call.call))),
     )
 
@@ -218,8 +218,8 @@ def _is_allowed(call: RecordedCall, policy: Policy) -> bool:
 
 def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> Policy:
     number = sum(rule.label != SECRET_FILES_LABEL for rule in policy.rules)
-    added = (draft.rule(routine, number + index) for index, draft in enumerate(drafts, 1))
-    return replace(policy, rules=(*policy.rules, *added))
+    new_rules = (draft.rule(routine, number + index) for index, draft in enumerate(drafts, 1))
+    return replace(policy, rules=(*policy.rules, *new_rules))
 
 
 # --- from a call to the rules that allow it
@@ -370,17 +370,17 @@ def _fit(
             return load(drafts.values(), several=several)
         except ConfigError:
             continue  # a rule for a folder may stand for another one; an example may not hold
-    accepted: list[list[RuleDraft]] = []
+    accepted_groups: list[list[RuleDraft]] = []
     tables_and_policy: tuple[list[dict[str, Any]], Policy] = [], policy
     for kind, group in list(drafts.items()):
         try:
-            tables_and_policy = load([*accepted, group], several=None)
+            tables_and_policy = load([*accepted_groups, group], several=None)
         except ConfigError as error:
             fault = error.faults[0]
             reasons[kind] = f"its rule does not load: {fault.key}: {fault.problem}"
             del drafts[kind]
         else:
-            accepted.append(group)
+            accepted_groups.append(group)
     return tables_and_policy
 
 
@@ -423,13 +423,13 @@ def _join(group: Sequence[RuleDraft], several: int | None) -> RuleDraft:
 def _fold_folders(paths: Sequence[str], several: int) -> Iterator[str]:
     """Yield paths, and of folders in the workspace with so many of them `folder/*` instead."""
     folders = Counter(str(PurePosixPath(path).parent) for path in paths)
-    folded: set[str] = set()
+    folded_folders: set[str] = set()
     for path in paths:
         folder = str(PurePosixPath(path).parent)
         if folder == "." or folder.startswith("/") or folders[folder] < several:
             yield path
-        elif folder not in folded:
-            folded.add(folder)
+        elif folder not in folded_folders:
+            folded_folders.add(folder)
             yield f"{folder}/*"
 
 
@@ -446,9 +446,9 @@ def _without_covered(drafts: Sequence[RuleDraft], routine: str) -> Iterator[Rule
     for index, draft in enumerate(drafts):
         if index in covering:
             continue
-        others = [drafts[other] for other in covering if _root(other, covering) == index]
-        examples = [text for other in (draft, *others) for text in other.match]
-        is_tainted = any(other.is_from_tainted_run for other in (draft, *others))
+        covered_drafts = [drafts[other] for other in covering if _root(other, covering) == index]
+        examples = [text for other in (draft, *covered_drafts) for text in other.match]
+        is_tainted = any(other.is_from_tainted_run for other in (draft, *covered_drafts))
         yield replace(draft, match=tuple(dict.fromkeys(examples)), is_from_tainted_run=is_tainted)
 
 

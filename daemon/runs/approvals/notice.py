@@ -68,7 +68,7 @@ def reminder_notice(
             f"{approvals[0].created.astimezone(zone):%Y-%m-%d %H:%M %Z} for a person to allow a "
             "call. This is the only reminder."
         ),
-        questions=_bounded(approvals, questions),
+        questions=_limit_questions(approvals, questions),
     )
 
 
@@ -89,11 +89,11 @@ def expiry_notice(
             "call was not made, and the run goes on without it. "
             f"`agentctl inspect {run}` shows how."
         ),
-        questions=_bounded(approvals, questions),
+        questions=_limit_questions(approvals, questions),
     )
 
 
-def _bounded(
+def _limit_questions(
     approvals: Sequence[Approval], questions: Sequence[tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
     """Return the questions with the calls of the first ones only."""

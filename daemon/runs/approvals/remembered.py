@@ -190,8 +190,8 @@ def change_shared_entries(
         else ApprovalsFile.model_validate_json(shared_entries).remembered
     )
     replaced_ids = {revoked_id, new_entry.id if new_entry else ""}
-    remaining = [entry for entry in entries if entry.id not in replaced_ids]
-    remembered = (*remaining, new_entry) if new_entry else tuple(remaining)
+    other_entries = [entry for entry in entries if entry.id not in replaced_ids]
+    remembered = (*other_entries, new_entry) if new_entry else tuple(other_entries)
     return ApprovalsFile(remembered=remembered).model_dump_json()
 
 
@@ -276,8 +276,8 @@ def _describe_alternative(approval: Approval) -> str:
         change = f"take {request.rule} out of policy.toml"
     else:
         change = f"change what asks in policy.toml: {request.rule}"
-    untainted = replace(approval, approval_request=replace(request, taint=Taint.NONE))
-    if not request.taint or _reason_against(untainted):
+    untainted_approval = replace(approval, approval_request=replace(request, taint=Taint.NONE))
+    if not request.taint or _reason_against(untainted_approval):
         return change
     return (
         f"{change}; or remember the same call of a run that has read nothing of strangers, and let "

@@ -181,8 +181,8 @@ def format_request(request: Json, max_characters: int = MAX_ARGUMENT_CHARACTERS)
     if line := request.get("line"):
         parts = []
         for index, (operator, commands) in enumerate(line):
-            piped = " | ".join(shlex.join(command["argv"]) for command in commands)
-            parts.append(piped if not index else f"{operator} {piped}")
+            pipeline = " | ".join(shlex.join(command["argv"]) for command in commands)
+            parts.append(pipeline if not index else f"{operator} {pipeline}")
         return " ".join(parts)
     text = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
     return text if len(text) <= max_characters else f"{text[:max_characters]}…"

@@ -162,18 +162,18 @@ def _read_intact(folder: Path) -> dict[str, bytes]:
     Raises NotFound without SHA256SUMS, DaemonError if it or one of the files was changed.
     """
     try:
-        listed = (folder / SUMS).read_bytes()
+        sums_file = (folder / SUMS).read_bytes()
     except OSError:
         raise NotFound(
             f"{folder} is no frozen run: it has no {SUMS}; agentctl freeze RUN DIR writes one"
         ) from None
     sums: dict[str, str] = {}
-    for line in listed.decode("ascii", "replace").split("\n")[:-1]:
+    for line in sums_file.decode("ascii", "replace").split("\n")[:-1]:
         match = _SUM_LINE.fullmatch(line)
         if match:
             sums[match[2]] = match[1]
     if (
-        "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode() != listed
+        "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode() != sums_file
         or CASE not in sums
     ):
         raise DaemonError(f"{folder} is not what was frozen: {SUMS} itself was changed")

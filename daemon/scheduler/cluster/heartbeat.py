@@ -131,11 +131,11 @@ class Heartbeat:
         renewal = await self._journal.workers.renew_leases(
             worker, may_lead=self._may_lead, repair=self._repair
         )
-        for run in (*renewal.lost, *renewal.cancelled):
+        for run in (*renewal.lost_runs, *renewal.cancelled_runs):
             if self._queue.interrupt(run):
-                log.warning("run.lost" if run in renewal.lost else "run.stopping", run=run)
-        if renewal.freed:
-            log.warning("cluster.took_over", runs=list(renewal.freed))
+                log.warning("run.lost" if run in renewal.lost_runs else "run.stopping", run=run)
+        if renewal.freed_runs:
+            log.warning("cluster.took_over", runs=list(renewal.freed_runs))
         if renewal.waits.deliveries or renewal.waits.questions:
             self._host.handle_moved_waits()
         if renewal.leads and not self._running_leader_tasks:

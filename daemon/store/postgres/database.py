@@ -127,9 +127,9 @@ class PostgresDatabase(Database):
                 self._mark_away(error)
                 problem = _first_line(error)
                 if time.monotonic() >= deadline:
-                    waited = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
+                    wait_text = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
                     raise DatabaseAway(
-                        f"{self.place} is away{waited} ({problem}); start the server, or mend "
+                        f"{self.place} is away{wait_text} ({problem}); start the server, or mend "
                         "[store] url;"
                         " a service manager starts agentd again"
                     ) from error

@@ -87,16 +87,16 @@ async def run_call(
     if not context.permits(verdict):
         instead = f"; {verdict.alternative}" if verdict.alternative else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
-    limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
+    limits, reach, confinement = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next(
         (command.folder.real for part in line for command in part.commands if command.folder),
         reach.workspace,
     )
     writes = any(not part.reads_only for command in line for part in command.commands)
-    repositories = await find_repositories(policy, confined) if writes else None
+    repositories = await find_repositories(policy, confinement) if writes else None
     with ExitStack() as files, program_time(policy, context) as seconds:
         try:
-            commands = _Commands(policy, confined, folder, context.routine, files, repositories)
+            commands = _Commands(policy, confinement, folder, context.routine, files, repositories)
             pipelines = [
                 (command.operator, [commands.prepare(part) for part in command.commands])
                 for command in line

@@ -45,10 +45,10 @@ def register(
         policy = settings.policy
         if repository != ALL_REPOSITORIES:
             call = {"command": command, "repository": repository}
-            completed = await run_call(
+            result = await run_call(
                 "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
             )
-            return report_result(completed, verbatim=context.verbatim)
+            return report_result(result, verbatim=context.verbatim)
         folders = list(repositories(policy))
         if not folders:
             return (

@@ -77,8 +77,8 @@ def register(
                 for path in list_scripts(folder, policy)
             ]
         path = find_script(folder, name, policy)
-        completed = await _run(path, words, policy, context, await sandbox(), zone)
-        return report_result(completed, verbatim=context.verbatim)
+        result = await _run(path, words, policy, context, await sandbox(), zone)
+        return report_result(result, verbatim=context.verbatim)
 
     registry.register("script", None, script, timeout=MAX_PROGRAM_SECONDS)
 

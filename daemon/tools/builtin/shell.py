@@ -31,10 +31,10 @@ def register(
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """  # noqa: E501
         call = {"command": command}
-        completed = await run_call(
+        result = await run_call(
             "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
         )
-        return report_result(completed, verbatim=context.verbatim)
+        return report_result(result, verbatim=context.verbatim)
 
     registry.register("shell", None, shell, timeout=MAX_PROGRAM_SECONDS)
 

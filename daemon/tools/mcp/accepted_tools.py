@@ -60,14 +60,14 @@ class ServerTools:
     @property
     def changed_names(self) -> list[str]:
         """Names of offered tools that were not accepted as they are now."""
-        accepted = {tool.name: tool for tool in self.accepted}
-        return [tool.name for tool in self.offered if accepted.get(tool.name) != tool]
+        accepted_by_name = {tool.name: tool for tool in self.accepted}
+        return [tool.name for tool in self.offered if accepted_by_name.get(tool.name) != tool]
 
     @property
     def removed_names(self) -> list[str]:
         """Names of accepted tools that are not offered any more."""
-        offered = {tool.name for tool in self.offered}
-        return [tool.name for tool in self.accepted if tool.name not in offered]
+        offered_names = {tool.name for tool in self.offered}
+        return [tool.name for tool in self.accepted if tool.name not in offered_names]
 
     @property
     def has_changed(self) -> bool:
@@ -78,18 +78,20 @@ class ServerTools:
 
         The names are the server's: of them only what names of tools are made of is quoted.
         """
-        accepted = {tool.name for tool in self.accepted}
+        accepted_names = {tool.name for tool in self.accepted}
         kinds = {
-            "new": [name for name in self.changed_names if name not in accepted],
-            "changed": [name for name in self.changed_names if name in accepted],
+            "new": [name for name in self.changed_names if name not in accepted_names],
+            "changed": [name for name in self.changed_names if name in accepted_names],
             "gone": self.removed_names,
         }
         parts = []
         for kind, names in kinds.items():
             if names:
-                quoted = [clean_name(name) for name in names[:MAX_NAMES_IN_ALERT]]
-                more = len(names) - len(quoted)
-                parts.append(f"{kind}: {', '.join(quoted)}{f' and {more} more' if more else ''}")
+                quoted_names = [clean_name(name) for name in names[:MAX_NAMES_IN_ALERT]]
+                more = len(names) - len(quoted_names)
+                parts.append(
+                    f"{kind}: {', '.join(quoted_names)}{f' and {more} more' if more else ''}"
+                )
         return f"what it offers is not what was accepted ({'; '.join(parts)})"
 
 

@@ -190,7 +190,7 @@ class Servers:
 
 def _within_limits(server: str, tools: Sequence[McpTool]) -> list[McpTool]:
     """Return the first tools that fit the limits of one server, with descriptions cut."""
-    kept, names, characters = list[McpTool](), set[str](), 0
+    kept_tools, names, characters = list[McpTool](), set[str](), 0
     for index, tool in enumerate(tools):
         if len(tool.name) > MAX_NAME_CHARACTERS or tool.name in names:
             problem = "its name is too long, or that of another tool"
@@ -203,7 +203,7 @@ def _within_limits(server: str, tools: Sequence[McpTool]) -> list[McpTool]:
             continue
         tool = tool._replace(description=tool.description[:MAX_DESCRIPTION_CHARACTERS])
         characters += len(tool.name) + len(tool.description) + len(schema)
-        if len(kept) == MAX_TOOLS or characters > MAX_CHARACTERS_OF_SERVER:
+        if len(kept_tools) == MAX_TOOLS or characters > MAX_CHARACTERS_OF_SERVER:
             log.warning(
                 "mcp.tools_left_out",
                 server=server,
@@ -212,9 +212,9 @@ def _within_limits(server: str, tools: Sequence[McpTool]) -> list[McpTool]:
                 "characters are offered",
             )
             break
-        kept.append(tool)
+        kept_tools.append(tool)
         names.add(tool.name)
-    return kept
+    return kept_tools
 
 
 def _registered_name(server: str, tool: str) -> str:

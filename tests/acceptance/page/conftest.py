@@ -213,6 +213,8 @@ async def shared_look(shared_window):
     """That window as it is when a link has been opened; what its console complains of fails the
     test.
     """
+    await shared_window.set_viewport_size({"width": 1200, "height": 900})
+    await shared_window.emulate_media(color_scheme="light")
     await shared_window.goto(shared_window.base + "/")
     await shared_window.wait_for_selector("h1:has-text('Today')")
     yield shared_window

@@ -19,15 +19,35 @@ pytestmark = with_browser
 TIDY = '# mine\n[trigger]\ncron = "0 7 * * *"\n[run]\nprompt = """\nTidy up.\n"""\n'
 
 
+@fixture(scope="module")
+async def shared_daemon(shared_home):
+    """A daemon for all tests of this file."""
+    write_definitions(shared_home)
+    await shared_home.start()
+    return shared_home
+
+
 @fixture()
-async def daemon(home):
+async def daemon(shared_daemon):
     """A daemon whose page may edit, with two routines."""
+    write_definitions(shared_daemon)
+    assert (await shared_daemon.agentctl("reload")).code == 0
+    return shared_daemon
+
+
+@fixture()
+async def look(daemon, shared_look):
+    return shared_look
+
+
+def write_definitions(home):
+    """Leave a config with which the page may edit, and two routines."""
     home.write("config.toml", "[ui]\nedit = true\n")
+    for file in (home.folder / "routines").iterdir():
+        file.unlink()
     home.routine("tidy", TIDY)
     home.routine("other", TIDY)
     home.file = home.folder / "routines" / "tidy.toml"
-    await home.start()
-    return home
 
 
 async def open_editor(look, name="tidy"):
@@ -177,7 +197,6 @@ def write_over_http(page, cookie, path, **fields):
     return status, text
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("path", ["/new", "/routines/tidy/edit"])
 async def test_a_form_without_the_cookie_or_from_elsewhere_writes_nothing(page, daemon, path):
     cookie = enter(page).split(";")[0]
@@ -195,7 +214,6 @@ async def test_a_form_without_the_cookie_or_from_elsewhere_writes_nothing(page, 
     assert {file: file.read_text() for file in daemon.file.parent.iterdir()} == files
 
 
-@pytest.mark.process
 async def test_a_form_that_no_browser_sends_is_answered_with_what_is_wrong(page, daemon):
     cookie = enter(page).split(";")[0]
     edit = "/routines/tidy/edit"
@@ -214,7 +232,6 @@ async def test_a_form_that_no_browser_sends_is_answered_with_what_is_wrong(page,
     assert daemon.file.read_text() == TIDY
 
 
-@pytest.mark.process
 async def test_a_page_that_may_not_edit_offers_it_nowhere_and_writes_nothing(page, daemon):
     cookie = enter(page).split(";")[0]
     daemon.write("config.toml", "")

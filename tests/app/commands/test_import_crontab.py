@@ -72,15 +72,15 @@ class Importer:
         places = ["--config", str(self.folder / "config.toml"), "--state", str(self.state)]
         return main(["import-crontab", str(file), *options, *places])
 
-    def loaded(self):
+    def load_routines(self):
         """Return what the daemon would load."""
-        loaded = load_folder(
+        contents = load_folder(
             self.config.routines_path,
             agent_folder=self.state / "routines.d",
             rules=routine_rules(self.config),
         )
-        assert loaded.faults == {}
-        return loaded.routines
+        assert contents.faults == {}
+        return contents.routines
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_what_is_written_loads_and_is_not_imported_again(importer, capsys):
     assert "wrote " in out
     assert 'argv = ["touch", "a"]' in out
     assert "Take their lines out of the crontab" in out
-    assert importer.loaded().keys() == {"df", "touch-a"}
+    assert importer.load_routines().keys() == {"df", "touch-a"}
     assert importer.config.targets["mail-ada"].kind == "mail"
     assert (importer.folder / "config.toml").read_text().startswith("# my own\n")
     assert "touch" not in (importer.folder / "policy.toml").read_text()
@@ -253,7 +253,7 @@ def test_what_is_written_loads_and_is_not_imported_again(importer, capsys):
     out = capsys.readouterr().out
     assert "wrote " not in out
     assert "Imported before" in out
-    assert importer.loaded().keys() == {"df", "touch-a"}
+    assert importer.load_routines().keys() == {"df", "touch-a"}
 
 
 def test_the_json_has_all_that_people_read(importer, capsys):
@@ -336,7 +336,7 @@ def test_any_crontab_gives_routines_that_load_or_one_sentence_a_line(lines, has_
         job_lines = [*(r.line for r in result.routines), *(r.line for r in result.refused)]
         assert len(set(job_lines)) == len(job_lines)
         write(result, importer.config)
-        assert importer.loaded().keys() == {routine.name for routine in result.routines}
+        assert importer.load_routines().keys() == {routine.name for routine in result.routines}
         assert [remark.line for remark in importer.compose(text, has_users=has_users).existing] == [
             routine.line for routine in result.routines
         ]

@@ -10,7 +10,7 @@ from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
 from daemon.store.routines import KEPT_TABLES, RENAMED_TABLES
 from tests.acceptance.story import Home
-from tests.engine_harness import EngineHarness, at, loaded, routine
+from tests.engine_harness import EngineHarness, at, folder_contents, routine
 
 HOURLY = '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n'
 
@@ -47,7 +47,7 @@ async def test_a_renamed_routine_keeps_its_history_and_loses_no_slot(
     await harness.finish(*await harness.journal.runs.find_active())
     await harness.engine.rename("old", "new", lambda: None)
     assert "old" not in harness.engine.routines
-    await harness.engine.reload(loaded(routine("new", every)))
+    await harness.engine.reload(folder_contents(routine("new", every)))
     await harness.reach("01 12:00")
     assert harness.started[-1] == "new 01 12:00"
     rows = await harness.rows("new")

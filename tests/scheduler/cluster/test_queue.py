@@ -148,8 +148,8 @@ async def test_a_heartbeat_renews_leases_and_recovers_runs_of_dead_processes(que
     queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost_run.id}'")
     queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead_run.id}'")
     await queue.journal.runs.request_cancel(own_run.id)
-    beat = await queue.beat()
-    assert (sorted(beat.lost), beat.cancelled, beat.freed) == (
+    renewal = await queue.beat()
+    assert (sorted(renewal.lost_runs), renewal.cancelled_runs, renewal.freed_runs) == (
         sorted([dead_run.id, lost_run.id]),
         [own_run.id],
         [dead_run.id],

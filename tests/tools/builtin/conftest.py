@@ -33,10 +33,10 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[[str], Call]:
         if policy:
             path = tmp_path / "policy.toml"
             path.write_text(f"version = 1\n{policy}")
-        loaded = Policy.load(path, workspace=workspace)
+        policy = Policy.load(path, workspace=workspace)
         registry = FunctionRegistry()
-        shell.register(registry, SimpleNamespace(policy=loaded))
-        files.register(registry, SimpleNamespace(policy=loaded))
+        shell.register(registry, SimpleNamespace(policy=policy))
+        files.register(registry, SimpleNamespace(policy=policy))
         executor = ToolExecutor(registry)
         context = ToolContext(run="run", routine="daily-report", workspace=workspace)
 

@@ -35,13 +35,17 @@ def explain_refusal(address: Address, networks: Sequence[Network] = ()) -> str:
     """Say why a request may not go to an address; empty if it is public, or lies in one of these
     networks.
     """
-    carried = tuple(_embedded_addresses(address))
-    if any(candidate in network for candidate in (address, *carried[:1]) for network in networks):
+    embedded_addresses = tuple(_embedded_addresses(address))
+    if any(
+        candidate in network
+        for candidate in (address, *embedded_addresses[:1])
+        for network in networks
+    ):
         return ""
-    for candidate in carried:
+    for candidate in embedded_addresses:
         if reason := explain_refusal(candidate, networks):
             return f"which stands for {candidate}, {reason}"
-    if carried and (
+    if embedded_addresses and (
         isinstance(address, IPv6Address) and (address.ipv4_mapped or address in _NAT64)
     ):
         return ""

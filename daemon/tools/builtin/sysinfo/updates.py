@@ -154,8 +154,8 @@ def describe_updates(manager: Manager, output: ProgramOutput, files: Files, now:
         facts["security"] = sum(update.security for update in updates)
     if updates:
         facts["packages"] = _names(updates)
-    if refreshed := _lists_time(manager, files, now):
-        facts["lists"] = f"from {refreshed:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
+    if lists_time := _lists_time(manager, files, now):
+        facts["lists"] = f"from {lists_time:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
     facts["reboot"] = reboot(files)
     return facts
 
