@@ -8,6 +8,7 @@ from daemon.models import Status, StepKind, Taint
 from daemon.testing import TestApp, tool_call
 from tests.fakes.telegram import ADA, EVE, GROUP, FakeTelegram, Refusal
 
+BEN = ADA + 1
 CONFIG = """
 timezone = "UTC"
 provider = "scripted"
@@ -68,7 +69,8 @@ class ChattingApp(TestApp):
 
 @pytest.fixture
 def app(tmp_path, telegram):
-    app = ChattingApp(tmp_path, config=CONFIG.format(url=telegram.url, allow=[ADA, GROUP]))
+    telegram.people[BEN] = "Ben"
+    app = ChattingApp(tmp_path, config=CONFIG.format(url=telegram.url, allow=[ADA, BEN, GROUP]))
     app.write("token", telegram.TOKEN)
     app.write("policy.toml", POLICY)
     app.write_routine("disks", DISKS)
@@ -222,8 +224,11 @@ async def test_an_input_with_words_of_others_taints_the_run_that_a_command_start
 async def test_commands_answer_what_they_did_or_what_is_wrong(app, telegram):
     async with app:
         texts = ("/status", "/resume", "/help", "/pause", "/pause nosuch", "/pause disks soon")
-        for text in (*texts, "/nothing", "/run nosuch", "/run", "/new"):
+        for text in texts[:5]:
             telegram.write(text)
+        # in a conversation of its own: Telegram takes five messages of one at once
+        for text in (texts[5], "/nothing", "/run nosuch", "/run", "/new"):
+            telegram.write(text, person=BEN)
         telegram.write("/status@fake_bot", chat=GROUP)
         await app.take()
         assert telegram.texts[:2] == ["1 routines.", "Nothing is paused."]
