@@ -44,7 +44,7 @@ class McpServerView(TypedDict):
     source: str
     """The command that starts it, or its address."""
     trusted: bool
-    """Whether the descriptions of its tools are taken as your own words: `trusted` in config.toml."""
+    """Whether descriptions of its tools are taken as your own words: `trusted` in config.toml."""
     offered_at: str | None
     """When what it offers was last seen to change, or first seen; null if it was never asked."""
     accepted_at: str | None
