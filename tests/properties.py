@@ -1,14 +1,17 @@
-"""Settings of property tests: how many examples each gets.
+"""Settings of property tests: how many examples each gets, and which combinations of values.
 
 A plain `pytest` runs the Hypothesis profile `quick`, which tries a fifth of each property's
-examples; `pytest --hypothesis-profile full` tries all of them, as `.ci/run` does. The profiles are
-registered in conftest.py.
+examples, and of `combinations_of` values as few as try each value; `pytest --hypothesis-profile
+full` tries all of them, as `.ci/run` does. The profiles are registered in conftest.py.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 FULL_EXAMPLES = 100
@@ -20,6 +23,22 @@ FEWEST = 10
 def quick_share() -> float:
     """Return which share of the examples is tried: 1.0 in the profile `full`."""
     return settings.default.max_examples / FULL_EXAMPLES
+
+
+def combinations_of(**values: Collection[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test with each combination of these values in the profile `full`, and in
+    `quick` with as few as try each value once.
+
+    Of each name, its values; of a mapping, its keys.
+    """
+    combinations = list(itertools.product(*values.values()))
+    if quick_share() < 1:
+        columns = [list(column) for column in values.values()]
+        combinations = [
+            tuple(column[row % len(column)] for column in columns)
+            for row in range(max(map(len, columns)))
+        ]
+    return pytest.mark.parametrize(tuple(values), combinations)
 
 
 def scaled_settings(

@@ -32,7 +32,7 @@ from tests.crash.checks import Outcome, check, interruptible, outcome
 from tests.crash.moments import Moment, ScenarioFolders, life, overtaken
 from tests.crash.process import SLOT, scenario_in, settle
 from tests.crash.scenario import AGAIN, ONCE, REFUSED, SUBAGENT, CrashScenario, Script, Turn
-from tests.properties import quick_share, scaled_settings
+from tests.properties import combinations_of, quick_share, scaled_settings
 
 T = TypeVar("T")
 
@@ -271,8 +271,7 @@ def test_a_run_ends_the_same_after_a_crash(crashes, turns, speechless, end, ride
     crashes.each(Script([*turns, ()] if speechless else turns, end=end), lot=lot, rides=rides)
 
 
-@pytest.mark.parametrize("routine", ["collect", "gated"])
-@pytest.mark.parametrize("rides", [True, False])
+@combinations_of(rides=[True, False], routine=["collect", "gated"])
 def test_facts_and_gates_are_the_same_after_a_crash(crashes, routine, rides):
     crashes.each(Script(routine=routine), lot=random.Random(routine), rides=rides)
 

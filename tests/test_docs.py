@@ -70,6 +70,21 @@ def test_the_readme_is_read_in_five_minutes():
     assert len(README.encode()) <= 12_000
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "back up",
+        "PostgreSQL",
+        "GitHub webhook",
+        "approve from (my|your) phone",
+        "what files (can an agent|an agent can) see",
+    ],
+)
+def test_readme_and_index_name_what_readers_search_for_in_their_words(words: str) -> None:
+    for text in (README, (docs.ROOT / "docs/index.md").read_text("utf-8")):
+        assert re.search(words, " ".join(text.split()), re.IGNORECASE)
+
+
 @pytest.mark.parametrize("words", [Status, Outcome, Reason])
 def test_every_enumerated_value_is_in_the_page_on_routines(words):
     text = TEXT_BY_PAGE["routines.md"]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.story import Home, Vendor
 from tests.fakes.flood import MEGABYTE, Flood
+from tests.properties import combinations_of
 
 pytestmark = pytest.mark.process
 
@@ -42,8 +43,7 @@ def peak_memory(pid: int) -> int:
     return int(peak[1]) * 1024
 
 
-@pytest.mark.parametrize("kind", ["open_source", "openai"])
-@pytest.mark.parametrize("answer", ["chunks", "a text", "packed"])
+@combinations_of(answer=["chunks", "a text", "packed"], kind=["open_source", "openai"])
 async def test_an_endless_model_answer_fails_only_its_run(
     home: Home, kind: str, answer: str
 ) -> None:
@@ -51,6 +51,7 @@ async def test_an_endless_model_answer_fails_only_its_run(
         Flood(answer, most=64 * MEGABYTE if answer == "a text" else 250 * MEGABYTE) as flood,
         Vendor(["Good morning.", "Good morning."]) as vendor,
     ):
+        home.env["PYTHONUNBUFFERED"] = "1"  # so it is a fresh Python, with its own memory alone
         home.write("config.toml", CONFIG.format(kind=kind, flood=flood.url, vendor=vendor.url))
         home.routine("greedy", ROUTINE.format(provider="flood"))
         home.routine("modest", ROUTINE.format(provider="good"))

@@ -14,6 +14,7 @@ from daemon.errors import AnswerTooLarge, ProviderError, Transport
 from daemon.providers import LLMProvider
 from tests.fakes.flood import MEGABYTE, Flood
 from tests.fakes.vendor import FakeVendor
+from tests.properties import combinations_of
 from tests.providers.calls import LANGUAGES, TRANSPORTS, Opener, user
 
 # What the server may get rid of until it notices: a limit of 1 MB, and what the system's buffers
@@ -43,8 +44,7 @@ async def failure_of(provider: LLMProvider) -> ProviderError:
     return caught.value
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
-@pytest.mark.parametrize("kind", TOO_LARGE)
+@combinations_of(kind=TOO_LARGE, way=LANGUAGES)
 async def test_an_answer_over_its_limit_is_a_named_failure(
     way: str, kind: str, provider_for: Opener
 ) -> None:
@@ -61,8 +61,7 @@ async def test_an_answer_over_its_limit_is_a_named_failure(
             assert flood.requests == attempt
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
-@pytest.mark.parametrize("kind", STREAMED)
+@combinations_of(kind=STREAMED, way=LANGUAGES)
 async def test_a_stream_over_its_limit_is_a_named_failure(
     way: str, kind: str, provider_for: Opener
 ) -> None:
@@ -89,8 +88,7 @@ async def test_endless_data_around_an_answer_is_limited(
     assert flood.sent < SOON
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("kind", PASSED_OVER)
+@combinations_of(kind=PASSED_OVER, way=TRANSPORTS)
 async def test_a_missing_answer_ends_at_the_usual_timeout(
     way: str, kind: str, provider_for: Opener
 ) -> None:
@@ -100,8 +98,7 @@ async def test_a_missing_answer_ends_at_the_usual_timeout(
     assert "no answer within 0.5 s" in str(error)
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("kind", ["deep", "many values", "a long number"])
+@combinations_of(kind=["deep", "many values", "a long number"], way=TRANSPORTS)
 async def test_hostile_json_is_refused_as_malformed(
     way: str, kind: str, provider_for: Opener
 ) -> None:
@@ -124,8 +121,7 @@ async def test_an_answer_just_below_the_limit_is_read(way: str, provider_for: Op
         ).content == response.content
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("streams", [False, True])
+@combinations_of(streams=[False, True], way=TRANSPORTS)
 async def test_the_answer_limit_applies_per_answer_and_not_per_connection(
     way: str, streams: bool, provider_for: Opener
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from daemon.models import DeliveryStatus, Status, StepKind
 from tests.fakes.vendor import FakeVendor
+from tests.properties import combinations_of
 from tests.replaying import ReplayedApp
 
 CONFIG = """
@@ -106,8 +107,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fault", FAULTS)
+@combinations_of(fault=FAULTS, way=WAYS)
 async def test_failing_vendor_fails_the_run_with_the_reason(
     app: ReplayedApp, way: str, fault: str
 ) -> None:

@@ -30,6 +30,7 @@ from daemon.models import Json
 from daemon.providers import create_provider
 from daemon.providers.vendor_errors import from_response
 from tests.fakes.vendor import FakeVendor
+from tests.properties import combinations_of
 from tests.providers.calls import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
 
 PORTAL = "<!DOCTYPE html><html><head><title>Hotel\n Wi-Fi: please log in</title></head></html>"
@@ -106,8 +107,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("failure", FAILURES)
+@combinations_of(failure=FAILURES, way=TRANSPORTS)
 async def test_each_vendor_failure_has_its_class_and_one_line(
     way: str, failure: str, provider_for: Opener
 ) -> None:

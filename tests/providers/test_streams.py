@@ -18,7 +18,7 @@ from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.sse import Event, EventStreamParser
 from tests.fakes.vendor import FakeVendor
-from tests.properties import scaled_settings
+from tests.properties import combinations_of, scaled_settings
 from tests.providers.calls import LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 from tests.providers.test_loops import LOOP
 from tests.providers.test_wire import question
@@ -137,8 +137,7 @@ BREAKS: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
-@pytest.mark.parametrize("fault", BREAKS)
+@combinations_of(fault=BREAKS, way=LANGUAGES)
 async def test_an_interrupted_stream_is_no_answer(
     way: str, fault: str, provider_for: Opener
 ) -> None:
