@@ -196,7 +196,8 @@ class TestApp:
             self.daemon = await resources.enter_async_context(
                 open_app(installation, clock=self.clock)
             )
-            await self.daemon.scheduling.engine.load(await self.daemon.reloader.load_routines())
+            contents = await self.daemon.reloader.load_routines()
+            await self.daemon.scheduling.engine.load_with_states(contents)
             self.daemon.runs.parts.contexts.backoff = RETRY_SECONDS
             self._resources = resources.pop_all()
         return self

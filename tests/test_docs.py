@@ -55,8 +55,34 @@ def test_the_api_page_describes_every_route_once():
     assert sorted(routes) == sorted(f"{method} {path}" for method, path, _ in ROUTES)
 
 
+def test_each_field_of_an_answer_of_the_api_has_a_meaning():
+    fields = [
+        (name, field)
+        for name, schema in docs.openapi()["components"]["schemas"].items()
+        if not name.startswith("Page_")
+        for field in schema["properties"]
+    ]
+    assert fields
+    assert [field for field in fields if not docs.view_meanings().get(field)] == []
+
+
 def test_the_readme_is_read_in_five_minutes():
     assert len(README.encode()) <= 12_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "back up",
+        "PostgreSQL",
+        "GitHub webhook",
+        "approve from (my|your) phone",
+        "what files (can an agent|an agent can) see",
+    ],
+)
+def test_readme_and_index_name_what_readers_search_for_in_their_words(words: str) -> None:
+    for text in (README, (docs.ROOT / "docs/index.md").read_text("utf-8")):
+        assert re.search(words, " ".join(text.split()), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("words", [Status, Outcome, Reason])

@@ -389,6 +389,10 @@ def test_a_wheel_says_that_it_has_types(site: Path) -> None:
     assert (site / "daemon" / "py.typed").is_file()
 
 
+def test_the_project_file_and_the_package_name_the_same_version() -> None:
+    assert PROJECT["version"] == __version__
+
+
 def test_the_version_of_a_wheel_is_that_of_the_programs_and_of_the_changelog(site: Path) -> None:
     (file,) = site.glob("*.dist-info/METADATA")
     assert email.message_from_string(file.read_text("utf-8"))["Version"] == __version__

@@ -166,3 +166,25 @@ async def test_a_fallback_without_its_key_does_not_fail_a_run_whose_provider_ans
         (line,) = app.log("provider.fallback_left_out")
         assert line["provider"] == "lite"
         assert "the environment variable LITE is not set" in line["fault"]
+
+
+async def test_a_routine_is_paused_and_resumed_and_starts_nothing_by_itself(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine(
+        "hourly",
+        '[trigger]\nevery = "1h"\n[run]\nmode = "script"\n[[gather]]\nname = "a"\n'
+        'tool = "sysinfo"\nrequired = false\n',
+    )
+    async with app:
+        assert (await app.request("POST", "/v1/routines/hourly/pause")).status == 200
+        assert (await app.request("GET", "/v1/routines/hourly")).json["state"] == "paused"
+        run = await app.run("hourly")
+        assert run.status == "succeeded", "a run by hand does not look at the pause"
+    app.clock.advance(hours=5)
+    async with app:
+        assert (await app.request("GET", "/v1/routines/hourly")).json["state"] == "paused"
+        assert (await app.request("POST", "/v1/routines/hourly/resume")).status == 200
+        assert (await app.request("GET", "/v1/routines/hourly")).json["state"] == "on"
+        why = (await app.request("GET", "/v1/routines/hourly/why")).json
+        assert why["sentence"].startswith("hourly ")
+        assert len(await app.daemon.store.journal.runs.find()) == 1

@@ -24,7 +24,7 @@ from daemon.api.routine_states import (
 )
 from daemon.api.schemas import DayView, FireView, Page, SlotView, WhyView, iso, slot_view
 from daemon.errors import Refused
-from daemon.models import Run, Status
+from daemon.models import ApprovalStatus, Run, Status
 from daemon.scheduler.cluster.requirements import describe_missing_worker
 
 DaysAhead = Annotated[int, Field(ge=1, le=3660), WholeNumber]
@@ -85,6 +85,16 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     run_id = next((row.run for row in rows if row.run), None)
     run = await journal.runs.get(run_id) if run_id else None
     reasons = await reasons_for_waiting(api, [run]) if run else {}
+    waiting_runs = [run] if run and run.status is Status.WAITING else []
+    if at is None:
+        active_runs = await journal.runs.find_active(name)
+        waiting_runs = [active for active in active_runs if active.status is Status.WAITING]
+    approvals = [
+        approval
+        for waiting_run in waiting_runs
+        for approval in reversed(await journal.approvals.find_of_run(waiting_run.id))
+        if approval.status is ApprovalStatus.PENDING
+    ]
     later_slots = await journal.slots.find_within(name, until, now, limit=20)
     later_rows = [row for row in later_slots if row.event is None]
     explanation = explain(
@@ -99,6 +109,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             following=later_rows[0] if later_rows else None,
             run=run,
             waits_for=reasons.get(run_id or "", ""),
+            approvals=approvals,
             elsewhere=api.engine.describe_host_mismatch(routine),
             needs_rehearsal=name in api.engine.unrehearsed_routines,
         )

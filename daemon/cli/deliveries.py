@@ -14,6 +14,7 @@ from daemon.cli.render import (
     one_line,
     pluralize,
     short_id,
+    shorten_home,
 )
 
 
@@ -82,7 +83,7 @@ def describe_delivery(delivery: Mapping[str, Any]) -> str:
     """Return what became of a delivery; one that asks for an approval is named a question."""
     match delivery["status"]:
         case "delivered":
-            text = delivery["receipt"] or "delivered"
+            text = shorten_home(delivery["receipt"] or "delivered")
             if delivery["attempts"] > 1:
                 text += f", at attempt {delivery['attempts']}"
         case "pending" if delivery["error"]:

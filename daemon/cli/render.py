@@ -340,6 +340,14 @@ def format_bytes(count: float) -> str:
     return f"{count / 1000:.1f} TB"
 
 
+def shorten_home(path: str) -> str:
+    """Return an absolute path with `~` for the person's home folder, as a shell takes it; any other
+    text as it is.
+    """
+    home = os.environ.get("HOME", "").rstrip("/")
+    return f"~{path[len(home) :]}" if home and f"{path}/".startswith(f"{home}/") else path
+
+
 def short_id(run_id: str) -> str:
     """Return the end of an id: the random part, enough to name a run by."""
     return run_id[-8:]

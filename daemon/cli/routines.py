@@ -16,6 +16,7 @@ from daemon.cli.render import (
     format_instant,
     local_now,
     short_id,
+    shorten_home,
 )
 from daemon.cli.runs import describe_outcome, status_with_delivery
 
@@ -115,7 +116,7 @@ def show_routine(call: Call) -> int:
         ("when", f"{routine['words']}{state}" if routine["words"] else ""),
         ("next", ", ".join(format_instant(start, now) for start in routine["fires"])),
         ("last", last_run),
-        ("file", routine["path"]),
+        ("file", shorten_home(routine["path"] or "")),
     ):
         if text:
             out.write_line(f"  {name:<5} {out.sanitize(text)}")

@@ -136,6 +136,13 @@ class RoutineEngine:
         """Take the routines only: `trigger` works, nothing starts by itself."""
         self._ledger.routines, self._faults = dict(contents.routines), dict(contents.faults)
 
+    async def load_with_states(self, contents: FolderContents) -> None:
+        """Take the routines without starting any by itself, and read what the journal has of each:
+        besides `trigger`, `pause` and `resume` work, and `states` is complete.
+        """
+        routines, self._faults = dict(contents.routines), dict(contents.faults)
+        await self._ledger.set_unscheduled_routines(routines, unreadable=contents.faults)
+
     async def start(self, contents: FolderContents) -> None:
         """Take the routines, process what became due while no daemon ran, and schedule the rest."""
         ledger, self._faults = self._ledger, dict(contents.faults)

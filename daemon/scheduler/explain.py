@@ -7,14 +7,14 @@ computed from values; nothing here reads the journal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.values import format_duration
 from daemon.durations import duration_in_words
-from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
+from daemon.models import WAIT_MOVED, Approval, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
 from daemon.scheduler.slots import INSTANT, random_moments
 from daemon.store.journal import RoutineState, SlotRow
@@ -69,6 +69,8 @@ class SlotQuery:
     """Whether the routine does not start until a rehearsal of it was approved."""
     waits_for: str = ""
     """What the run waits for that no machine has, in words."""
+    approvals: Sequence[Approval] = ()
+    """What the routine's runs wait for a person to allow, this run's or those of others."""
     elsewhere: str = ""
     """Why the routine is not started by this host; empty if it is."""
 
@@ -99,7 +101,31 @@ def default_slot(
 
 
 def explain(query: SlotQuery) -> SlotExplanation:
-    """Explain what became of a slot, or why there is none."""
+    """Explain what became of a slot, or why there is none, and which other runs of the routine wait
+    for a person.
+    """
+    explanation = _explain_slot(query)
+    other_runs = dict.fromkeys(
+        approval.run for approval in query.approvals if approval.run != explanation.run
+    )
+    sentences = [
+        explanation.sentence,
+        *(f"Run {run[-8:]} {_describe_approvals(query.approvals, run)}." for run in other_runs),
+    ]
+    return replace(explanation, sentence=" ".join(sentences))
+
+
+def _describe_approvals(approvals: Sequence[Approval], run: str) -> str:
+    """Say what a run waits for, with the commands that allow it; it may be unknown."""
+    own = [approval for approval in approvals if approval.run == run]
+    if not own:
+        return "waits for an approval: agentctl approvals"
+    tools = ", ".join(dict.fromkeys(approval.approval_request.tool for approval in own))
+    commands = " and ".join(f"agentctl approve {approval.id[-8:]}" for approval in own)
+    return f"waits for a person to allow {tools}: {commands}"
+
+
+def _explain_slot(query: SlotQuery) -> SlotExplanation:
     scheduled = [row for row in query.rows if row.event is None]
     if scheduled:
         return _from_row(query, scheduled[0])
@@ -127,7 +153,7 @@ def _from_row(query: SlotQuery, row: SlotRow) -> SlotExplanation:
             rule, text = _explain_miss(query, row, slot)
     run_text = ""
     if query.run and row.outcome is not Outcome.SKIPPED:
-        run_text = f"; {_describe_run(query.run, query.waits_for)}"
+        run_text = f"; {_describe_run(query.run, query)}"
     return SlotExplanation(
         slot=slot,
         outcome=row.outcome.value,
@@ -144,17 +170,18 @@ def _slot_in(query: SlotQuery) -> datetime:
     return slot if slot and slot < query.until else query.first
 
 
-def _describe_run(run: Run, waits_for: str) -> str:
+def _describe_run(run: Run, query: SlotQuery) -> str:
     name, status = f"run {run.id[-8:]}", run.status
-    if waits_for:
-        return f"{name} {waits_for}"
+    if query.waits_for:
+        return f"{name} {query.waits_for}"
+    if status is Status.WAITING:
+        return f"{name} {_describe_approvals(query.approvals, run.id)}"
     if status is Status.QUEUED and run.not_before:
         note = f" ({WAIT_MOVED})" if run.waits_moved else ""
         return f"{name} waits for its time{note}"
     status_texts = {
         Status.QUEUED: "waits for room",
         Status.RUNNING: "is under way",
-        Status.WAITING: "waits for an approval",
         Status.TIMED_OUT: "took too long",
         Status.CANCELLED: "was cancelled",
         Status.INTERRUPTED: "was interrupted",
@@ -271,7 +298,7 @@ def _describe_moments(query: SlotQuery, number: int, slot: datetime) -> str:
 def _from_event(query: SlotQuery, row: SlotRow) -> SlotExplanation:
     trigger = query.run.trigger if query.run else ""
     cause = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
-    run_text = f"; {_describe_run(query.run, query.waits_for)}" if query.run else ""
+    run_text = f"; {_describe_run(query.run, query)}" if query.run else ""
     schedule = query.schedule
     has_slots = schedule.cron or schedule.every or schedule.at
     schedule_note = ", not by its schedule" if has_slots else ""

@@ -217,6 +217,19 @@ class SlotLedger:
         await self.read_floors(schedules)
         await self._read_failures(fresh_routines)
 
+    async def set_unscheduled_routines(
+        self, routines: Mapping[str, Routine], *, unreadable: Iterable[str]
+    ) -> None:
+        """Take the routines and read their states, so that they can be paused, resumed and asked
+        about, and start none of them by its schedule.
+        """
+        self._unreadable = frozenset(unreadable)
+        self._schedule_keys, _, _ = await asyncio.to_thread(self._derive, routines)
+        self.states = await self._set_baselines(self._schedule_keys)
+        self.routines = routines
+        for name in routines:
+            await self.needs_rehearsal(name)
+
     async def needs_rehearsal(self, name: str) -> bool:
         """Tell whether a rehearsal of a routine must be approved before it may run."""
         routine = self.routines[name]

@@ -257,6 +257,20 @@ async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
     ]
 
 
+async def test_paths_in_the_home_folder_are_printed_with_a_tilde_and_whole_in_json(
+    harness: ApiHarness,
+) -> None:
+    report = str(harness.path.parent / "reports/x.md")  # agentctl runs with this folder as its home
+    run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
+    [delivery] = await harness.journal.outbox.find()
+    await harness.journal.outbox.mark_delivered(delivery.id, report)
+    for words in (("inspect", run.id), ("deliveries",)):
+        text = (await agentctl(harness.path, *words)).out
+        assert "~/reports/x.md" in text
+        assert report not in text
+        assert report in (await agentctl(harness.path, *words, "--json")).out
+
+
 def test_progress_says_that_and_why_a_run_was_put_off() -> None:
     screen = io.StringIO()
     event = {

@@ -20,6 +20,7 @@ from daemon.cli.render import (
     format_relative_time,
     remove_parentheses,
     sanitize,
+    shorten_home,
     shrink_columns,
     truncate,
 )
@@ -289,3 +290,18 @@ def test_combining_marks_and_joiners_have_no_width() -> None:
         2,
         4,
     )
+
+
+def test_only_paths_within_the_home_folder_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada/")
+    shortened = {
+        "/home/ada/a b.md": "~/a b.md",
+        "/home/ada": "~",
+        "/home/adam/a.md": "/home/adam/a.md",
+        "/srv/home/ada/a.md": "/srv/home/ada/a.md",
+        "250 OK": "250 OK",
+    }
+    assert {path: shorten_home(path) for path in shortened} == shortened
+    for home in ("", "/"):
+        monkeypatch.setenv("HOME", home)
+        assert shorten_home("/srv/a.md") == "/srv/a.md"

@@ -238,7 +238,7 @@ async def test_times_without_a_zone_are_those_of_the_config(harness: ApiHarness,
 
 async def test_why_says_how_many_faults_there_are_besides_the_first(tmp_path: Path) -> None:
     app = TestApp(tmp_path)
-    app.write_routine("broken", "promt = 1\n[run]\nmodee = 2\n")
+    app.write_routine("broken", 'promt = 1\n[run]\nmodee = 2\nprovder = "x"\n')
     async with app, app.serve_api() as socket:
         shown = await agentctl(socket, "why", "broken")
         assert shown.code != 0

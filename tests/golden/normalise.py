@@ -11,14 +11,13 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import daemon
-
 ROOT = Path(__file__).parents[2]
-VERSION = daemon.__version__
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 # A heading of a report, and the lines up to the next one, behind what the surface puts before each
 # line.

@@ -2,7 +2,10 @@
 that are there.
 """
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,10 +104,60 @@ def test_resolved_links_equal_os_path_realpath(workspace: Path, parts: list[str]
     assert resolve_links(path) == os.path.realpath(path)
 
 
+# The root folder of a process that may not be traced is followed by nobody but root, so root makes
+# itself an ordinary user once all is imported.
+_FOLLOW_A_FORBIDDEN_LINK = """
+import ctypes, json, os, sys
+from pathlib import Path
+from daemon.policy.lexer import Unreadable
+from daemon.policy.reachable_paths import ReachablePaths
+
+PR_SET_DUMPABLE, NOBODY = 4, 65534
+workspace = Path(sys.argv[1])
+ready, is_ready = os.pipe()
+parent_lives, parent_ends = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(parent_ends)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
+    os.write(is_ready, b".")
+    os.read(parent_lives, 1)  # until the parent has ended
+    os._exit(0)
+os.read(ready, 1)
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+link = f"/proc/{pid}/root"
+try:
+    followed = os.readlink(link)
+except PermissionError:
+    followed = None
+reach = ReachablePaths.of(workspace, [Path(link)])
+try:
+    answer = reach.resolve(f"{link}/etc").real
+except Unreadable as error:
+    answer = error.problem
+print(json.dumps([followed, list(reach.readable) == [link], answer.replace(link, "LINK")]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_readable_path_that_may_not_be_followed_keeps_its_name(workspace: Path) -> None:
     """Only its owner may follow the root folder of a process, and not in every container."""
-    reach = ReachablePaths.of(workspace, [Path("/proc/1/root")])
-    assert reach.readable[0] in ("/proc/1/root", "/")
+    result = subprocess.run(
+        [sys.executable, "-c", _FOLLOW_A_FORBIDDEN_LINK, str(workspace)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == [
+        None,
+        True,
+        "LINK/etc cannot be followed: Permission denied",
+    ]
 
 
 def test_a_file_is_written_a_bounded_number_of_folders_deep(

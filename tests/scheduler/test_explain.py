@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from daemon.models import Outcome, Reason, Run, Status
 from daemon.scheduler.explain import SlotExplanation, SlotQuery, default_slot, explain
 from daemon.scheduler.skip_reasons import UNREHEARSED
 from daemon.store.journal import RoutineState, SlotRow
+from daemon.testing import TestApp, tool_call
+from tests.cli.agentctl import agentctl
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
 from tests.engine_harness import schedule_of_routine as schedule_of
 from tests.properties import scaled_settings
@@ -468,3 +471,39 @@ async def test_why_agrees_with_what_the_engine_did(harness: EngineHarness) -> No
         "not_yet",
         "never_due",
     ]
+
+
+async def test_why_names_the_command_that_approves_what_a_run_waits_for(tmp_path: Path) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine(
+        "notes",
+        """
+[trigger]
+cron = "0 9 * * *"
+[run]
+mode = "agent"
+prompt = "Write it down."
+tools = ["file_write"]
+""",
+    )
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "file_write"\neffect = "ask"\n')
+    async with app, app.serve_api() as socket:
+        app.model.enqueue(tool_call("file_write", path="a.md", content="x"), "Done.")
+        run = await app.run("notes")
+        assert run.status is Status.WAITING
+        [approval] = await app.daemon.store.journal.approvals.find_of_run(run.id)
+        command = f"agentctl approve {approval.id[-8:]}"
+        waiting = f"un {run.id[-8:]} waits for a person to allow file_write: {command}."
+        by_hand = (
+            await app.request("GET", f"/v1/routines/notes/why?at={run.slot:%Y-%m-%dT%H:%M}Z")
+        ).json
+        assert by_hand["sentence"].count(waiting) == 1
+        assert by_hand["run"] == run.id
+        sentence = (await app.request("GET", "/v1/routines/notes/why")).json["sentence"]
+        assert sentence.startswith("notes ")
+        assert sentence.endswith(f"R{waiting}"), "also where another slot is the last one"
+        assert (await agentctl(socket, *command.split()[1:])).code == 0
+        app.model.enqueue("Done.")
+        assert (await app.finish(run.id)).status is Status.SUCCEEDED
+        sentence = (await app.request("GET", "/v1/routines/notes/why")).json["sentence"]
+        assert "waits" not in sentence
