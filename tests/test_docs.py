@@ -55,6 +55,17 @@ def test_the_api_page_describes_every_route_once():
     assert sorted(routes) == sorted(f"{method} {path}" for method, path, _ in ROUTES)
 
 
+def test_each_field_of_an_answer_of_the_api_has_a_meaning():
+    fields = [
+        (name, field)
+        for name, schema in docs.openapi()["components"]["schemas"].items()
+        if not name.startswith("Page_")
+        for field in schema["properties"]
+    ]
+    assert fields
+    assert [field for field in fields if not docs.view_meanings().get(field)] == []
+
+
 def test_the_readme_is_read_in_five_minutes():
     assert len(README.encode()) <= 12_000
 

@@ -21,19 +21,33 @@ class ApprovalView(TypedDict):
     """One question to a person."""
 
     id: str
+    """Its number for `agentctl approve`."""
     run: str
+    """The id of the run that asks, of several the first."""
     routine: str
+    """The routine of that run."""
     tool: str
+    """The tool that is called."""
     what: str
     """What would happen, in words."""
     rule: str
+    """The rule of policy.toml, or its default, by which the call needs a person."""
     reason: str
+    """What the rule says as its reason; empty if it says none."""
     taint: str
+    """The taint of the run when it asked: empty, tainted or high."""
     status: str
+    """pending, approved, used (approved, and the call was started), rejected, expired or void (the
+    run does not wait for it any more)
+    """
     created: str
+    """When the run asked."""
     expires: str
+    """When the run goes on without the call unless somebody has answered."""
     decided: str | None
+    """When it was answered, or expired; null while it is pending."""
     by: str
+    """The user who answered, such as `uid 1000`; empty where nobody did."""
     calls: int
     """How many runs wait for this very answer."""
 
@@ -42,13 +56,16 @@ class ApprovalDetail(ApprovalView):
     """The same, with exactly what would happen."""
 
     request: dict[str, Any]
+    """The call and what it would do, part by part."""
     digest: str
+    """The SHA-256 of `request`, to which the answer is bound."""
 
 
 class ProposalView(TypedDict):
     """What remembering a call would write."""
 
     diff: str
+    """The change of the file of remembered calls, as `diff -u` shows it."""
     confirm: str
     """Send it as `remember` to have exactly this remembered."""
 
@@ -57,18 +74,26 @@ class RememberedView(TypedDict):
     """A call that is allowed for good."""
 
     id: str
+    """The id that `agentctl approvals --revoke` takes."""
     routine: str
+    """The routine whose runs may make the call."""
     tool: str
+    """The tool that is called."""
     what: str
+    """What the call does, in words."""
     by: str
+    """The user who had it remembered, such as `uid 1000`."""
     at: str
+    """When it was remembered."""
 
 
 class RememberedList(TypedDict):
     """What is allowed for good."""
 
     items: list[RememberedView]
+    """The remembered calls."""
     next: str | None
+    """Always null: the list has one part."""
     fault: str
     """Why none of it holds; empty if it does."""
 
@@ -77,38 +102,59 @@ class QuarantineView(TypedDict):
     """A text that was kept from the models."""
 
     id: str
+    """Its id in the quarantine."""
     run: str
+    """The id of the run whose tool brought it."""
     routine: str
+    """The routine of that run."""
     call: str
+    """The call that brought it, such as `3.0`: the first call of iteration 3."""
     tool: str
+    """The tool that was called."""
     reason: str
+    """What the injection check found in it."""
     at: str
+    """When it was withheld."""
     text: str
+    """The text as the tool returned it: a stranger's words."""
 
 
 class AuditView(TypedDict):
     """One row of the audit."""
 
     seq: int
+    """The number of the row, from 1 without gaps."""
     at: str
+    """When it was written."""
     kind: str
+    """What happened, such as call, result, asked, approved or quarantined."""
     run: str
+    """The id of the run; empty where it is about none."""
     routine: str
+    """The routine; empty where it is about none."""
     call: str
+    """The call, such as `3.0`: the first call of iteration 3; empty where it is about none."""
     tool: str
+    """The tool that was called; empty where it is about none."""
     actor: str
+    """Who did it: a user such as `uid 1000`, or the daemon."""
     body: dict[str, Any]
+    """The details, by kind."""
     hash: str
+    """The SHA-256 over this row and the hash of the row before."""
 
 
 class ProofView(TypedDict):
     """What came of walking the audit's chain."""
 
     ok: bool
+    """Whether the whole chain holds."""
     rows: int
+    """How many rows hold, from the first one on."""
     head: str
     """The hash of the last row that holds."""
     broken: int | None
+    """The number of the first row that breaks the chain; null if none does."""
 
 
 async def list_approvals(

@@ -20,13 +20,18 @@ class McpToolView(TypedDict):
     """One tool of an MCP server, in the server's own words."""
 
     name: str
+    """The name that the server gives it."""
     state: str
     """Against what was accepted: `accepted`, `new`, `changed` or `removed`."""
     description: str
+    """The description as it is offered now; of a removed tool, the one that was accepted."""
     parameters: dict[str, Any]
+    """The JSON Schema of its arguments as it is offered now; of a removed tool, the accepted one.
+    """
     accepted_description: str | None
     """Of a changed tool, the description that was accepted."""
     accepted_parameters: dict[str, Any] | None
+    """Of a changed tool, the JSON Schema that was accepted."""
     left_out: str
     """Why no run is offered it; empty if runs are."""
 
@@ -35,23 +40,28 @@ class McpServerView(TypedDict):
     """One MCP server of config.toml."""
 
     name: str
+    """The name of its table in config.toml."""
     source: str
     """The command that starts it, or its address."""
     trusted: bool
+    """Whether descriptions of its tools are taken as your own words: `trusted` in config.toml."""
     offered_at: str | None
     """When what it offers was last seen to change, or first seen; null if it was never asked."""
     accepted_at: str | None
+    """When its tools were accepted last; null if it was never asked."""
     changed: bool
     """Whether it offers something else than was accepted."""
     digest: str
     """What `accept` takes; empty if it was never asked."""
     tools: list[McpToolView]
+    """What it offers now, then what it offered when it was accepted and does no more."""
 
 
 class McpServerList(TypedDict):
     """The MCP servers of config.toml, by name."""
 
     items: list[McpServerView]
+    """One for each server, by name."""
 
 
 async def list_servers(api: ApiContext) -> McpServerList:

@@ -31,92 +31,128 @@ class AnchorView(TypedDict):
     """The exact place of a remembered text."""
 
     run: str
+    """The id of the run; empty for an item that a person stored."""
     iteration: int
+    """The iteration of the run in which it was said."""
     segment: int
+    """Which of the texts of the iteration it is; of a memory item, its number."""
     type: str
+    """user_message, reasoning, tool_call, tool_result, response, summary or knowledge"""
     at: str
+    """When it was said or stored."""
 
 
 class TextView(TypedDict):
     """A remembered text."""
 
     text: str
+    """The text itself."""
     key: str | None
+    """The key of a memory item; null for a segment of a run."""
     who: str
+    """`person`, `agent` or the name of a tool."""
     routine: str
+    """The routine whose run it comes from; empty if it comes from none."""
     tainted: bool
+    """Whether strangers' words may stand in it."""
     anchor: AnchorView
+    """Its place, from which the context around it can be read."""
 
 
 class HitView(TextView):
     """A text that was found."""
 
     relevance: float
+    """How well it fits: 1.0 is the best hit of this question; not comparable between questions."""
     why: dict[str, float]
     """What each reason added to its score."""
     before: list[TextView]
+    """The texts before it in its run, the nearest last."""
     after: list[TextView]
+    """The texts behind it in its run, the nearest first."""
 
 
 class ItemView(TypedDict):
     """A text kept under a key."""
 
     key: str
+    """The key that it is stored under."""
     text: str
+    """The text itself."""
     category: str
+    """The category that it was stored with."""
     run: str | None
+    """The id of the run that stored it; null if a person did."""
     tainted: bool
+    """Whether strangers' words may stand in it."""
     pinned: bool
+    """Whether retention leaves it alone."""
     created: str
+    """When it was stored first."""
     updated: str
+    """When it was changed last."""
 
 
 class RunName(TypedDict):
     """A run that is to go."""
 
     id: str
+    """The id of the run."""
     routine: str
+    """Its routine."""
 
 
 class ForgetView(TypedDict):
     """What goes, or went."""
 
     done: bool
+    """False for a plan that waits for its `confirm`, true once it was carried out."""
     confirm: str
     """Send it back to have exactly this forgotten."""
     items: list[ItemView]
+    """The memory items that go."""
     runs: list[RunName]
+    """The runs that go."""
     quotes: dict[str, int]
     """In how many places other runs quote it, by run."""
     out_of_reach: list[str]
+    """What the erasure does not reach, such as reports that were sent, in words."""
 
 
 class ExportView(TypedDict):
     """A part of an export: lines of JSON."""
 
     lines: list[dict[str, Any]]
+    """The lines of this part, in the order in which an import takes them."""
     next: str | None
+    """The `cursor` of the following part; null on the last one."""
 
 
 class ImportedView(TypedDict):
     """What came of an import."""
 
     items: int
+    """How many memory items were written."""
     runs: int
+    """How many archived runs were written."""
     known: int
+    """How many lines changed nothing, as they were here already or had changed here since."""
 
 
 class DoneView(TypedDict):
     """What was done, in a word."""
 
     detail: str
+    """One sentence for a person."""
 
 
 class SoundView(TypedDict):
     """Whether the index is as it should be."""
 
     ok: bool
+    """Whether there is no fault."""
     faults: list[str]
+    """What is wrong, in words, before it was made anew."""
 
 
 async def search_memory(

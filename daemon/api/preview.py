@@ -17,16 +17,20 @@ class PartView(TypedDict):
     """One part of what is sent with the first question."""
 
     name: str
+    """The title of a section, the name of a function, or `task`."""
     tokens: int
     """About how many; the vendor's own count stands in the run."""
     text: str
+    """What is sent, as it stands."""
 
 
 class LeftOutView(TypedDict):
     """What the prompt does not show of earlier runs, since strangers may have written it."""
 
     memories: int
+    """How many texts of memory are left out."""
     previous_report: bool
+    """Whether the last report of the routine is left out."""
     reports: list[str]
     """The routines of `context_from` whose last report is left out."""
     tools: list[str]
@@ -37,12 +41,19 @@ class PreviewView(TypedDict):
     """What is sent with the first question of a run."""
 
     routine: str
+    """The name of the routine."""
     provider: str
+    """The provider that would be asked first."""
     model: str
+    """The model that would be asked first."""
     sections: list[PartView]
+    """The sections of the system prompt, in order."""
     functions: list[PartView]
+    """The tools that are offered, each as JSON."""
     task: PartView
+    """The prompt of the routine."""
     tokens: int
+    """The sum of all parts."""
     left_out: LeftOutView | None
     """null where nothing is left out."""
 

@@ -15,7 +15,9 @@ class EffectView(TypedDict):
     """One call that was not done."""
 
     call: str
+    """Its place in the rehearsal, such as `3.0`: the first call of iteration 3."""
     tool: str
+    """The tool that was called."""
     text: str
     """What it would have done."""
 
@@ -24,14 +26,21 @@ class RehearsalView(TypedDict):
     """What a rehearsal would have done."""
 
     run: str
+    """The id of the rehearsal."""
     routine: str
+    """The routine that was rehearsed."""
     status: str
+    """The status of the rehearsal as a run."""
     silent: bool
+    """Whether it ended well with nothing to report."""
     effects: list[EffectView]
+    """The calls that were not made, in order."""
     deliveries: list[str]
     """Where the report would have been sent."""
     tokens: int
+    """The tokens that it used."""
     usd: float | None
+    """What it cost in dollars; null if a price is not known."""
     held: bool
     """The routine waits for a rehearsal to be approved."""
     current: bool

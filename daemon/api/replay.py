@@ -12,18 +12,26 @@ class UsedView(TypedDict):
     """What models were asked, in tokens."""
 
     input: int
+    """Tokens sent, cached parts included."""
     output: int
+    """Tokens answered."""
 
 
 class EndView(TypedDict):
     """How a run ended."""
 
     status: str
+    """The status that the run ended with."""
     detail: str | None
+    """Why it ended so; null if there is nothing to say."""
     report: str
+    """The report; empty if there is none."""
     silent: bool
+    """Whether it ended well with nothing to report."""
     iterations: int
+    """How many answers the model gave."""
     tokens: int
+    """The tokens of all its calls to a model, input and output."""
     calls: list[str]
     """Each call in a line, with its verdict and its end."""
 
@@ -32,24 +40,34 @@ class DifferenceView(TypedDict):
     """One place in which two runs part."""
 
     at: str
+    """The place as `agentctl inspect` shows it: `iteration 2, call 2.0 (shell)`."""
     seq: int | None
     """The recorded step; null for what is not in the record."""
     what: str
+    """What differs, in a line."""
     diff: str
+    """How the two texts differ, as `diff -u` shows it; empty where there are no two."""
 
 
 class ReplayView(TypedDict):
     """How a run that was played again compares with the recorded one."""
 
     run: str
+    """The id of the recorded run."""
     routine: str
+    """Its routine."""
     identical: bool
+    """Whether nothing differs."""
     changed: str
     """What was wished to be otherwise: model, prompt, policy or nothing."""
     steps: int
+    """How many steps were recorded."""
     recorded: EndView
+    """How the recorded run ended."""
     played: EndView
+    """How the replay ended."""
     differences: list[DifferenceView]
+    """Where the two differ, in the order of the steps."""
     never_made: list[str]
     """Calls that were refused, as the recorded run never made them."""
     would_ask: list[str]
@@ -59,13 +77,16 @@ class ReplayView(TypedDict):
     missing: list[str]
     """What the journal did not keep."""
     asked: UsedView
+    """Tokens of the models that were really asked; zero unless a model or prompt was changed."""
     usd: float | None
+    """What asking them cost in dollars; null if that is not known."""
 
 
 class FrozenView(TypedDict):
     """A run as a regression case."""
 
     run: str
+    """The id of the run."""
     files: dict[str, str]
     """Texts by name."""
 

@@ -29,19 +29,28 @@ class Page(TypedDict, Generic[T]):
     """Part of a list; `next` is the `cursor` of the following part, null on the last one."""
 
     items: list[T]
+    """This part of the list."""
     next: str | None
+    """The `cursor` of the following part; null on the last one."""
 
 
 class ProcessView(TypedDict):
     """What only the process itself knows."""
 
     pid: int
+    """The process id."""
     started: str
+    """When the process started."""
     config: str | None
+    """The path of config.toml; null if there is none."""
     state: str
+    """The path of the state folder."""
     socket: str
+    """The path of the socket."""
     zone: str
+    """The time zone by which routines run, such as `Europe/Berlin`."""
     log: str | None
+    """The path of the log file; null if there is none."""
     provider: str
     """Which model answers unless a routine says otherwise; "offline" asks none."""
     sandbox: str | None
@@ -54,10 +63,15 @@ class FaultView(TypedDict):
     """One fault in one place of a file."""
 
     file: str
+    """The file, as a person writes it."""
     key: str
+    """The dotted key; empty if the fault is of the whole file."""
     found: str
+    """What stands there; empty if nothing does."""
     problem: str
+    """What is wrong with it."""
     hint: str
+    """What to do; empty if nothing is known."""
     text: str
     """All of it in one line."""
 
@@ -66,58 +80,88 @@ class ProblemView(TypedDict, total=False):
     """What went wrong, by RFC 9457."""
 
     title: str
+    """The words of the HTTP status."""
     status: int
+    """The HTTP status."""
     detail: str
+    """What went wrong, in a sentence for a person."""
     code: str
+    """The error for programs: see the table of errors."""
     faults: list[FaultView]
+    """The faults of a file that was refused."""
     run: str
+    """The id of the run that the error is about."""
 
 
 class UsageView(TypedDict):
     """Tokens; `input` is everything sent, cached parts included."""
 
     input: int
+    """Tokens sent, cached parts included."""
     cache_read: int
+    """Of `input`, tokens that the vendor read from its cache."""
     cache_write: int
+    """Of `input`, tokens that the vendor wrote to its cache."""
     output: int
+    """Tokens answered, reasoning included."""
     reasoning: int
+    """Of `output`, tokens of reasoning."""
 
 
 class DeliveryView(TypedDict):
     """One report on its way to one target."""
 
     id: int
+    """The number of the delivery."""
     run: str
+    """The id of the run; empty where it is about none."""
     routine: str
+    """The routine of the run; empty where it is about none."""
     target: str
+    """The name of the target."""
     kind: str
     """report, question (a run waits for an approval) or notice (an incident, a recovery, the
     digest)
     """
     status: str
+    """pending, delivered, failed or suppressed"""
     attempts: int
+    """How often it was tried."""
     created: str | None
     """When its run ended, or what the notice tells of happened."""
     next_at: str | None
+    """When it is tried next; null unless it is pending."""
     receipt: str | None
+    """What the target said when it took it; null until then."""
     error: str | None
+    """Why the last attempt failed; null if none did."""
 
 
 class RunBrief(TypedDict):
     """A run as a line of a list."""
 
     id: str
+    """The id of the run; in requests its end is enough."""
     routine: str
+    """Its routine."""
     status: str
+    """queued, running, waiting, succeeded, skipped, failed, timed_out, cancelled or interrupted"""
     trigger: str
+    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, …"""
     slot: str
+    """The moment at which it was due."""
     created: str
+    """When it was queued."""
     started: str | None
+    """When it was executed first; null until then."""
     ended: str | None
+    """When it ended; null until then."""
     not_before: str | None
     """When it goes on, where it was put off."""
     silent: bool
+    """Whether it ended well with nothing to report."""
     detail: str | None
+    """Why it ended as it did or what it waits for, in a line; null if there is nothing to say."""
     headline: str
     """The first line of its report."""
     delivery: str | None
@@ -125,25 +169,40 @@ class RunBrief(TypedDict):
     without any.
     """
     usage: UsageView
+    """The tokens that it has used."""
 
 
 class RunView(RunBrief):
     """All of a run but its steps."""
 
     event: str | None
+    """What makes the slot unique where an event started it, such as the client's id of a manual
+    run; else null.
+    """
     definition: str
+    """The hash of the routine's definition as the run began it."""
     attempt: int
+    """How often it was claimed, resuming included."""
     active: float
+    """Seconds under way, which count towards the timeout: not while it waited or the daemon was
+    down.
+    """
     cancel: bool
+    """Whether a person has asked to stop it."""
     goal: str
+    """What it is to do: the `prompt` of its routine, or a person's message."""
     input: Any
     """What the event that started it brought along: the paths of files, the body of a webhook, the
     run before.
     """
     report: str | None
+    """Its report; null until it has one."""
     provider: str
+    """The provider that answered last; empty if none was asked."""
     model: str
+    """The model that answered last; empty if none was asked."""
     iterations: int
+    """How many answers the model gave."""
     sandbox: str
     """How well its programs were confined: bubblewrap, landlock, profiles or off; empty until it
     has ended.
@@ -151,6 +210,7 @@ class RunView(RunBrief):
     taint: str
     """What of strangers it has read: empty, tainted, or high if some of it read like orders."""
     deliveries: list[DeliveryView]
+    """Its deliveries, one for each target."""
     position: int | None
     """How many runs stand before it, while it waits for room."""
     usd: float | None
@@ -161,18 +221,30 @@ class StepView(TypedDict):
     """One step of a run, as the journal has it."""
 
     seq: int
+    """Its number in the run, from 0 without gaps."""
     kind: str
+    """prompt, llm (an answer of the model), call, result, message, failover (to another provider)
+    or limit (a cap ended the run)
+    """
     iteration: int
+    """The answer of the model that it belongs to, from 1; 0 before the first one."""
     call: str | None
+    """What ties a result to its call, such as `3.0`: the first call of iteration 3; null for other
+    steps.
+    """
     at: str | None
+    """When it was written."""
     body: dict[str, Any]
+    """What was recorded, by kind."""
 
 
 class RoutineView(TypedDict):
     """A routine, when it runs and how it last went."""
 
     name: str
+    """Its name: that of its file without `.toml`."""
     description: str
+    """The `description` of its file."""
     state: str
     """on, paused, held (back until a rehearsal was approved), disabled, elsewhere (on other
     machines) or invalid
@@ -186,26 +258,33 @@ class RoutineView(TypedDict):
     by_hand: bool
     """Neither a schedule nor an event starts it."""
     next: str | None
+    """When it starts next; null if no time is known."""
     last: RunBrief | None
+    """Its latest run; null before the first one."""
     path: str | None
+    """The path of its file; null if there is none."""
     made_by: str | None
     """The routine whose run made it, where it was no person."""
     asks: str | None
     """What a person will be asked about in its runs, and how that is changed."""
     faults: list[FaultView]
+    """What is wrong with its file; empty if nothing is."""
 
 
 class RoutineDetail(RoutineView):
     """All of a routine."""
 
     fires: list[str]
+    """The next moments at which it starts."""
     definition: dict[str, Any]
+    """Its keys with their values, defaults included; empty if its file cannot be used."""
 
 
 class RoutineSource(TypedDict):
     """The file of a routine."""
 
     path: str
+    """The path of the file."""
     text: str
     """The TOML as it was written."""
     digest: str
@@ -218,28 +297,36 @@ class RecipeView(TypedDict):
     """A shipped text for a new routine."""
 
     name: str
+    """The name that `agentctl new --recipe` takes."""
     text: str
+    """The TOML."""
 
 
 class FireView(TypedDict):
     """One scheduled start to come."""
 
     routine: str
+    """The name of the routine."""
     at: str
+    """When it starts."""
 
 
 class PausedView(TypedDict):
     """A routine that is paused."""
 
     routine: str
+    """The name of the routine."""
     until: str | None
+    """When it goes on by itself; null if a person has to resume it."""
     why: str | None
+    """Why the daemon paused it; null if a person did."""
 
 
 class WhyView(TypedDict):
     """What became of a slot, and by which rule."""
 
     routine: str
+    """The name of the routine."""
     slot: str | None
     """Null where the moment is none of the routine's."""
     outcome: str
@@ -247,15 +334,20 @@ class WhyView(TypedDict):
     elsewhere or never_due
     """
     reason: str | None
+    """Why it was skipped, in a word such as `quiet_hours`; null if it was not."""
     rule: str
+    """The key of the routine that decided it, with its value; null if none did."""
     sentence: str
+    """The same in a sentence for a person."""
     run: str | None
+    """The id of the run that the slot started; null if it started none."""
 
 
 class RenamedView(TypedDict):
     """A routine under its new name."""
 
     routine: RoutineDetail
+    """The routine as it is now."""
     named_by: list[str]
     """Those that still come after the old name."""
 
@@ -264,21 +356,30 @@ class SlotView(TypedDict):
     """What became of one slot, or of `count` slots from `first` to `last` that were not started."""
 
     routine: str
+    """The name of the routine."""
     first: str
+    """The first of the slots, or the only one."""
     last: str
+    """The last of the slots, or the only one."""
     count: int
+    """How many slots it stands for."""
     outcome: str
+    """ran, late, caught_up, skipped or missed"""
     reason: str | None
+    """Why it was skipped, in a word such as `quiet_hours`; null if it was not."""
     rule: str | None
     """The key that let it pass."""
     run: str | None
+    """The id of the run that it started; null if it started none."""
     lateness: float
+    """How many seconds after the slot the decision was made."""
 
 
 class DayView(TypedDict):
     """What became of one routine on one day."""
 
     routine: str
+    """The name of the routine."""
     day: str
     """The date, in the daemon's zone."""
     outcomes: dict[str, int]
@@ -293,48 +394,63 @@ class CheckView(TypedDict):
     """One row of `doctor`."""
 
     name: str
+    """What was checked."""
     state: str
     """ok, warn or fail"""
     found: str
+    """What was found."""
     fix: str
+    """What to do; empty where nothing is to be done."""
 
 
 class DoctorView(TypedDict):
     """Whether the installation is sound; `ok` is false if one check fails."""
 
     ok: bool
+    """Whether no check failed."""
     checks: list[CheckView]
+    """The checks, in the order in which `agentd doctor` prints them."""
 
 
 class ReloadView(TypedDict):
     """What a reload changed."""
 
     added: list[str]
+    """Names of routines that are new."""
     changed: list[str]
+    """Names of routines whose files were edited."""
     removed: list[str]
+    """Names of routines whose files are gone."""
     files: list[str]
     """What else was taken up: config and policy by the names of their files, keys, addresses, tools
     of one's own.
     """
     faults: list[FaultView]
+    """Faults of the files that were not taken up."""
 
 
 class ResumedView(TypedDict):
     """Which routines go on."""
 
     resumed: list[str]
+    """Their names; those that were not paused are none of them."""
 
 
 class RoutineCounts(TypedDict):
     """How many routines there are, by state."""
 
     on: int
+    """Those that run when they are due."""
     paused: int
+    """Paused by a person or by the daemon."""
     disabled: int
+    """Those with `enabled = false`."""
     elsewhere: int
+    """Those that other machines run."""
     held: int
     """Until a rehearsal of them was approved."""
     invalid: int
+    """Those whose files cannot be used."""
     kept: int
     """Those among the others whose files are invalid by now: they run by what was there before."""
 
@@ -343,41 +459,60 @@ class IncidentView(TypedDict):
     """Something that is wrong, from its first failure to the success that ended it."""
 
     id: int
+    """The number that `agentctl ack` takes."""
     subject: str
     """What is in trouble: `routine NAME` or `target NAME`."""
     detail: str
+    """The error as it was last."""
     opened: str
+    """When it failed first."""
     seen: str
+    """When it failed last."""
     count: int
+    """How often it failed."""
     told: str | None
+    """When people were sent the last alert or reminder; null if they were sent none."""
     targets: list[str]
+    """The targets that were alerted, and are sent the recovery."""
     acked: str | None
+    """When a person took note of it, which ends the reminders; null until then."""
     closed: str | None
+    """When it was over; null until then."""
     run: str | None
+    """The id of the last run that failed by it; null where it is about no run."""
 
 
 class RangeView(TypedDict):
     """What is as likely to be exceeded as not, and what one time in twenty is."""
 
     p50: float
+    """The median."""
     p95: float
+    """The 95th percentile."""
 
 
 class NeedView(TypedDict):
     """What some starts will take."""
 
     key: str
+    """The day, as `2026-11-28`, the routine, or `total`."""
     starts: int
+    """How many starts are counted."""
     tokens: RangeView
+    """Tokens, input and output."""
     usd: RangeView
+    """Dollars."""
     seconds: RangeView
+    """Seconds under way."""
 
 
 class ForecastView(TypedDict):
     """What the coming days will take."""
 
     days: list[NeedView]
+    """One for each day, the next one first."""
     routines: list[NeedView]
+    """One for each routine that starts in these days."""
     unknown: list[str]
     """Routines that never ran; they are not in the sums."""
     without_model: list[str]
@@ -387,23 +522,30 @@ class ForecastView(TypedDict):
     collisions: list[dict[str, Any]]
     """The first minutes in which several routines start."""
     collided: int
+    """In how many minutes several routines start."""
     nights: list[dict[str, Any]]
     """Nights in which clocks change, and what starts in them."""
     breaches: list[dict[str, Any]]
     """The caps that may be reached, and the first day of that."""
     total: NeedView
+    """The sum of all days."""
 
 
 class WorkerView(TypedDict):
     """A daemon or worker, of several on one database."""
 
     id: str
+    """The id of the process in the database."""
     kind: str
     """daemon or worker"""
     host: str
+    """The name of its machine."""
     pid: int
+    """Its process id on that machine."""
     version: str
+    """The version of agentd that it runs."""
     started: str
+    """When it started."""
     seen: str
     """When it was heard of last."""
     silent: float
@@ -420,17 +562,25 @@ class StatusView(ProcessView):
     """The daemon at a glance."""
 
     version: str
+    """The version of agentd."""
     edit: bool
     """Whether the files of routines may be written here: [ui] edit."""
     routines: RoutineCounts
+    """How many routines there are, by state."""
     counts: dict[str, Any]
+    """`runs` and `deliveries` by status, how many `steps` there are, and the `bytes` of the
+    database.
+    """
     next: list[FireView]
+    """The next starts, the earliest first."""
     active: list[RunBrief]
+    """The runs that have not ended."""
     waiting: dict[str, int]
     """The active runs that wait for room, with how many stand before each."""
     stranded: dict[str, str]
     """The active runs that no machine can execute, with what they wait for."""
     paused: list[PausedView]
+    """The paused routines."""
     incidents: list[IncidentView]
     """What is wrong now."""
     workers: list[WorkerView]

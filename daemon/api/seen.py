@@ -20,25 +20,33 @@ class SeenView(TypedDict):
     key: str
     """What tells it from others; empty where the run that reported it was forgotten."""
     title: str
+    """The title that it was reported with."""
     first: str
+    """When a run first found it."""
     last: str
     """When a run last found it."""
     times: int
+    """In how many runs it was found."""
     run: str
+    """The id of the run that reported it."""
 
 
 class SeenList(TypedDict):
     """What a routine has reported."""
 
     items: list[SeenView]
+    """This part of the items, the latest first."""
     next: str | None
+    """The `cursor` of the following part; null on the last one."""
     total: int
+    """How many there are in all parts."""
 
 
 class ForgottenView(TypedDict):
     """How many items may be reported again."""
 
     forgotten: int
+    """The count."""
 
 
 async def list_seen(

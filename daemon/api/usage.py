@@ -33,15 +33,23 @@ class SumView(TypedDict):
     """What some calls came to."""
 
     key: str
+    """The routine, model or day that they are summed by; empty for the total."""
     calls: int
+    """How many calls there were."""
     failed: int
     """Of these, how many gave no answer."""
     input: int
+    """Tokens sent, cached parts included."""
     cache_read: int
+    """Of `input`, tokens that the vendor read from its cache."""
     cache_write: int
+    """Of `input`, tokens that the vendor wrote to its cache."""
     output: int
+    """Tokens answered, reasoning included."""
     reasoning: int
+    """Of `output`, tokens of reasoning."""
     usd: float
+    """Dollars."""
     unpriced: int
     """Of these, how many have no known price and are not in `usd`."""
 
@@ -50,10 +58,13 @@ class CapView(TypedDict):
     """A limit of [budget] or of a routine's, and where it stands."""
 
     rule: str
+    """The key and its value, such as `per_day = 100000`."""
     routine: str | None
+    """The routine whose limit it is; null for one of config.toml."""
     unit: str
     """usd or tokens"""
     limit: float
+    """How much may be used in the period."""
     spent: float
     """Without calls under way."""
 
@@ -62,10 +73,15 @@ class SpendingView(TypedDict):
     """What models were paid."""
 
     by: str
+    """What the calls are summed by: routine, model or day."""
     since: str
+    """The beginning of the first day that counts."""
     items: list[SumView]
+    """One sum for each routine, model or day."""
     total: SumView
+    """The sum of all of them."""
     caps: list[CapView]
+    """Where the caps of config.toml and of routines stand."""
 
 
 class DaySumView(SumView):
@@ -74,19 +90,24 @@ class DaySumView(SumView):
     day: str
     """The date, in the daemon's zone."""
     routine: str
+    """The name of the routine."""
 
 
 class CallView(TypedDict):
     """One call of a run to a model."""
 
     at: str
+    """When the model was asked."""
     provider: str
+    """The provider that was asked."""
     model: str
+    """The model that was asked."""
     outcome: str
     """answered, failed (nothing to pay), unknown (it broke off; the most it can come to) or asked
     (under way)
     """
     usage: UsageView
+    """The tokens of the call."""
     usd: float | None
     """Null where nobody knows the price."""
 
