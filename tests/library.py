@@ -11,12 +11,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "library.md"
 def examples() -> dict[str, str]:
     """Return the text of each example by the heading that it stands under."""
     blocks: dict[str, str] = {}
-    heading = ""
-    for part in re.split(r"^(?=#+ )", PAGE.read_text("utf-8"), flags=re.MULTILINE):
-        heading = part.partition("\n")[0].lstrip("# ")
-        code_blocks = re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
-        for number, block in enumerate(code_blocks, 1):
-            blocks[f"{heading} {number}"] = block
+    heading, number = "", 0
+    # a line that begins with # is a heading outside of code, and a comment within
+    for match in re.finditer(
+        r"^```(?P<kind>\w*)\n(?P<code>.*?)^```|^#+ (?P<heading>[^\n]*)",
+        PAGE.read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    ):
+        if match["heading"] is not None:
+            heading, number = match["heading"], 0
+        elif match["kind"] == "python":
+            number += 1
+            blocks[f"{heading} {number}"] = match["code"]
     return blocks
 
 

@@ -39,6 +39,10 @@ async def test_each_library_example_prints_its_documented_output(
     assert lines or name == "Vendors 1"
 
 
+def test_every_example_of_the_library_page_is_tested() -> None:
+    assert len(examples()) == PAGE.read_text("utf-8").count("\n```python\n")
+
+
 def test_every_name_imported_by_the_library_page_is_public() -> None:
     imported = {
         alias.name

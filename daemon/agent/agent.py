@@ -231,7 +231,6 @@ class Agent:
                 "agent.no_policy",
                 detail="every registered tool may run; give a policy, or AllowAll() to mean that",
             )
-        self._approver = ConfirmingApprover(confirm) if confirm else services.approver
         self.limits = limits or options.limits
         self.required_tools = options.required_tools
         self.transcript = Transcript(steps, options.taint)
@@ -239,6 +238,9 @@ class Agent:
         """The iterations that earlier messages of the conversation took."""
         self._options, self._services = options, services
         self._context = options.prompt_context or _prompt_context_for_a_program()
+        self._approver = (
+            ConfirmingApprover(confirm, language=self.language) if confirm else services.approver
+        )
         self._tool_context = options.tool_context or ToolContext(
             run="",
             routine=self._context.routine,

@@ -141,9 +141,16 @@ class DenyApprovals:
 class ConfirmingApprover:
     """Asks the user of the program: for an agent used as a library."""
 
-    def __init__(self, confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]]) -> None:
-        """`confirm` gets the call and why it is asked; it may be a coroutine function."""
-        self._confirm = confirm
+    def __init__(
+        self,
+        confirm: Callable[[FunctionCall, Verdict], bool | Awaitable[bool]],
+        *,
+        language: str = "en",
+    ) -> None:
+        """`confirm` gets the call and why it is asked; it may be a coroutine function. `language`
+        is that of the model's messages.
+        """
+        self._confirm, self._language = confirm, language
 
     async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
@@ -155,7 +162,8 @@ class ConfirmingApprover:
             allow = replace(verdict, effect=Effect.ALLOW)
             return ApprovalDecision(verdict=allow, approval=key, asking_rule=verdict.rule)
         denial = replace(verdict, effect=Effect.DENY, reason="a person said no")
-        return ApprovalDecision(verdict=denial, asking_rule=verdict.rule)
+        note = say("rejected", self._language)
+        return ApprovalDecision(verdict=denial, asking_rule=verdict.rule, note=note)
 
 
 class ResultInspector(Protocol):

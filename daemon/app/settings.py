@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.app.policy import load_policy
+from daemon.definitions.config.tables import CALLS_A_PERSON, CHANNELS
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets
 from daemon.providers.pool import Providers
@@ -97,14 +98,15 @@ def read_settings(
 def alerting_of(config: Config) -> Alerting:
     """Return to whom incidents are reported, and how often."""
     rules = config.incidents
-    records = [
-        name for name, target in config.targets.items() if target.kind in ("file", "log", "ping")
-    ]
     return Alerting(
         remind=rules.remind,
         cool_down=rules.cool_down,
         to=rules.to,
-        records=frozenset({"file", "log", *records}),
+        records=frozenset(
+            name
+            for name in (*CHANNELS, *config.targets)
+            if not CALLS_A_PERSON[config.kind_of_target(name)]
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
+from daemon.definitions.config.tables import KINDS_BY_KEY
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
@@ -270,13 +271,13 @@ class RunContext:
         reads.
         """
         config = self.services.settings.config  # people may have changed it since
-        kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(rule.to for rule in routine.deliver if "waiting" in rule.on),
             *config.incidents.to,
             *([origin.chat] if (origin := origin_of(run)) else ()),
         ]
-        targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
+        left_out = (*KINDS_BY_KEY["path"], "ping")
+        targets = [name for name in names if config.kind_of_target(name) not in left_out]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)
         return waiting_notice(
             run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact

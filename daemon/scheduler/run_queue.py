@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-
-
-class RunQueue(Protocol):
-    """Where the engine submits the runs that it starts."""
-
-    async def submit(self, run: Run) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -431,7 +425,9 @@ class RunSupervisor:
         return run
 
     async def follow_up(self, run: Run) -> None:
-        """Do what the end of a run brings: retries, chained routines, messages it did not read."""
+        """Count the failure or success of a routine, and answer messages that its run did not
+        read; what starts after it is started by `RunRepository.when_ended`.
+        """
         await self.engine.note_end(run)
         await self.conversations.answer_late_messages(run)
 

@@ -6,14 +6,14 @@ import os
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import SecretStr
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.tables import PROVIDER_KINDS
+from daemon.definitions.config.tables import CALLS_A_PERSON, PROVIDER_KINDS, TargetConfig
 from daemon.errors import ConfigError
 from daemon.providers import KINDS as REAL_KINDS
 
@@ -440,3 +440,8 @@ def test_settings_of_agents_that_cannot_be_reached_are_none(tmp_path: Path) -> N
     # a name that is too long is refused by the system like a folder that may not be entered
     config = load_config(tmp_path / "config.toml", tmp_path / ("x" * 300) / "overlay.toml")
     assert config.overlay_fault is None
+
+
+def test_each_kind_of_target_is_known_to_call_a_person_or_not() -> None:
+    kinds = get_args(TargetConfig.model_fields["kind"].annotation)
+    assert CALLS_A_PERSON.keys() == set(kinds)

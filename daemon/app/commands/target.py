@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.config.tables import CHANNELS, TargetConfig
+from daemon.definitions.config.tables import CHANNELS, KINDS_BY_KEY, TargetConfig
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets, missing_extra
 from daemon.errors import DeliveryFailed, NotFound
@@ -142,7 +142,7 @@ def send_test_message(
     error = _find_obstacle(kind, config)
     receipt = ""
     if not error:
-        if kind == "file":
+        if kind in KINDS_BY_KEY["path"]:
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             delivery = _test_delivery(name, kind, table)
@@ -203,7 +203,7 @@ def _test_delivery(name: str, kind: str, table: TargetConfig | None) -> Delivery
         "title": f"A test of the target {name}",
         "text": f'agentd on {host} reaches you here: reports with `to = "{name}"` arrive.',
     }
-    if kind == "file":
+    if kind in KINDS_BY_KEY["path"]:
         # Never the name of a report, which the test would replace.
         path = table.path if table and table.path else f"reports/{_NAME}.md"
         options["path"] = str(PurePosixPath(path).with_name(f"{_NAME}.md"))

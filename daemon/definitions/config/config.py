@@ -214,6 +214,14 @@ class Config(Table):
             if url
         )
 
+    def kind_of_target(self, name: str) -> str:
+        """Return the kind of a target, or of a chat; a target without a table is of the kind that
+        it is called.
+        """
+        if name in self.targets:
+            return self.targets[name].kind
+        return self.chat[name].kind if name in self.chat else name
+
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the address of a target; None if its kind needs none. Raises ConfigError if
         missing.

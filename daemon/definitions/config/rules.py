@@ -226,7 +226,7 @@ def _incident_targets_exist(config: Config) -> Iterator[Conflict]:
         if name not in config.target_names:
             hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
             yield Conflict(f"incidents.to[{index}]", "no such target", name, hint)
-        elif name == "file" or (name in config.targets and config.targets[name].kind == "file"):
+        elif config.kind_of_target(name) in KINDS_BY_KEY["path"]:
             yield Conflict(
                 f"incidents.to[{index}]",
                 "a file calls nobody",

@@ -348,6 +348,17 @@ KINDS_BY_KEY = {
     "path": ("file",),
 }
 
+# Whether what is sent to a target of this kind reaches a person by itself, as an alert has to.
+CALLS_A_PERSON = {
+    "mail": True,
+    "apprise": True,
+    "webhook": True,
+    "desktop": True,
+    "ping": False,
+    "file": False,
+    "log": False,
+}
+
 
 class TargetConfig(Table):
     """One place that reports go to by its name: `to = "mail"` in a routine."""
