@@ -100,11 +100,11 @@ def fold(text: str) -> str:
     # no character can be decomposed, so there are no marks to remove
     if unicodedata.normalize("NFD", non_ascii) == non_ascii:
         return text.lower()
-    without_marks = unicodedata.normalize("NFD", text)
+    decomposed_text = unicodedata.normalize("NFD", text)
     return (
         text
-        if without_marks == text
-        else unicodedata.normalize("NFC", _MARKS.sub("", without_marks))
+        if decomposed_text == text
+        else unicodedata.normalize("NFC", _MARKS.sub("", decomposed_text))
     ).lower()
 
 
@@ -244,9 +244,9 @@ def _may_be_encoded(text: str, words: Set[str]) -> bool:
 
 
 def _from_base64(run: str) -> str:
-    without_marks = run.rstrip("=").replace("-", "+").replace("_", "/")
-    for start in range(min(4, len(without_marks))):  # a word glued to its front shifts it
-        body = without_marks[start:]
+    encoded_text = run.rstrip("=").replace("-", "+").replace("_", "/")
+    for start in range(min(4, len(encoded_text))):  # a word glued to its front shifts it
+        body = encoded_text[start:]
         body = body[: len(body) - 1] if len(body) % 4 == 1 else body
         try:
             if text := _as_text(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)):

@@ -108,7 +108,8 @@ async def test_a_secret_in_a_call_is_redacted_even_if_cut_or_written_like_a_link
     harness = build_harness(
         turn(
             write(
-                content=f"{'x' * (MAX_CALL_CHARACTERS - 60)} sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
+                content=f"{'x' * (MAX_CALL_CHARACTERS - 60)} "
+                "sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
             )
         ),
         "Done.",
