@@ -1,7 +1,7 @@
 """Settings of property tests: how many examples each gets, and which combinations of values.
 
 A plain `pytest` runs the Hypothesis profile `quick`, which tries a fifth of each property's
-examples, and of `combinations_of` values as few as try each value; `pytest --hypothesis-profile
+examples, and of combinations of values as few as hold each; `pytest --hypothesis-profile
 full` tries all of them, as `.ci/run` does. The profiles are registered in conftest.py.
 """
 
@@ -25,20 +25,24 @@ def quick_share() -> float:
     return settings.default.max_examples / FULL_EXAMPLES
 
 
-def combinations_of(**values: Collection[Any]) -> pytest.MarkDecorator:
-    """Parametrize a test with each combination of these values in the profile `full`, and in
-    `quick` with as few as try each value once.
-
-    Of each name, its values; of a mapping, its keys.
+def combine(*values: Collection[Any]) -> list[tuple[Any, ...]]:
+    """Return each combination of one from each collection in the profile `full`, and in `quick` as
+    few as hold each value. Of a mapping, its keys.
     """
-    combinations = list(itertools.product(*values.values()))
-    if quick_share() < 1:
-        columns = [list(column) for column in values.values()]
-        combinations = [
-            tuple(column[row % len(column)] for column in columns)
-            for row in range(max(map(len, columns)))
-        ]
-    return pytest.mark.parametrize(tuple(values), combinations)
+    if quick_share() >= 1:
+        return list(itertools.product(*values))
+    columns = [list(column) for column in values]
+    return [
+        tuple(column[row % len(column)] for column in columns)
+        for row in range(max(map(len, columns)))
+    ]
+
+
+def combinations_of(**values: Collection[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test with combinations of these values, by the names of its parameters; see
+    `combine`.
+    """
+    return pytest.mark.parametrize(tuple(values), combine(*values.values()))
 
 
 def scaled_settings(

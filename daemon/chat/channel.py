@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daemon.agent.conversations.conversations import ASK
+from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.chat.port import Button, ChatFailed
 from daemon.delivery.markup import fence
 from daemon.delivery.message import compose
@@ -115,11 +116,19 @@ class ChatChannel:
         return await self._chat.send(conversation, part, reply_to=reply_to, buttons=buttons)
 
     async def _place_of(self, delivery: Delivery) -> tuple[str, str | None]:
-        """Return the conversation, and the message that is answered; None for a report."""
+        """Return the conversation, and the message that is answered; None for the report of a run
+        that nobody started there.
+        """
         if delivery.routine == ASK:
             origin = (await self._journal.runs.get_input(delivery.run) or {}).get("chat", {})
             if origin.get("name") == self._name:
                 return origin["conversation"], origin["message"]
+        elif delivery.run:
+            with suppress(NotFound):  # the run was forgotten
+                run = await self._journal.runs.get(delivery.run)
+                origin = origin_of(run)
+                if origin and origin.chat == self._name:
+                    return origin.conversation, origin.message
         return self._conversation, None
 
     async def _draft_of(self, delivery: Delivery) -> str | None:

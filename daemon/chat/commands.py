@@ -85,9 +85,13 @@ class ChatCommands:
         words = "\n\n".join(filter(None, (text.strip(), command.quoted)))
         run_input = input_by_hand(words, is_tainted=bool(command.quoted)) if words else None
         run = await self._engine.trigger(name, event=command.origin.event, run_input=run_input)
-        targets = ", ".join(f"`{rule.to}`" for rule in self._engine.routines[name].deliver)
-        where = f" Its report goes to {targets}." if targets else ""
-        return f"Run `{run.id}` of `{name}` is {run.status.value}.{where}"
+        targets = [
+            f"`{rule.to}`"
+            for rule in self._engine.routines[name].deliver
+            if rule.to != command.origin.chat
+        ]
+        where = f" and to {', '.join(targets)}" if targets else ""
+        return f"Run `{run.id}` of `{name}` is {run.status.value}. Its report comes here{where}."
 
     async def _pause(self, command: ChatCommand) -> str:
         name, _, duration = command.text.partition(" ")

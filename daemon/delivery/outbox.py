@@ -53,12 +53,18 @@ _PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELL
 
 
 def deliveries_for(
-    run: Run, rules: Iterable[DeliveryRule], *, ping: str | None = None, verbatim: bool = False
+    run: Run,
+    rules: Iterable[DeliveryRule],
+    *,
+    ping: str | None = None,
+    chat: str | None = None,
+    verbatim: bool = False,
 ) -> list[tuple[str, Json]]:
     """Return (target, options) for each delivery that the end of `run` asks for.
 
-    `ping` is the target of the routine's dead man's switch. `verbatim`: the report is the output of
-    programs and no Markdown. The options hold what the reader of the
+    `ping` is the target of the routine's dead man's switch. `chat` is the target of the chat in
+    which a person started the run: it gets the report, whatever the rules say. `verbatim`: the
+    report is the output of programs and no Markdown. The options hold what the reader of the
     report is told of the run, as it is now. Deliveries of a silent run are asked for as well: the
     journal marks them as not to be sent.
     """
@@ -78,6 +84,8 @@ def deliveries_for(
         if run.status.value in rule.on:
             path = {"path": rule.path} if rule.path else {}
             deliveries.append((rule.to, {**path, **shared_options}))
+    if chat and all(target != chat for target, _ in deliveries):
+        deliveries.append((chat, shared_options))
     return deliveries
 
 

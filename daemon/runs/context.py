@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.agent.agent import Agent, AgentOptions, AgentServices
-from daemon.agent.conversations.conversations import ASK
+from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
@@ -264,15 +264,17 @@ class RunContext:
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 
-        It goes to the routine's own targets whose `on` holds `waiting`, and to those of
-        `[incidents] to`. A file is left out, as it would stand where the report belongs, and so is
-        a dead man's switch, which no person reads.
+        It goes to the routine's own targets whose `on` holds `waiting`, to those of
+        `[incidents] to`, and to the chat in which a person started the run. A file is left out, as
+        it would stand where the report belongs, and so is a dead man's switch, which no person
+        reads.
         """
         config = self.services.settings.config  # people may have changed it since
         kinds = {name: target.kind for name, target in config.targets.items()}
         names = [
             *(rule.to for rule in routine.deliver if "waiting" in rule.on),
             *config.incidents.to,
+            *([origin.chat] if (origin := origin_of(run)) else ()),
         ]
         targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
         zone = ZoneInfo(routine.trigger.timezone or self.zone)

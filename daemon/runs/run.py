@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from daemon.agent.conversations.conversations import ASK
+from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.agent.tool_calls import ApprovalRequired
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
@@ -358,8 +358,13 @@ async def finish(
         await context.cancel_subagents(run, routine)
         zone = routine.trigger.timezone or zone
         if run.trigger != REHEARSAL:
+            origin = origin_of(run)
             deliveries = deliveries_for(
-                run, routine.deliver, ping=routine.ping, verbatim=not routine.run.asks_model
+                run,
+                routine.deliver,
+                ping=routine.ping,
+                chat=origin.chat if origin else None,
+                verbatim=not routine.run.asks_model,
             )
             seen_items = result.seen_items
     run = await context.journal.runs.end(run, deliveries, zone=zone, reported_items=seen_items)

@@ -8,6 +8,7 @@ from daemon.models import Status, StepKind, Taint
 from daemon.testing import TestApp, tool_call
 from tests.fakes.telegram import ADA, EVE, GROUP, FakeTelegram, Refusal
 
+BEN = ADA + 1
 CONFIG = """
 timezone = "UTC"
 provider = "scripted"
@@ -68,7 +69,8 @@ class ChattingApp(TestApp):
 
 @pytest.fixture
 def app(tmp_path, telegram):
-    app = ChattingApp(tmp_path, config=CONFIG.format(url=telegram.url, allow=[ADA, GROUP]))
+    telegram.people[BEN] = "Ben"
+    app = ChattingApp(tmp_path, config=CONFIG.format(url=telegram.url, allow=[ADA, BEN, GROUP]))
     app.write("token", telegram.TOKEN)
     app.write("policy.toml", POLICY)
     app.write_routine("disks", DISKS)
@@ -219,11 +221,43 @@ async def test_an_input_with_words_of_others_taints_the_run_that_a_command_start
         assert (own.taint, quoted.taint) == (Taint.NONE, Taint.TAINTED)
 
 
+async def test_a_run_started_in_a_chat_reports_there_whatever_its_routine_delivers(app, telegram):
+    app.write_routine("notes", "[run]\nprompt = 'p'\n[[deliver]]\nto = 'file'\npath = 'n.md'\n")
+    async with app:
+        app.model.enqueue("All noted.", "Full.")
+        number = telegram.write("/run notes", chat=GROUP)
+        await app.take()
+        answer, report = telegram.messages
+        assert answer.text.endswith("Its report comes here and to file.")
+        assert "All noted." in report.text
+        assert (report.chat, report.reply_to) == (GROUP, number)
+        telegram.write("/run disks")
+        await app.take()
+        assert telegram.texts[2].endswith("Its report comes here.")
+        assert [text for text in telegram.texts[3:] if "Full." in text] == telegram.texts[3:]
+
+
+async def test_a_run_started_in_a_chat_asks_and_fails_there(app, telegram):
+    app.write_routine("notes", "[run]\nmode = 'agent'\nprompt = 'p'\ntools = ['file_write']\n")
+    async with app:
+        app.model.enqueue(WRITE)
+        number = telegram.write("/run notes", chat=GROUP)
+        await app.take()
+        (question,) = [message for message in telegram.messages if message.buttons]
+        assert (question.chat, question.reply_to) == (GROUP, number)
+        telegram.write("/run notes", chat=GROUP)
+        await app.take()
+        assert "is waiting" in telegram.texts[-1] or "under way" in telegram.texts[-1]
+
+
 async def test_commands_answer_what_they_did_or_what_is_wrong(app, telegram):
     async with app:
         texts = ("/status", "/resume", "/help", "/pause", "/pause nosuch", "/pause disks soon")
-        for text in (*texts, "/nothing", "/run nosuch", "/run", "/new"):
+        for text in texts[:5]:
             telegram.write(text)
+        # in a conversation of its own: Telegram takes five messages of one at once
+        for text in (texts[5], "/nothing", "/run nosuch", "/run", "/new"):
+            telegram.write(text, person=BEN)
         telegram.write("/status@fake_bot", chat=GROUP)
         await app.take()
         assert telegram.texts[:2] == ["1 routines.", "Nothing is paused."]

@@ -23,6 +23,7 @@ from daemon.tools.builtin import files, git, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 from tests.policy.conftest import SHIPPED
+from tests.properties import combine, quick_share
 
 PATTERNS = [pattern for group in load_table("secret_files").values() for pattern in group]
 CANARY = "tropical-canary"
@@ -156,18 +157,16 @@ ON_ALL = [
 
 
 def every_call() -> Iterator[tuple[str, Json]]:
-    for place in FOLDERS:
-        for name in SECRET_FILES:
-            words = {"file": place + name, "quoted": f"'{place}{name}'"}
-            for tool, arguments in ON_ONE_FILE:
-                yield tool, {key: text.format(**words) for key, text in arguments.items()}
+    for name, place, (tool, arguments) in combine(SECRET_FILES, FOLDERS, ON_ONE_FILE):
+        words = {"file": place + name, "quoted": f"'{place}{name}'"}
+        yield tool, {key: text.format(**words) for key, text in arguments.items()}
     yield from ON_ALL
 
 
 @pytest.mark.timeout(600)
 def test_a_hostile_model_reads_no_file_of_such_a_name(workspace: Path) -> None:
     call, calls = caller(workspace, SHIPPED.read_text()), list(every_call())
-    assert len(calls) > 1_100
+    assert len(calls) > (1_100 if quick_share() >= 1 else 200)
     shown = [(tool, arguments) for tool, arguments in calls if CANARY in call(tool, arguments)]
     assert shown == []
 

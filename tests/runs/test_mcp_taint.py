@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import json
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,8 @@ from daemon.cli.call import NOT_FOUND, REFUSED, USAGE
 from daemon.cli.main import main
 from daemon.models import Json, Status, Taint
 from daemon.testing import TestApp, tool_call
+from tests.tools.mcp import stdio_server
 
-SERVER = """
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("calendar")
-
-
-@server.tool(description="{description}")
-def events() -> str:
-    return "nothing"
-
-
-server.run("stdio")
-"""
 DESCRIPTION = "Tells what is on."
 CONFIG = """
 timezone = "UTC"
@@ -38,7 +26,7 @@ to = ["desk"]
 [providers.scripted]
 kind = "scripted"
 [mcp.calendar]
-command = ["{python}", "{server}"]
+command = {command}
 trusted = {trusted}
 """
 ROUTINE = """
@@ -63,7 +51,8 @@ def calendar(folder: Path, *, trusted: bool) -> TestApp:
     app = TestApp(folder)
     describe(folder, DESCRIPTION)
     text = CONFIG.format(
-        python=sys.executable, server=folder / "server.py", trusted=str(trusted).lower()
+        command=json.dumps(stdio_server.command(folder / "tools.json")),
+        trusted=str(trusted).lower(),
     )
     app.write("config.toml", text)
     app.write_routine("day", ROUTINE)
@@ -73,7 +62,7 @@ def calendar(folder: Path, *, trusted: bool) -> TestApp:
 
 def describe(folder: Path, description: str) -> None:
     """Have the server say this of its tool from its next start on."""
-    (folder / "server.py").write_text(SERVER.replace("{description}", description))
+    stdio_server.write_tools(folder / "tools.json", events=description)
 
 
 async def note(app: TestApp) -> tuple[Taint, Status]:
@@ -154,7 +143,7 @@ async def test_agentctl_mcp_shows_what_changed_and_accepts_it(
     app = calendar(tmp_path, trusted=True)
     async with app:
         await note(app)
-    describe(tmp_path, "Tells all.\\x1b[8m")
+    describe(tmp_path, "Tells all.\x1b[8m")
     async with app, app.serve_api() as socket:
         await note(app)
 

@@ -83,6 +83,11 @@ class ChatOrigin:
         return cls(chat=parts[1], conversation=parts[2], message=parts[3])
 
 
+def origin_of(run: Run) -> ChatOrigin | None:
+    """Return the message of a chat with which a person started a routine; None for other runs."""
+    return ChatOrigin.of_event(run.event or "") if run.trigger == "manual" else None
+
+
 def ask_routine(config: Config, answers_to: str | None = None) -> Routine:
     """Return the routine whose runs answer people, as `[ask]` of the config describes it.
 
