@@ -209,6 +209,8 @@ def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str,
     catch_up = _describe_catch_up(query, slot)
     if row.outcome is Outcome.LATE:
         cause = "the machine slept over it, or its clock was set"
+        if row.reason is Reason.DISK_FULL:
+            cause = "the disk was full, and the daemon could write nothing"
         return catch_up, f"started {lateness} late for {query.at(slot)}: {cause}, and {catch_up}"
     cause = "the daemon was down at the time"
     return catch_up, f"was caught up {lateness} late for {query.at(slot)}: {cause}, and {catch_up}"

@@ -658,6 +658,9 @@ class SlotLedger:
         )
         if outcome is Outcome.RAN:
             return claim
+        first, last = self._refused_slots.get(name, (None, None))
+        if first and last and first <= decision.slot <= last:
+            claim = replace(claim, reason=Reason.DISK_FULL)
         index = self._late_starts
         self._late_starts += 1
         if index == 0:

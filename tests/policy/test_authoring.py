@@ -70,21 +70,40 @@ class PolicyHarness:
         code = main(words)
         return code, *self._output.readouterr()
 
-    def record(self, *calls: tuple[str, Json, str], **fields: str) -> None:
-        """Journal one run of `daily` that made these calls, each with its verdict and these fields
-        of its step.
+    def record(
+        self,
+        *calls: tuple[str, Json, str],
+        run_of: str = "daily",
+        definition: Json | None = None,
+        **fields: str,
+    ) -> None:
+        """Journal one run that made these calls, each with its verdict and these fields of its
+        step.
         """
-        asyncio.run(self._record(calls, fields))
+        asyncio.run(self._record(calls, run_of, json.dumps(definition or {}), fields))
 
     async def _record(
-        self, calls: tuple[tuple[str, Json, str], ...], fields: dict[str, str]
+        self,
+        calls: tuple[tuple[str, Json, str], ...],
+        run_of: str,
+        definition: str,
+        fields: dict[str, str],
     ) -> None:
         db = await Database.open(self.state / "agentd.db")
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
             slot = datetime.now(UTC)
             (queued,) = await journal.slots.open(
-                [Claim(routine="daily", definition="{}", trigger="manual", slot=slot, goal="go")]
+                [
+                    Claim(
+                        routine=run_of,
+                        definition=definition,
+                        trigger="manual",
+                        slot=slot,
+                        goal="go",
+                        event=f"{run_of} {slot}",
+                    )
+                ]
             )
             assert isinstance(queued, Run)
             run = await journal.runs.claim(queued.id, owner="test")
@@ -189,6 +208,38 @@ def test_policy_backtest_judges_recorded_calls_by_another_policy(harness: Policy
     )
     assert "1 would now be allowed:\n  1 x shell uptime  (daily; was: deny)" in out
     assert out.endswith("1 of 4 calls in 1 run since 1d: no difference\n")
+
+
+def test_policy_suggest_counts_the_calls_of_sub_agents(harness: PolicyHarness) -> None:
+    harness.record(("shell", {"command": "df -h"}, "allow"), definition={"name": "daily"})
+    for parent, path in (("daily", "reports/today.md"), ("other", "secrets/x.md")):
+        harness.record(
+            ("file_write", {"path": path, "content": "x"}, "allow"),
+            run_of="subagent",
+            definition={"name": parent},
+        )
+    code, out, _ = harness.policy("suggest", "daily", "--since", "1d")
+    assert code == 0
+    assert 'tools = [\n    "file_write",\n    "shell",\n]' in out
+    assert "reports/" in out and "secrets" not in out
+
+
+def test_policy_backtest_judges_what_an_agent_made_by_the_rights_of_its_maker(
+    harness: PolicyHarness,
+) -> None:
+    harness.record(
+        ("shell", {"command": "df -h"}, "allow"),
+        run_of="helper",
+        definition={"name": "helper", "origin": {"routine": "daily", "run": "01"}},
+    )
+    harness.record(
+        ("shell", {"command": "ls"}, "allow"), run_of="subagent", definition={"name": "daily"}
+    )
+    (harness.folder / "new.toml").write_text(f"{POLICY}[routine.daily]\ntools = []\n")
+    code, out, _ = harness.policy("backtest", "new.toml", "--since", "1d")
+    assert code == 0
+    assert "1 x shell df -h  (daily/helper; was: allow)" in out
+    assert "1 x shell ls  (daily; was: allow)" in out
 
 
 def test_policy_suggest_writes_the_narrowest_section_that_allows_all_recorded_calls(

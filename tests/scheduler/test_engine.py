@@ -359,7 +359,7 @@ async def test_a_full_disk_loses_no_slot(
     assert harness.started == []
     slots.full = False
     await harness.set_clock("01 09:05")
-    assert await harness.rows() == ["01 09:00 late"]
+    assert await harness.rows() == ["01 09:00 late disk_full"]
 
 
 async def test_slots_that_a_full_disk_refused_are_missed_for_that_reason(

@@ -173,6 +173,15 @@ HOURS = {
             ),
         ),
         (
+            {"rows": [row("02 09:00", Outcome.LATE, Reason.DISK_FULL, lateness=300.0)]},
+            "late",
+            (
+                "daily started 5 min late for @: the disk was full, and the daemon could write "
+                'nothing, and catch_up = "once" starts the latest missed slot if late by at most '
+                "half the period (12 h)."
+            ),
+        ),
+        (
             {
                 "rows": [row("02 09:00", Outcome.MISSED, Reason.DISK_FULL)],
                 "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "none"},

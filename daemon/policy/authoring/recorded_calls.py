@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from daemon.models import Json
@@ -20,6 +22,9 @@ class RecordedCall:
 
     run: str
     routine: str
+    """By the name under which the policy judges it: `maker/name` if an agent made it; for a
+    sub-agent the routine of the run that it works for.
+    """
     tool: str
     arguments: Json
     effect: str
@@ -55,13 +60,17 @@ def load_recorded_calls(
 
 def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[RecordedCall]:
     rows = connection.execute(
-        "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = "
-        "step.run_id"
-        " WHERE step.kind = 'call' AND step.at >= ? AND (CAST(? AS TEXT) = '' OR run.routine = ?)"
+        "SELECT step.run_id, run.routine, step.at, step.body, definition.body FROM step"
+        " JOIN run ON run.id = step.run_id LEFT JOIN definition ON definition.hash = run.definition"
+        " WHERE step.kind = 'call' AND step.at >= ?"
+        " AND (CAST(? AS TEXT) = '' OR run.routine IN (?, 'subagent'))"
         " ORDER BY step.at, step.seq",
         (to_microseconds(since), routine, routine),
     )
-    for run, name, at, encoded_body in rows:
+    for run, name_of_run, at, encoded_body, definition in rows:
+        name, policy_name = _names_of(definition, name_of_run)
+        if routine and name != routine:
+            continue
         body = decode(encoded_body)
         verdict, arguments = body.get("verdict"), body.get("arguments")
         # the policy never judged this call, as it was malformed or over a limit
@@ -69,7 +78,7 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
             continue
         yield RecordedCall(
             run=run,
-            routine=name,
+            routine=policy_name,
             tool=str(body.get("tool", "")),
             arguments=arguments,
             effect=str(verdict.get("effect", "")),
@@ -78,3 +87,12 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
             at=datetime.fromtimestamp(at / 1e6, UTC),
             is_observed=body.get("mode") == "observe",
         )
+
+
+@lru_cache(maxsize=1024)  # the runs of a routine share a definition
+def _names_of(definition: str | None, name_of_run: str) -> tuple[str, str]:
+    """Return the name of the routine that a run has the rights of, and its name for the policy."""
+    values = json.loads(definition or "{}")
+    name = str(values.get("name") or name_of_run)
+    origin = values.get("origin")
+    return name, f"{origin['routine']}/{name}" if origin else name
