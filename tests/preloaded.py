@@ -30,11 +30,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"agentctl": "daemon.cli.main", "agentd": "daemon.app.main"}
-# What they import at their start, for almost any command line, or once a daemon is ready; and what
-# takes long: the SDK of which most fake vendors are asked, and the tables.
+# What they import at their start, for almost any command line, or once a daemon is ready.
 MODULES = (
-    "anthropic",
-    "anthropic.resources.messages",
     "anyio._backends._asyncio",
     "daemon.app.main",
     "daemon.app.banner",
@@ -56,6 +53,9 @@ MODULES = (
     "httpcore",
     "httpx",
 )
+# The SDK with which most fake vendors are asked takes long to import; but a large process takes
+# longer to fork, and where the clock is faked (LD_PRELOAD) commands are forked by the hundred.
+SDK = ("anthropic", "anthropic.resources.messages")
 OPTIONAL = ("psycopg", "procrastinate")  # of the extra `postgres`, which may not be installed
 # What a Python, and what it loads, reads before it runs anything.
 READ_AT_START = (
@@ -337,7 +337,7 @@ def main() -> Callable[[], int] | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     atexit.register(_end_at_once)  # before any module registers a function: it is called last
     (descriptor,) = sys.argv[1:]
-    for module in MODULES:
+    for module in (*MODULES, *(() if "LD_PRELOAD" in os.environ else SDK)):
         importlib.import_module(module)
     with contextlib.suppress(ModuleNotFoundError):
         for module in OPTIONAL:

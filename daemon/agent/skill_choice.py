@@ -1,7 +1,7 @@
 """Ask the model which skills a message needs, before the message is answered.
 
-One short answer, without tools and memory. Whatever goes wrong costs nothing but the guide of a
-skill: the message is then answered without one (Direct).
+The model answers in one line, without tools and memory. If asking fails, or the line makes no
+sense, the message is answered without a skill (Direct).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# messages of the conversation that are shown: a short follow-up is not understood alone
+# Messages of the conversation that are sent along: a short follow-up is not understood alone.
 MAX_EARLIER_MESSAGES = 6
 MAX_ANSWER_TOKENS = 1_000  # tokens; thinking counts with some vendors
 _TEXTS = {
@@ -46,17 +46,17 @@ CLARIFY: 问题         没有这个问题的答案就无法完成""",
 
 
 class Skills(NamedTuple):
-    """The message needs these."""
+    """The message needs the skills of these names."""
 
     names: tuple[str, ...]
 
 
 class Direct(NamedTuple):
-    """The message needs none."""
+    """The message needs no skill."""
 
 
 class NeedClarification(NamedTuple):
-    """The message cannot be understood without an answer."""
+    """The message cannot be answered before a person has answered this question."""
 
     question: str
 
@@ -72,9 +72,13 @@ async def route(
     identity: str,
     language: str,
 ) -> tuple[Route, Usage]:
-    """Return how a message is to be handled, and what it cost to find out."""
-    listed = "\n".join(f"- {name}: {description}" for name, description in catalogue)
-    rules = _TEXTS.get(language, _TEXTS["en"]).format(catalogue=listed)
+    """Ask the model which skills the message `text` needs; return its choice and the tokens used.
+
+    `catalogue` has (name, description) of the skills to choose from, `identity` is the opening of
+    the system prompt. A failure of the provider is logged and means Direct.
+    """
+    catalogue_text = "\n".join(f"- {name}: {description}" for name, description in catalogue)
+    rules = _TEXTS.get(language, _TEXTS["en"]).format(catalogue=catalogue_text)
     messages = [
         LLMMessage(role="system", content=f"{identity}\n\n{rules}"),
         *earlier_messages[-MAX_EARLIER_MESSAGES:],
@@ -89,7 +93,9 @@ async def route(
 
 
 def parse_answer(answer: str, skill_names: set[str]) -> Route:
-    """Return what a line says; what it does not say clearly is Direct."""
+    """Return the choice in the first line that makes one; Direct if none does, or if it names no
+    skill of `skill_names`.
+    """
     for line in answer.splitlines():
         match = re.match(r"\W*(SKILLS|DIRECT|CLARIFY)\b\W*(.*)", line.strip(), re.IGNORECASE)
         if match is None:

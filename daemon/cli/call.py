@@ -178,6 +178,6 @@ def agentctl_command() -> str:
         neighbour = Path(program).absolute().with_name("agentctl")
         if "/" in program and os.access(neighbour, os.X_OK):
             folder = Path.cwd()
-            below = neighbour.is_relative_to(folder)
-            return shell_quote(str(neighbour.relative_to(folder) if below else neighbour))
+            is_below = neighbour.is_relative_to(folder)
+            return shell_quote(str(neighbour.relative_to(folder) if is_below else neighbour))
     return "agentctl"

@@ -16,7 +16,7 @@ from typing import Any
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED, Call
 from daemon.cli.render import DIM, pluralize
 
-# Seconds between two looks whether a process is still there, where the system does not tell.
+# Seconds between two checks whether a process still exists, where the system does not tell its end.
 POLL_SECONDS = 0.1
 # From <sys/un.h> of macOS, which Python does not name.
 _SOL_LOCAL, _LOCAL_PEERPID = 0, 2
@@ -51,7 +51,7 @@ def stop(call: Call) -> int:
         )
         return REFUSED
     if not call.json:
-        _write_what_it_waits_for(call, status)
+        _announce_stop(call, status)
     has_ended = _wait_for_end(pid, descriptor, call.timeout)
     if call.json:
         call.print_json({"pid": pid, "stopped": has_ended})
@@ -77,7 +77,8 @@ def _listening_pid(connection: socket.socket) -> int | None:
     return None
 
 
-def _write_what_it_waits_for(call: Call, status: Mapping[str, Any]) -> None:
+def _announce_stop(call: Call, status: Mapping[str, Any]) -> None:
+    """Tell the person that the daemon stops, and which runs it waits for."""
     runs = [run["routine"] for run in status["active"] if run["status"] == "running"]
     text = f"agentd (process {status['pid']}) stops"
     if runs and not call.now:

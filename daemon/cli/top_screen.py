@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+# The styles of rich for the colours of `agentctl`, which are codes of ANSI (render.py).
 STYLES = {"31": "red", "32": "green", "33": "yellow", "34": "blue", "2": "dim", "": ""}
-QUIT_KEYS = ("q", "Q", "\x1b", "\x03", "\x04")
+QUIT_KEYS = ("q", "Q", "\x1b", "\x03", "\x04")  # also Escape, Ctrl-C, Ctrl-D
 KEY_WAIT_SECONDS = 1.0
-# A small terminal shows the first of these lists only.
+# The titles of the lists; a small terminal shows only the first of them.
 LIST_PRIORITY = ("Under way", "Latest", "Waiting", "Next")
 
 

@@ -209,6 +209,7 @@ class Schedule:
         return self._at(day, start), self._at(day, end if start < end else end + 24 * 60)
 
     def _at(self, day: date, minute: int) -> datetime:
+        """Return a minute of a day in the zone, in UTC; from 1440 on it is of a later day."""
         midnight = datetime.combine(day + timedelta(days=minute // 1440), time(), self.zone)
         return (midnight + timedelta(minutes=minute % 1440)).astimezone(UTC)
 
@@ -219,7 +220,7 @@ class Schedule:
 
         `event` describes the event that starts the routine, too.
         """
-        on_wall = bool(self.cron or self.at or self.active_hours or self.active_days)
+        names_zone = bool(self.cron or self.at or self.active_hours or self.active_days)
         parts = [
             event,
             _cron_words(self.cron) if self.cron else "",
@@ -234,7 +235,7 @@ class Schedule:
             text += " within {}-{}".format(*map(_time_words, self.active_hours))
         if self.active_days:
             text += f" {_weekdays_words(self.active_days)}"
-        if on_wall:
+        if names_zone:
             text += f", {self.zone.key}"
         if self.delay:
             delay = timedelta(seconds=round(self.delay.total_seconds()))
@@ -256,6 +257,7 @@ def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
 
 
 def _parse_hours(text: str) -> tuple[int, int]:
+    """Return begin and end of `HH:MM-HH:MM` in minutes of the day."""
     start, end = (
         60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-"))
     )
@@ -282,7 +284,7 @@ def _cron_words(cron: Crontab) -> str:
 def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None:
     if len(hours) * len(minutes) <= 4:
         times = [_time_words(60 * hour + minute) for hour in hours for minute in minutes]
-        return f"at {_joined_by_and(times)}"
+        return f"at {_join_by_and(times)}"
     minute_step, hour_step = _even_step(minutes, 60), _even_step(hours, 24)
     if len(minutes) == 1 and hour_step:
         every = "every hour" if hour_step == 1 else f"every {hour_step} hours"
@@ -318,7 +320,7 @@ def _days_words(cron: Crontab) -> str | None:
     months = (
         ""
         if len(cron.months) == 12
-        else _joined_by_and(MONTH_WORDS[month - 1] for month in sorted(cron.months))
+        else _join_by_and(MONTH_WORDS[month - 1] for month in sorted(cron.months))
     )
     dates = f"{_dates_words(cron.days)} of {months or 'the month'}"
     weekdays = _cron_weekdays_words(cron.weekdays)
@@ -339,7 +341,7 @@ def _dates_words(days: frozenset[int]) -> str:
     last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
     return (
         "on the "
-        f"{_joined_by_and([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
+        f"{_join_by_and([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
     )
 
 
@@ -347,7 +349,7 @@ def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:
     if all(nth == crontab.EVERY for _, nth in weekdays):
         return _weekdays_words(frozenset(day for day, _ in weekdays))
     words = ((NTH_WORDS.get(nth, "every"), WEEKDAY_WORDS[day]) for day, nth in sorted(weekdays))
-    return f"on the {_joined_by_and(f'{nth} {day}' for nth, day in words)}"
+    return f"on the {_join_by_and(f'{nth} {day}' for nth, day in words)}"
 
 
 def _weekdays_words(days: frozenset[int]) -> str:
@@ -356,11 +358,11 @@ def _weekdays_words(days: frozenset[int]) -> str:
     if days == SATURDAY_TO_SUNDAY:
         return "on weekends"
     return (
-        f"on {_joined_by_and(WEEKDAY_WORDS[day % 7] for day in sorted((day or 7) for day in days))}"
+        f"on {_join_by_and(WEEKDAY_WORDS[day % 7] for day in sorted((day or 7) for day in days))}"
     )
 
 
-def _joined_by_and(items: Iterable[str]) -> str:
+def _join_by_and(items: Iterable[str]) -> str:
     *first_items, last = items
     return f"{', '.join(first_items)} and {last}" if first_items else last
 

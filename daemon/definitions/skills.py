@@ -1,5 +1,6 @@
-"""Skills: each is a folder with instructions (SKILL.md) for a kind of task, and is read by itself,
-so that a skill with faults does not affect the others.
+"""Read skills: folders with instructions (SKILL.md) for a kind of task.
+
+Each is read by itself, so that a skill with faults does not affect the others.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class SkillCatalog:
             text = path.read_text("utf-8")
         except UnicodeDecodeError:
             raise ToolFailed(f"{file} is not text; what it is for says the skill's guide") from None
-        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL
+        except (OSError, RuntimeError, ValueError) as error:  # links that form a circle, a NUL
             reason = getattr(error, "strerror", None) or "it is no path of a file"
             raise ToolFailed(f"{display(file)} cannot be read: {reason}") from None
         excess = len(text) - MAX_GUIDE_LENGTH
@@ -115,7 +116,7 @@ def load_skills(folder: Path) -> SkillCatalog:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir() and not entry.name.startswith(".")
-    except OSError:  # links in a circle
+    except OSError:  # links that form a circle
         return False
 
 

@@ -33,11 +33,13 @@ _LOOKALIKES = {
 # Enclosed letters that have no decomposition: negative circled, negative squared, regional
 # indicators.
 _ENCLOSED = {
-    first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)
+    first + index: chr(ord("a") + index)
+    for first in (0x1F150, 0x1F170, 0x1F1E6)
+    for index in range(26)
 }
 _TAGS = re.compile("[\U000e0020-\U000e007e]+")
 _TAG_PREFIX = "\U000e0020".encode()[:2]
-# Format characters, variation selectors and marks over letters, none of which changes what is said.
+# Format characters, variation selectors and marks over letters, none of which changes the meaning.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
@@ -88,18 +90,22 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    odd = drop_ascii(text)
-    if _INVISIBLE.search(odd):
+    non_ascii = drop_ascii(text)
+    if _INVISIBLE.search(non_ascii):
         text = _INVISIBLE.sub("", text)
-        odd = drop_ascii(text)
-    if _UNCOMMON.search(odd) or _FULL_WIDTH.search(odd):
+        non_ascii = drop_ascii(text)
+    if _UNCOMMON.search(non_ascii) or _FULL_WIDTH.search(non_ascii):
         text = unicodedata.normalize("NFKC", text).translate(_ENCLOSED)
-        odd = drop_ascii(text)
-    # none has parts, and marks that follow each other are in order
-    if unicodedata.normalize("NFD", odd) == odd:
+        non_ascii = drop_ascii(text)
+    # no character can be decomposed, so there are no marks to remove
+    if unicodedata.normalize("NFD", non_ascii) == non_ascii:
         return text.lower()
-    bare = unicodedata.normalize("NFD", text)
-    return (text if bare == text else unicodedata.normalize("NFC", _MARKS.sub("", bare))).lower()
+    decomposed_text = unicodedata.normalize("NFD", text)
+    return (
+        text
+        if decomposed_text == text
+        else unicodedata.normalize("NFC", _MARKS.sub("", decomposed_text))
+    ).lower()
 
 
 def replace_lookalikes(text: str) -> str:
@@ -108,8 +114,8 @@ def replace_lookalikes(text: str) -> str:
     """
     if text.isascii():
         return text
-    odd = drop_ascii(text)
-    if _UNCOMMON.search(odd) or (_LETTER.search(odd) and _MIXED_WORD.search(text)):
+    non_ascii = drop_ascii(text)
+    if _UNCOMMON.search(non_ascii) or (_LETTER.search(non_ascii) and _MIXED_WORD.search(text)):
         return text.translate(_LOOKALIKES)
     return text
 
@@ -238,9 +244,9 @@ def _may_be_encoded(text: str, words: Set[str]) -> bool:
 
 
 def _from_base64(run: str) -> str:
-    bare = run.rstrip("=").replace("-", "+").replace("_", "/")
-    for start in range(min(4, len(bare))):  # a word glued to its front shifts it
-        body = bare[start:]
+    encoded_text = run.rstrip("=").replace("-", "+").replace("_", "/")
+    for start in range(min(4, len(encoded_text))):  # a word glued to its front shifts it
+        body = encoded_text[start:]
         body = body[: len(body) - 1] if len(body) % 4 == 1 else body
         try:
             if text := _as_text(base64.b64decode(body + "=" * (-len(body) % 4), validate=True)):

@@ -58,8 +58,8 @@ OWN_TOOLS = frozenset(
 )
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
 LOG_QUOTING_PARTS = frozenset({"errors"})
-# Characters that are looked at on the event loop: longer texts take more time than others should
-# wait.
+# Characters of a text that is checked on the event loop; a longer one is checked in a thread, as
+# it would hold up all other runs.
 MAX_LENGTH_ON_LOOP = 6_000
 
 
@@ -90,7 +90,7 @@ class InjectionPolicy(Protocol):
         """The owner's own check as `module:function`; empty if there is none."""
 
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
-        """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
+        """Tell whether a result that gives orders is shown all the same, with the taint `high`."""
 
     def prints_only_numbers(self, tool: str, arguments: Json, output: str) -> bool:
         """Tell whether a successful call printed nothing but numbers of this machine."""
@@ -108,8 +108,8 @@ class InjectionInspector:
         language: str = "en",
         withholds: bool = True,
     ) -> None:
-        """Without `withholds`, what gives orders is shown all the same, as untrusted as can be: no
-        model reads it.
+        """Without `withholds`, a result that gives orders is returned as it is, with the taint
+        `high`: for callers whose results no model reads.
         """
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
         self._withholds = withholds
@@ -165,8 +165,10 @@ class InjectionInspector:
 
 
 def _load_detector(name: str) -> Detector | None:
-    """Return the user's own check, by `module:function`; whatever is wrong with it, ours still
-    stands.
+    """Return the user's own check, named `module:function`; None for an empty name.
+
+    An error in it becomes a Review, so that it cannot end a run; the built-in check is made in any
+    case.
     """
     if not name:
         return None
@@ -174,9 +176,8 @@ def _load_detector(name: str) -> Detector | None:
 
     def detect(tool: str, text: str) -> InjectionFinding | str | None:
         try:
-            answer: InjectionFinding | str | None = getattr(import_module(module), function)(
-                tool, text
-            )
+            detector = getattr(import_module(module), function)
+            answer: InjectionFinding | str | None = detector(tool, text)
         except Exception:
             log.exception("injection.detector_failed", detector=name)
             return Review("your own detector failed")

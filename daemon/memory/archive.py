@@ -23,7 +23,7 @@ LINE_CHARACTERS = 300
 _readable = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
+def make_segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     """Return the segments of a run, in the order of its steps.
 
     Segments after a step with untrusted bytes are tainted: the bytes may have influenced them.

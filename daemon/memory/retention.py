@@ -20,8 +20,8 @@ from daemon.store.rows import to_microseconds
 # Characters that stay of a text: more than a neighbour may have for the index to read it, so that
 # cutting a text changes no row of its neighbours.
 BEGINNING_CHARACTERS = 500
-# How long a wording of a report is known that does not come again.
-_WORDING = timedelta(days=7)
+# How long the template of a report is kept which no later report fits.
+_TEMPLATE_LIFETIME = timedelta(days=7)
 # Runs or items per transaction: some 50 ms.
 _BATCH = 200
 
@@ -38,10 +38,15 @@ class MemoryRetention:
     """
 
     tools: timedelta | None = None
+    """For tool calls and results; then they are shortened."""
     reasoning: timedelta | None = None
+    """For reasoning; then it is shortened."""
     runs: timedelta | None = None
+    """For whole runs; then they are deleted."""
     daily: timedelta | None = None
+    """For memory items of the category daily; then they are deleted."""
     conversation: timedelta | None = None
+    """For memory items of the category conversation, the run lines; then they are deleted."""
 
 
 def apply_retention(connection: Connection, retention: MemoryRetention, now: datetime) -> bool:
@@ -49,7 +54,7 @@ def apply_retention(connection: Connection, retention: MemoryRetention, now: dat
 
     Returns True if nothing is left to do. Call it in one write transaction, with an aware `now`.
     """
-    folding.forget_old_templates(connection, to_microseconds(now - _WORDING))
+    folding.forget_old_templates(connection, to_microseconds(now - _TEMPLATE_LIFETIME))
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),

@@ -88,7 +88,8 @@ def _parse_test(words: Sequence[Word]) -> ParsedCommand:
 
 # --- find
 
-_WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
+# A field of `-printf` that is 1,000 characters wide or more.
+_WIDE_FIELD = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
 _FIND_SYNOPSIS = (
     "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec "  # noqa: E501
@@ -97,37 +98,37 @@ _FIND_SYNOPSIS = (
 
 
 def _parse_find(words: Sequence[Word]) -> ParsedCommand:
-    at = 1
-    while at < len(words) and words[at].text == "-P":
-        at += 1
-    begin = at
-    while at < len(words) and not (
-        words[at].text[:1] == "-" or words[at].text in ("(", "!", ",", ")")
+    index = 1
+    while index < len(words) and words[index].text == "-P":
+        index += 1
+    begin = index
+    while index < len(words) and not (
+        words[index].text[:1] == "-" or words[index].text in ("(", "!", ",", ")")
     ):
-        at += 1
-    files = [word.text for word in words[begin:at]] or ["."]
-    _refuse_globs("find", words[at:])
-    number, files_named = word_list("find", "number"), word_list("find", "file")
-    valued = number | files_named | word_list("find", "text")
-    while at < len(words):
-        text = words[at].text
-        at += 1
+        index += 1
+    files = [word.text for word in words[begin:index]] or ["."]
+    _refuse_globs("find", words[index:])
+    number_tests, file_tests = word_list("find", "number"), word_list("find", "file")
+    tests_with_value = number_tests | file_tests | word_list("find", "text")
+    while index < len(words):
+        text = words[index].text
+        index += 1
         if text in word_list("find", "plain"):
             continue
         newer = _FIND_NEWER.fullmatch(text)
-        if not (newer or text in valued):
+        if not (newer or text in tests_with_value):
             raise Unreadable(
                 f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}"
             )
-        if at == len(words):
+        if index == len(words):
             raise Unreadable(f"find {text} lacks its value", f"write find {text} VALUE")
-        value = words[at].text
-        at += 1
-        if text in files_named or (newer and newer[2] != "t"):
+        value = words[index].text
+        index += 1
+        if text in file_tests or (newer and newer[2] != "t"):
             files.append(value)
-        elif text in number and not re.fullmatch(r"[+-]?\d{1,12}", value):
+        elif text in number_tests and not re.fullmatch(r"[+-]?\d{1,12}", value):
             raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
-        elif text == "-printf" and _WIDE.search(value):
+        elif text == "-printf" and _WIDE_FIELD.search(value):
             raise Unreadable(
                 "find -printf with so wide a field would flood the output", "give a smaller width"
             )

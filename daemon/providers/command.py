@@ -44,7 +44,7 @@ from daemon.sandbox.output import BoundedOutput
 from daemon.sandbox.running import CommandResult, PreparedProgram, run
 
 _STDERR_BYTES = 64 * 1024
-_MAX_REASON = 300  # characters of what a program complained of
+_MAX_REASON = 300  # characters of an error text
 # The usual estimate for Latin text, for programs that do not say what they used.
 _CHARACTERS_PER_TOKEN = 4
 _LLM_USAGE = re.compile(r"^Token usage: ([\d,]+) input, ([\d,]+) output", re.MULTILINE)
@@ -75,7 +75,7 @@ class CommandProvider(LLMProvider):
         self._model = model or Path(self._program).name
         self._timeout = timeout
         self._max_answer = max_answer_mb * 1_000_000
-        self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
+        self._semaphore = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
 
     @property
     def model_name(self) -> str:
@@ -93,9 +93,9 @@ class CommandProvider(LLMProvider):
     ) -> LLMResponse:
         prompt = to_text(messages)
         try:
-            async with self._slots:
-                result, complaints = await self._run(prompt)
-            answer = self._read_answer(result, complaints)
+            async with self._semaphore:
+                result, error_text = await self._run(prompt)
+            answer = self._read_answer(result, error_text)
         except ProviderError as error:
             error.args = (f"{self.name} ({self._program}): {error}",)
             raise
@@ -106,7 +106,7 @@ class CommandProvider(LLMProvider):
         return LLMResponse(content=answer.text, usage=usage, model=answer.model or self._model)
 
     async def _run(self, prompt: str) -> tuple[CommandResult, str]:
-        """Run the program once. Return how it ended, and what it put out on standard error.
+        """Run the program once; return its result and its standard error.
 
         It runs in an empty folder, which is removed afterwards, so that no file of a project
         instructs it. Raises ProviderError.
@@ -143,7 +143,7 @@ class CommandProvider(LLMProvider):
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    def _read_answer(self, result: CommandResult, complaints: str) -> ProgramAnswer:
+    def _read_answer(self, result: CommandResult, error_text: str) -> ProgramAnswer:
         """Return the answer, or raise ProviderError if there is none."""
         if result.stop_cause == "time":
             raise mark_unsure(Transport(f"no answer within {self._timeout:g} s; it was killed"))
@@ -153,14 +153,14 @@ class CommandProvider(LLMProvider):
                 AnswerTooLarge(f"the answer is larger than max_answer_mb = {size}; it was killed")
             )
         output = result.output.text()
-        answer = parse_answer(output, complaints)
+        answer = parse_answer(output, error_text)
         if answer.fault:
             raise mark_unsure(Unavailable(_one_line(answer.fault)))
         if result.code:
-            reason = _one_line(complaints) or _one_line(output) or "it gave no reason"
+            reason = _one_line(error_text) or _one_line(output) or "it gave no reason"
             raise mark_unsure(Unavailable(f"it exited with {result.code}: {reason}"))
         if not answer.text.strip():
-            reason = _one_line(complaints)
+            reason = _one_line(error_text)
             raise mark_unsure(Transport(f"it put out nothing{f': {reason}' if reason else ''}"))
         return answer
 
@@ -223,10 +223,10 @@ class ProgramAnswer:
     """Why there is no answer, in the program's words; empty if there is one."""
 
 
-def parse_answer(output: str, complaints: str = "") -> ProgramAnswer:
+def parse_answer(output: str, error_text: str = "") -> ProgramAnswer:
     """Read what a program put out: the JSON of `claude -p --output-format json` (or stream-json)
     and of `codex exec --json`, else text. `llm -u` tells its usage on standard error, which is
-    `complaints`.
+    `error_text`.
     """
     events = _parse_events(output)
     if events and (result := events[-1]).get("type") == "result" and "result" in result:
@@ -234,7 +234,7 @@ def parse_answer(output: str, complaints: str = "") -> ProgramAnswer:
     if events and events[0].get("type") == "thread.started":
         return _read_codex(events)
     usage = None
-    if match := _LLM_USAGE.search(complaints):
+    if match := _LLM_USAGE.search(error_text):
         input_tokens, output_tokens = (int(count.replace(",", "")) for count in match.groups())
         usage = Usage(input=input_tokens, output=output_tokens)
     return ProgramAnswer(text=output.strip("\n"), usage=usage)

@@ -706,7 +706,7 @@ class RunContext:
         if routine.run.memory != "recall+store" or run.trigger == REHEARSAL:
             return Usage()
         now, memory = self.now(), self.services.memory
-        segments = archive.segments(run.goal, steps, now)
+        segments = archive.make_segments(run.goal, steps, now)
         text = "\n".join([segment.text for segment in segments])
         if self.redact(text) != text:  # seldom: steps are written without secrets
             segments = [replace(item, text=self.redact(item.text)) for item in segments]

@@ -283,7 +283,7 @@ class EventTriggers:
             self._forgotten_at[name] = now
             await self._journal.slots.forget_files(
                 name,
-                present=await self._watcher.present(name),
+                present=await self._watcher.list_matching(name),
                 before=self._clock.now() - FILE_MEMORY,
             )
 

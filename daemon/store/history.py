@@ -17,7 +17,7 @@ from daemon.store.rows import LAST_BEFORE, to_microseconds
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-# Rows are summed up in the database: to fetch ten thousand of them takes longer than all else.
+# Rows are summed up in the database: fetching ten thousand of them takes longer than the sums.
 # Materialized, so that the runs of these days are read by their ids, and not all runs in the order
 # of their routines.
 _RECENT = f"""
@@ -89,7 +89,7 @@ class DigestTotals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryMetrics:
-    """The figures of the journal for a scrape of the metrics."""
+    """What the journal adds to the metrics, as of now."""
 
     runs: dict[str, int]
     """Counts of runs that have not ended, by status."""

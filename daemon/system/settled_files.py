@@ -54,13 +54,15 @@ class _WatchState:
     patterns: Patterns
     folders: set[Path] = field(default_factory=set)
     files: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Files that are not handled yet: their version, and since when it was seen (event loop)."""
+    """(version, since) of each file that is not handled yet, by path; `since` is when this version
+    was first seen, in the time of the event loop.
+    """
     timer: asyncio.TimerHandle | None = None
     logged_problems: set[str] = field(default_factory=set)
 
 
 class SettledFileWatcher:
-    """Watch files by name of a watch; call `on_change` with the name when a scan is worth while."""
+    """Watch files by name of a watch; `on_change` gets the name when files may have settled."""
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class SettledFileWatcher:
             self._call_back_in(name, state, delay)
         return {path: files[path][0] for path in settled_paths[: limits.batch]}
 
-    async def present(self, name: str) -> set[str]:
+    async def list_matching(self, name: str) -> set[str]:
         """Return the paths of all files that match now, settled or not."""
         state = self._states.get(name)
         if state is None:

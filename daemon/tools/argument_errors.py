@@ -56,7 +56,11 @@ def describe_validation_error(error: ValidationError, arguments: Json, schema: J
 
 
 def check_by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
-    """Check the first level of arguments against a schema that somebody wrote by hand."""
+    """Return the faults of the first level of arguments by a schema that was written by hand.
+
+    `closed`: an argument that the schema does not have is a fault, as with `additionalProperties`
+    = false.
+    """
     properties: Json = schema.get("properties", {})
     closed = closed or schema.get("additionalProperties") is False
     faults = [
@@ -115,10 +119,10 @@ def _location_of(error: ErrorDetails, arguments: Any) -> str:
     value = arguments
     location = error["loc"]
     for index, part in enumerate(location):
-        inside = (isinstance(value, dict) and part in value) or (
+        is_inside = (isinstance(value, dict) and part in value) or (
             isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
         )
-        if inside:
+        if is_inside:
             value = value[part]
         elif error["type"] != "missing" or index < len(location) - 1:
             continue

@@ -619,7 +619,7 @@ def test_folder_loads_in_a_thread_outside_the_event_loop(tmp_path: Path) -> None
 # --- chains
 
 
-def chained(folder: Path, **after: list[str]) -> Any:
+def load_chain(folder: Path, **after: list[str]) -> Any:
     """Return a folder of routines that come after one another, loaded."""
     for name, before in after.items():
         trigger = f"[trigger]\nafter = {json.dumps(before)}\n" if before else ""
@@ -628,14 +628,14 @@ def chained(folder: Path, **after: list[str]) -> Any:
 
 
 def test_routine_may_be_triggered_by_another_routine(tmp_path: Path) -> None:
-    contents = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
+    contents = load_chain(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
     assert not contents.faults
     assert contents.routines["report"].trigger.after == ("backup", "sync")
     assert contents.routines["report"].trigger.on == "succeeded"
 
 
 def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: Path) -> None:
-    contents = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
+    contents = load_chain(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
     assert sorted(contents.routines) == ["outside"]
     drawn = {
         name: str(error).partition("circle: ")[2].partition(";")[0]
@@ -650,7 +650,7 @@ def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: 
 
 
 def test_after_trigger_of_an_unknown_routine_suggests_the_nearest_name(tmp_path: Path) -> None:
-    contents = chained(tmp_path, backup=[], report=["bakup"])
+    contents = load_chain(tmp_path, backup=[], report=["bakup"])
     assert 'no such routine (found "bakup"); did you mean "backup"?' in str(
         contents.faults["report"]
     )
@@ -658,7 +658,7 @@ def test_after_trigger_of_an_unknown_routine_suggests_the_nearest_name(tmp_path:
 
 def test_after_trigger_accepts_a_routine_whose_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "backup.toml").write_text("[run")
-    contents = chained(tmp_path, report=["backup"])
+    contents = load_chain(tmp_path, report=["backup"])
     assert sorted(contents.routines) == ["report"]
     assert sorted(contents.faults) == ["backup"]
 

@@ -52,7 +52,7 @@ async def end_run(
     return await ledger.journal.runs.end(claimed_run.to(status, detail=detail, **more), to)  # type: ignore[arg-type]
 
 
-async def sent(journal: Journal, target: str = "mail") -> list[str]:
+async def list_deliveries(journal: Journal, target: str = "mail") -> list[str]:
     """Return what is on its way to a target, oldest first: the end of a run, or the kind of a
     notice.
     """
@@ -75,7 +75,7 @@ def _kind(delivery: Delivery) -> str:
 async def test_a_repeatedly_failing_routine_alerts_once(ledger: Ledger, clock: FakeClock) -> None:
     for number in range(5):
         await end_run(ledger, clock, detail=f"exit 1 after {number} s, run {new_id()}")
-    assert await sent(ledger.journal) == ["failed"]
+    assert await list_deliveries(ledger.journal) == ["failed"]
     [incident] = await ledger.journal.incidents.find()
     assert (incident.subject, incident.count, incident.targets) == ("routine daily", 5, ("mail",))
     assert len(await ledger.journal.outbox.find(status=DeliveryStatus.SUPPRESSED)) == 4, (
@@ -87,7 +87,7 @@ async def test_another_cause_is_another_incident(ledger: Ledger, clock: FakeCloc
     await end_run(ledger, clock, detail="exit 1")
     await end_run(ledger, clock, detail="the key is wrong")
     await end_run(ledger, clock, Status.TIMED_OUT, detail="not done within 600 s")
-    assert await sent(ledger.journal) == ["failed", "failed", "timed_out"]
+    assert await list_deliveries(ledger.journal) == ["failed", "failed", "timed_out"]
 
 
 async def test_an_incident_sends_reminders_and_one_recovery(
@@ -95,10 +95,10 @@ async def test_an_incident_sends_reminders_and_one_recovery(
 ) -> None:
     for _ in range(50):
         await end_run(ledger, clock)
-    assert await sent(ledger.journal) == ["failed"] * 3, "at 0, 24 and 48 hours"
+    assert await list_deliveries(ledger.journal) == ["failed"] * 3, "at 0, 24 and 48 hours"
     for _ in range(3):
         await end_run(ledger, clock, Status.SUCCEEDED, None)
-    assert (await sent(ledger.journal))[3:].count("incident.recovered") == 1
+    assert (await list_deliveries(ledger.journal))[3:].count("incident.recovered") == 1
     assert await ledger.journal.incidents.find() == []
     [over] = await ledger.journal.incidents.find(closed=True)
     assert over.count == 50 and over.closed is not None
@@ -107,7 +107,7 @@ async def test_an_incident_sends_reminders_and_one_recovery(
 async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeClock) -> None:
     await end_run(ledger, clock)
     await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
-    assert await sent(ledger.journal) == ["failed", "incident.recovered"]
+    assert await list_deliveries(ledger.journal) == ["failed", "incident.recovered"]
 
 
 async def test_a_flapping_routine_alerts_once_within_the_cool_down(
@@ -117,7 +117,7 @@ async def test_a_flapping_routine_alerts_once_within_the_cool_down(
     for _ in range(5):
         await end_run(ledger, clock)
         await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
-    assert await sent(ledger.journal) == ["failed", "incident.recovered"]
+    assert await list_deliveries(ledger.journal) == ["failed", "incident.recovered"]
     [incident] = await ledger.journal.incidents.find(closed=True)
     assert incident.count == 5
 
@@ -132,11 +132,16 @@ async def test_an_acknowledged_incident_sends_no_reminders_until_its_recovery(
     ).closed is None
     clock.move_to(clock.now() + timedelta(days=7))
     await end_run(ledger, clock)
-    assert await sent(ledger.journal) == ["failed"]
+    assert await list_deliveries(ledger.journal) == ["failed"]
     await end_run(ledger, clock, Status.SUCCEEDED, None)
     clock.move_to(clock.now() + timedelta(days=1))
     await end_run(ledger, clock)
-    assert await sent(ledger.journal) == ["failed", "incident.recovered", "succeeded", "failed"]
+    assert await list_deliveries(ledger.journal) == [
+        "failed",
+        "incident.recovered",
+        "succeeded",
+        "failed",
+    ]
     with pytest.raises(NotFound):
         await ledger.journal.incidents.acknowledge(99, existing_subjects=[])
 
@@ -154,7 +159,9 @@ async def test_acknowledging_closes_the_incident_of_a_removed_routine(
 async def test_a_failed_manual_run_opens_no_incident(ledger: Ledger, clock: FakeClock) -> None:
     await end_run(ledger, clock, trigger="manual")
     assert await ledger.journal.incidents.find() == []
-    assert await sent(ledger.journal) == ["failed"], "its report goes where it always does"
+    assert await list_deliveries(ledger.journal) == ["failed"], (
+        "its report goes where it always does"
+    )
 
 
 async def test_file_and_log_targets_receive_every_failure_during_an_incident(
@@ -163,7 +170,9 @@ async def test_file_and_log_targets_receive_every_failure_during_an_incident(
     places = [("file", {"path": "{run}.md"}), ("log", {}), *MAIL]
     for _ in range(3):
         await end_run(ledger, clock, to=places)
-    assert [len(await sent(ledger.journal, name)) for name in ("file", "log", "mail")] == [3, 3, 1]
+    assert [
+        len(await list_deliveries(ledger.journal, name)) for name in ("file", "log", "mail")
+    ] == [3, 3, 1]
 
 
 async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
@@ -172,17 +181,17 @@ async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
     ledger.journal.incidents.alerting = Alerting(to=("ops",))
     for _ in range(3):
         await end_run(ledger, clock, to=[("file", {"path": "x.md"})])
-    assert await sent(ledger.journal, "ops") == ["failed"]
+    assert await list_deliveries(ledger.journal, "ops") == ["failed"]
     await end_run(ledger, clock, Status.SUCCEEDED, None, to=[])
-    assert await sent(ledger.journal, "ops") == ["failed", "incident.recovered"]
+    assert await list_deliveries(ledger.journal, "ops") == ["failed", "incident.recovered"]
 
 
 async def test_a_file_target_by_another_name_calls_nobody(ledger: Ledger, clock: FakeClock) -> None:
     ledger.journal.incidents.alerting = Alerting(to=("ops",), records=frozenset({"archive"}))
     for _ in range(3):
         await end_run(ledger, clock, to=[("archive", {})])
-    assert await sent(ledger.journal, "archive") == ["failed"] * 3
-    assert await sent(ledger.journal, "ops") == ["failed"]
+    assert await list_deliveries(ledger.journal, "archive") == ["failed"] * 3
+    assert await list_deliveries(ledger.journal, "ops") == ["failed"]
 
 
 async def test_alerts_of_a_broken_target_go_to_another_target(
@@ -196,12 +205,12 @@ async def test_alerts_of_a_broken_target_go_to_another_target(
             await ledger.journal.incidents.report("target mail", "451 later", delivery=alert.id)
             is None
         )
-    assert sorted(await sent(ledger.journal, "ops")) == ["failed", "incident.opened"]
+    assert sorted(await list_deliveries(ledger.journal, "ops")) == ["failed", "incident.opened"]
     await ledger.journal.outbox.mark_delivered(alert.id, "there")
     assert [incident.subject for incident in await ledger.journal.incidents.find()] == [
         "routine daily"
     ]
-    assert sorted(await sent(ledger.journal, "ops")) == [
+    assert sorted(await list_deliveries(ledger.journal, "ops")) == [
         "failed",
         "incident.opened",
         "incident.recovered",
@@ -225,7 +234,9 @@ async def test_an_alert_goes_to_another_target_once_though_the_clock_is_set_back
     clock.move_to(clock.now() - 3 * HOUR)
     for _ in range(2):
         await incidents.report("target mail", "451 later", delivery=alert.id)
-    assert len(await sent(ledger.journal, "ops")) == 2, "the alert, and that mail is in trouble"
+    assert len(await list_deliveries(ledger.journal, "ops")) == 2, (
+        "the alert, and that mail is in trouble"
+    )
 
 
 async def test_an_incident_without_a_working_target_is_returned_to_the_caller_once(
@@ -269,7 +280,7 @@ async def test_an_incident_survives_a_restart(ledger: Ledger, clock: FakeClock) 
     await end_run(ledger, clock)
     other_ledger = Ledger(ledger.db, clock)
     await end_run(other_ledger, clock)
-    assert await sent(ledger.journal) == ["failed"]
+    assert await list_deliveries(ledger.journal) == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -299,6 +310,6 @@ async def test_removing_a_routine_closes_its_incident_and_says_so_once(
     for _ in range(2):
         await ledger.journal.incidents.close_of_removed(["daily", "weekly"])
     assert await ledger.journal.incidents.find() == []
-    assert await sent(ledger.journal) == ["failed", "incident.recovered"]
+    assert await list_deliveries(ledger.journal) == ["failed", "incident.recovered"]
     notice = (await ledger.journal.outbox.find())[0]
     assert notice.options["title"] == "daily was removed, and its incident is closed"

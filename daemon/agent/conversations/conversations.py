@@ -34,11 +34,12 @@ ASK = "ask"
 DEFAULT_SESSION = "default"
 MAX_MESSAGE_CHARACTERS = 200_000
 MAX_REPORT_CHARACTERS = 6_000  # of a run's report that a later run is shown
-# A person waits for this before anything happens; after so many seconds the message is a new one.
+# Seconds for the model to say which run a message belongs to, as the person waits for it; without
+# an answer the message begins a new run.
 ROUTING_TIMEOUT = 20.0
-# Messages that may be on their way to us while they are withdrawn.
+# Withdrawn messages that are remembered, as a message may arrive after its withdrawal.
 MAX_WITHDRAWN = 1000
-MAX_RUNS = 20  # runs that are put to the model
+MAX_RUNS = 20  # runs of which the model is asked whether a message belongs to one, the latest
 _ROUTING_TEXTS = {
     "en": "Several tasks are under way. Decide whether the person's message adds to one of them or "
     "is something new. Answer with the number of the task, or with `new`, and nothing else. "
@@ -132,7 +133,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._messages: dict[str, dict[int, RunMessage]] = {}
-        """Messages that wait, by run id, then by the number of the message."""
+        """The messages, by run id, then by the number of the message."""
 
     def put(self, messages: Iterable[RunMessage]) -> None:
         """Add messages; one that is there already is the same one."""
@@ -260,10 +261,10 @@ class Conversations:
         if existing_run := await self._journal.slots.get_run_of_event(ASK, event):
             return RoutedMessage(run=existing_run, new=True)
         if self._settings.config.ask.auto_route and not (fresh or about or quoted):
-            active = [
+            active_runs = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
             ]
-            if active and (run := await self._find_run(text, active, event)):
+            if active_runs and (run := await self._find_run(text, active_runs, event)):
                 self._refuse_withdrawn(event)
                 message = await self._journal.runs.send_message(
                     run.id, text, event=origin.event if origin else event, key_values=key_values
@@ -285,10 +286,10 @@ class Conversations:
         run = await self._begin(text, event, run_input, origin=origin, key_values=key_values)
         return RoutedMessage(run=run, new=True)
 
-    async def _find_run(self, text: str, active: Sequence[Run], event: str) -> Run | None:
+    async def _find_run(self, text: str, active_runs: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
         routing = asyncio.create_task(
-            find_run_of_message(text, active, self._provider, self._language),
+            find_run_of_message(text, active_runs, self._provider, self._language),
             name="route a message",
         )
         self._routing[event] = routing
@@ -403,11 +404,13 @@ class Conversations:
         return run
 
 
-_AFTER_ALL_RUNS = "~"  # behind every id of a run
+_AFTER_ALL_RUNS = "~"  # sorts after every id of a run
 
 
 def _excerpt(run: Run, language: str) -> list[LLMMessage]:
-    """Return a run as a turn of a conversation."""
+    """Return a run as a turn of a conversation: its goal, and its report cut to
+    MAX_REPORT_CHARACTERS.
+    """
     report = run.report or run.detail or "-"
     if len(report) > MAX_REPORT_CHARACTERS:
         report = f"{report[:MAX_REPORT_CHARACTERS]}\n[…]"
@@ -429,7 +432,9 @@ def _check_text(text: str) -> str:
 
 
 def _session_key(session: str) -> str:
-    """Return a session's name as events can begin with it."""
+    """Return a session's name as it stands in ids of events: a short plain one as it is, of others
+    a digest.
+    """
     if (
         session.isascii()
         and session.replace("-", "").replace("_", "").replace(".", "").isalnum()
@@ -441,15 +446,15 @@ def _session_key(session: str) -> str:
 
 
 async def find_run_of_message(
-    text: str, active: Sequence[Run], provider: LLMProvider, language: str
+    text: str, active_runs: Sequence[Run], provider: LLMProvider, language: str
 ) -> Run | None:
-    """Ask the model which of the `active` runs a message belongs to.
+    """Ask the model which of the `active_runs` a message belongs to.
 
     Returns None if the message is something new, or the model cannot tell.
     """
-    if not active or provider.kind == "offline":
+    if not active_runs or provider.kind == "offline":
         return None
-    runs = active[-MAX_RUNS:]
+    runs = active_runs[-MAX_RUNS:]
     tasks = "\n".join(
         f"{number}. {run.routine}: {' '.join(run.goal.split())[:300]}"
         for number, run in enumerate(runs, 1)
@@ -465,6 +470,7 @@ async def find_run_of_message(
     except (ProviderError, TimeoutError) as error:
         log.info("message.not_routed", error=str(error) or "no answer in time")
         return None
+    # nothing but a number, perhaps in quotes or brackets, or with a full stop
     match = re.fullmatch(r"""[\s\["'(]*(\d{1,2})[\s\]"').]*""", answer.content)
     if match is None or not 1 <= int(match[1]) <= len(runs):
         return None

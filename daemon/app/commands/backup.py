@@ -32,6 +32,7 @@ _STATE_FILES = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
 _PAGES_PER_STEP = 500  # some 2 MB: the daemon can write between two steps
 PAUSED = "it came from a backup; `agentctl resume --all` lets everything go on"
 
+# `place` is the root below which `path` lies: `state` or `config`.
 _TABLES = """
 CREATE TABLE backup (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE backup_file (place TEXT NOT NULL, path TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (place, path));
@@ -89,7 +90,7 @@ def backup(
 
 
 def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None:
-    """Copy a database as it is at one moment."""
+    """Copy a database as it is at one moment; `progress` gets the share that is done, 0 to 1."""
 
     def report(_status: int, remaining: int, total: int) -> None:
         progress(1 - remaining / total if total else 1.0)

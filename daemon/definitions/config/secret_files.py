@@ -17,34 +17,33 @@ from daemon.errors import ConfigError, Fault
 
 HOOKS_KEY = "hooks.secret_file"
 
-# Bytes; the specification of Standard Webhooks demands at least so many.
-_SHORTEST_SECRET = 24
-_FEWEST_CHARACTERS = 16
+_MIN_SIGNING_SECRET_BYTES = 24  # as the specification of Standard Webhooks demands
+_MIN_SHARED_SECRET_CHARACTERS = 16
 
 
 def check_signing_secret(
     secret: SecretStr, *, file: str, key: str, found: str, where: str = "FILE"
 ) -> None:
     """Raise ConfigError unless `secret` is one of Standard Webhooks, of 24 bytes or more in
-    base64.
+    base64. `where` is the file that the hint names.
     """
     text = secret.get_secret_value().removeprefix("whsec_")
     try:
         size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
     except ValueError:
         size = 0
-    if size < _SHORTEST_SECRET:
-        problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
+    if size < _MIN_SIGNING_SECRET_BYTES:
+        problem = f"holds no secret of {_MIN_SIGNING_SECRET_BYTES} bytes or more in base64"
         hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
 def check_shared_secret(secret: SecretStr, *, file: str, key: str, found: str, where: str) -> None:
     """Raise ConfigError if a secret of GitHub, GitLab or Stripe is so short that it can be
-    guessed.
+    guessed. `where` is the file that the hint names.
     """
-    if len(secret.get_secret_value()) < _FEWEST_CHARACTERS:
-        problem = f"holds a secret of less than {_FEWEST_CHARACTERS} characters"
+    if len(secret.get_secret_value()) < _MIN_SHARED_SECRET_CHARACTERS:
+        problem = f"holds a secret of less than {_MIN_SHARED_SECRET_CHARACTERS} characters"
         hint = f"make one, and give it to the sender: openssl rand -hex 32 > {where}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
@@ -96,7 +95,7 @@ def read_secret(path: Path, file: str, key: str) -> SecretStr:
 def refuse_if_shared(path: Path, file: str, key: str) -> None:
     """Raise ConfigError if other users could read or write a file with a secret, as ssh does."""
     try:
-        about = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         if may_be_secret(str(path), ""):  # a key that was pasted as the name of its file
             problem, hint = "no such file", "name a file that holds the key"
@@ -109,10 +108,10 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
         raise ConfigError(
             Fault(file=file, key=key, found=show_value(str(path)), problem=problem)
         ) from None
-    mode = stat.S_IMODE(about.st_mode)
-    if about.st_uid not in (os.geteuid(), 0):
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid not in (os.geteuid(), 0):
         problem, hint = (
-            f"belongs to another user (uid {about.st_uid})",
+            f"belongs to another user (uid {status.st_uid})",
             f"chown it to uid {os.geteuid()}",
         )
     elif mode & 0o077:

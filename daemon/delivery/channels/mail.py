@@ -145,7 +145,7 @@ class MailChannel:
         all mails. Runs in a thread.
         """
         server, port, timeout = address.server, address.port, address.timeout
-        temporary: smtplib.SMTPResponseException | None = None
+        temporary_error: smtplib.SMTPResponseException | None = None
         try:
             mails = list(make_mails(address, delivery, self._host))
             context = trusted_context() if address.verifies else _trusting_context()
@@ -163,7 +163,7 @@ class MailChannel:
                             *next(iter(error.recipients.values()))
                         )
                         if 400 <= answer.smtp_code < 500:
-                            temporary = answer
+                            temporary_error = answer
                             continue
                         self._refusals.setdefault(delivery.id, answer)
                     self._progress.mark_sent(delivery, number)
@@ -180,8 +180,8 @@ class MailChannel:
             raise address_error(str(error)) from None
         finally:
             sockets.close()
-        if temporary:
-            raise self._failure(temporary, address)
+        if temporary_error:
+            raise self._failure(temporary_error, address)
         if refusal := self._end_delivery(delivery):
             raise self._failure(refusal, address)
         return len(mails)

@@ -26,16 +26,16 @@ class Suggestion:
 
     section: dict[str, Any]
     runs: int
-    """How many runs these calls are of."""
+    """How many runs made these calls."""
     calls: int
     """How many calls were executed."""
     refused: tuple[tuple[str, int], ...]
-    """Calls that were denied or never approved, each with how often: it would not allow them
-    either.
+    """(call, count) of calls that were denied or never approved, the most frequent first; the
+    section does not allow them either.
     """
 
     def text(self, routine: str) -> str:
-        """Return it as TOML."""
+        """Return the section as TOML, for the routine of this name."""
         return tomli_w.dumps({"routine": {routine: self.section}}, multiline_strings=False)
 
 
@@ -74,7 +74,9 @@ def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
 
 
 def _parts(call: RecordedCall, policy: Policy) -> Iterator[tuple[tuple[str, ...], list[str], str]]:
-    """Yield (words, paths, host) for each part of a call; the host is empty but for the web."""
+    """Yield (words, paths, host) for each part of a call; only a web request has a host, others
+    "".
+    """
     try:
         parts = analyze_call(call.tool, call.arguments, policy.reach).parts
     except Unreadable:  # what it named is no longer there, or redacted in the journal
@@ -87,8 +89,8 @@ def _parts(call: RecordedCall, policy: Policy) -> Iterator[tuple[tuple[str, ...]
 
 
 def _folder_of(path: str) -> str:
-    """Return a pattern for the folder a file was written into, or the file itself if that is the
-    workspace.
+    """Return a pattern for the folder of a file; for a file directly in the workspace, the path
+    itself, as the pattern of its folder would allow everything.
     """
     folder = str(PurePosixPath(path).parent)
     return path if folder in (".", "/") else f"{folder}/**"

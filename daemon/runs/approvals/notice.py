@@ -16,8 +16,8 @@ from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.models import Approval, ApprovalRequest, Run, WaitingNotice, new_id
 from daemon.runs.approvals.request import format_request
 
-LONGEST = 1_500  # characters of a call; the whole of it is in `agentctl approvals`
-MOST_QUESTIONS = 5  # of one turn, whose words stand in the notice
+MAX_CALL_CHARACTERS = 1_500  # of a call; the whole of it is in `agentctl approvals`
+MAX_QUESTIONS = 5  # of one notice that are asked in full; of further ones only the tool is named
 
 
 def waiting_notice(
@@ -28,17 +28,15 @@ def waiting_notice(
     deadline: datetime,
     redact: Callable[[str], str],
 ) -> WaitingNotice:
-    """Word the notice that a run waits for a person; `deadline`, in the reader's zone, it
-    does so.
-    """
+    """Word the notice that a run waits for a person until `deadline`, in the reader's zone."""
     host = os.uname().nodename
     questions = []
     for index, approval_request in enumerate(requests):
         id_ = new_id()
-        if index < MOST_QUESTIONS:
+        if index < MAX_QUESTIONS:
             questions.append((id_, _question(approval_request, id_, deadline, redact)))
         else:
-            questions.append((id_, f"Likewise asked: {id_}, {approval_request.tool}."))
+            questions.append((id_, _short_question(approval_request, id_)))
     head = (
         f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person "
         "has to allow."
@@ -96,12 +94,16 @@ def expiry_notice(
 def _limit_questions(
     approvals: Sequence[Approval], questions: Sequence[tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the questions with the calls of the first ones only."""
-    others = [
-        (approval.id, f"Likewise asked: {approval.id}, {approval.approval_request.tool}.")
-        for approval in approvals[MOST_QUESTIONS:]
+    """Return the first MAX_QUESTIONS questions as they are, and further ones in short."""
+    short_questions = [
+        (approval.id, _short_question(approval.approval_request, approval.id))
+        for approval in approvals[MAX_QUESTIONS:]
     ]
-    return (*questions[:MOST_QUESTIONS], *others)
+    return (*questions[:MAX_QUESTIONS], *short_questions)
+
+
+def _short_question(approval_request: ApprovalRequest, id_: str) -> str:
+    return f"Likewise asked: {id_}, {approval_request.tool}."
 
 
 def _question(
@@ -120,20 +122,19 @@ def _call_and_reason(approval_request: ApprovalRequest, redact: Callable[[str], 
     make_harmless = neutralize if approval_request.taint else strip_controls
 
     def sanitize(text: str) -> str:
-        # redact first: a secret that looks like a link would no longer be found
+        # redact first: once made harmless, a secret that looks like a link is not recognized
         return make_harmless(redact(text))
 
-    # cut last: half a secret is not known for one
+    # cut last: redaction does not recognize half a secret
     call = sanitize(format_request(approval_request.request, max_characters=sys.maxsize))
-    call = (
-        call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
-    )
+    if len(call) > MAX_CALL_CHARACTERS:
+        call = f"{call[:MAX_CALL_CHARACTERS]}… (agentctl approvals shows the rest)"
     block = "\n".join(f"    {line}" for line in f"{approval_request.tool}: {call}".splitlines())
     reason = f", {approval_request.reason}" if approval_request.reason else ""
-    strangers = (
+    taint_remark = (
         " The run has read what strangers may have written." if approval_request.taint else ""
     )
     return (
         f"{block}\n\nIt is asked about because of "
-        f"{sanitize(f'{approval_request.rule}{reason}')}.{strangers}"
+        f"{sanitize(f'{approval_request.rule}{reason}')}.{taint_remark}"
     )

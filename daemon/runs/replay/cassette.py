@@ -1,4 +1,6 @@
-"""A recorded run as a value: all that replaying it takes, and what is missing of that."""
+"""A recorded run as a value: all that replaying it takes, and what of it the journal does not
+hold any more.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Cassette:
     policies: Mapping[str, str] = field(default_factory=dict)
     """The texts of the policies that judged its calls, by hash."""
     workspace: str = "/"
+    """The path of the workspace of the daemon that read the run."""
     language: str = "en"
+    """The language of the prompt."""
     missing_parts: tuple[str, ...] = ()
     """What the journal does not hold any more, a sentence each."""
 

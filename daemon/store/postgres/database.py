@@ -56,7 +56,7 @@ RECONNECT_TIMEOUT = 15.0
 # whose session the server ends after 5 s.
 ANSWER_TIMEOUT = 20.0
 _RECONNECT_PAUSE = 0.25  # seconds between two attempts to connect
-# Writers that were killed leave a row behind.
+# Writers that were killed leave their row in the table.
 _DELETE_OLD_WRITERS = "DELETE FROM store_writer WHERE seen < now() - interval '1 day'"
 
 # IdleInTransactionSessionTimeout: a process that was stopped in the middle of a transaction resumes
@@ -81,10 +81,12 @@ class PostgresDatabase(Database):
         self.place = place_of(url)
         self.reconnect_timeout = RECONNECT_TIMEOUT
         self.wait = timedelta()
+        """How long the first connection is tried."""
         self.when_away: Callable[[str], None] = lambda problem: None
         self._writer_id = new_id()
         self._batch_number = 0
         self._away = False
+        """Whether the last attempt to reach the server failed."""
         self._connection: PostgresConnection | None = None
 
     @classmethod
@@ -167,7 +169,9 @@ class PostgresDatabase(Database):
                     return outcomes
                 outcomes = None
                 results = self._run_batch(connection, batch, durable)
-                outcomes = results  # from here on the commit may stand, whatever we hear of it
+                outcomes = (
+                    results  # from here on the batch may be committed, even without an answer
+                )
                 connection.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
                 if not isinstance(error, _CONNECTION_ERRORS) or isinstance(

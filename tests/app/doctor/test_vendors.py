@@ -70,7 +70,7 @@ async def test_models_of_a_vendor_are_listed(way: str) -> None:
     assert second.retires is None
 
 
-def judged(vendor: VendorAnswer, model: str = "m-1") -> Check:
+def check_of_model(vendor: VendorAnswer, model: str = "m-1") -> Check:
     facts = ProviderFacts(
         name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor
     )
@@ -116,7 +116,7 @@ def judged(vendor: VendorAnswer, model: str = "m-1") -> Check:
 def test_doctor_judges_the_answer_of_a_vendor(
     vendor: VendorAnswer, state: str, expected: str, fix: str
 ) -> None:
-    row = judged(vendor)
+    row = check_of_model(vendor)
     assert row.state == state
     assert expected in row.found
     assert fix in row.fix
@@ -132,7 +132,7 @@ def test_a_server_of_one_model_may_answer_by_another_name() -> None:
     row = next(row for row in rows if row.name == "vendor of mine")
     assert row.state == "warn"
     assert "lists only tiny.gguf" in row.found
-    assert judged(vendor).state == "fail"  # a vendor that has one model for this key
+    assert check_of_model(vendor).state == "fail"  # a vendor that has one model for this key
 
 
 CONFIG = """

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
-from daemon.runs.approvals.notice import LONGEST, waiting_notice
+from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, waiting_notice
 from daemon.store.incidents import Alerting
 from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
@@ -106,7 +106,12 @@ def word(approval_request: ApprovalRequest, run: Run) -> str:
 
 async def test_a_secret_in_a_call_is_redacted_even_if_cut_or_written_like_a_link(build_harness):
     harness = build_harness(
-        turn(write(content=f"{'x' * (LONGEST - 60)} sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")),
+        turn(
+            write(
+                content=f"{'x' * (MAX_CALL_CHARACTERS - 60)} "
+                "sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5"
+            )
+        ),
         "Done.",
     )
     run, approval = await harness.run_to_question()
@@ -138,7 +143,7 @@ async def test_an_approval_notice_is_bounded_redacted_and_sanitized_if_tainted(b
     }
     plain = replace(approval.approval_request, request=request)
     assert address in word(plain, run)
-    assert len(word(plain, run)) < LONGEST + 1_000
+    assert len(word(plain, run)) < MAX_CALL_CHARACTERS + 1_000
     assert "\x1b" not in word(plain, run) and "\u202e" not in word(plain, run)
     tainted = word(replace(plain, taint=Taint.TAINTED), run)
     assert address not in tainted and "hxxps" in tainted

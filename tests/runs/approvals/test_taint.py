@@ -168,7 +168,7 @@ async def test_archived_segments_after_untrusted_text_are_tainted(build_harness,
     harness = build_harness(turn(("self", {})), turn(("look", {"at": "a page"})), "It said so.")
     run = await harness.execute()
     steps = await harness.journal.runs.get_steps(run.id)
-    pieces = archive.segments("Work.", steps, clock.now() + timedelta(0))
+    pieces = archive.make_segments("Work.", steps, clock.now() + timedelta(0))
     marked = {piece.text.split()[0]: piece.tainted for piece in pieces}
     assert marked == {
         "Work.": False,
