@@ -21,6 +21,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from daemon.system.intervals import read_interval
 from daemon.system.syscalls import (
     TFD_TIMER_ABSTIME,
     TFD_TIMER_CANCEL_ON_SET,
@@ -59,8 +60,8 @@ def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
     """Return a watcher by timerfd, or one that polls where the kernel has no timerfd or not its
     flag TFD_TIMER_CANCEL_ON_SET, as in some sandboxes.
     """
-    if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
-        return PollingClockWatcher(clock, seconds=float(seconds))
+    if seconds := read_interval(env, SECONDS_BETWEEN_LOOKS_VARIABLE):
+        return PollingClockWatcher(clock, seconds=seconds)
     if sys.platform != "linux":
         return PollingClockWatcher(clock)
     try:

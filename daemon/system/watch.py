@@ -22,6 +22,8 @@ from pathlib import Path
 
 import structlog
 
+from daemon.system.intervals import read_interval
+
 log = structlog.get_logger()
 
 # Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked
@@ -36,8 +38,10 @@ LARGE_BURST = 1_000
 
 
 def seconds_between_wakes(env: Mapping[str, str]) -> float:
-    """Return how often a daemon with this environment looks at the events of the system."""
-    return float(env.get(SECONDS_BETWEEN_WAKES_VARIABLE) or SECONDS_BETWEEN_WAKES)
+    """Return how often a daemon with this environment looks at the events of the system. Raises
+    ConfigError.
+    """
+    return read_interval(env, SECONDS_BETWEEN_WAKES_VARIABLE) or SECONDS_BETWEEN_WAKES
 
 
 class Subscription:
