@@ -268,12 +268,13 @@ class Reloader:
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._apply_routines(contents)
         self._note_folders_in_use(config, self._engine.routines.values())
-        if changes or config != old.config:
+        if changes or changed_files or config != old.config:
             log.info(
                 "definitions.reloaded",
                 added=changes.added,
                 changed=changes.changed,
                 removed=changes.removed,
+                **({"files": changed_files} if changed_files else {}),
             )
         faults = list(contents.faults.values())
         self.log_faults(faults)

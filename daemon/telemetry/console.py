@@ -240,6 +240,8 @@ class EventConsole:
                     for word in ("added", "changed", "removed")
                     if record.get(word)
                 ]
+                if files := record.get("files"):
+                    changes.append(f"{', '.join(files)} in force")
                 return "succeeded", f"files read again: {'; '.join(changes) or 'config or policy'}"
             case "definitions.kept":
                 faults = record.get("faults") or [record.get("fault")]

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
 from daemon.errors import ConfigError, Fault
@@ -294,3 +295,14 @@ async def test_a_reload_names_config_policy_keys_and_tools_that_have_changed(
         app.write("config.toml", config + "[agent]\nname = 'Ada'\n")
         assert await reload() == "taken up: policy.toml, config.toml"
         assert await reload() == "nothing has changed"
+
+
+async def test_the_log_names_a_policy_that_came_into_force(tmp_path: Path) -> None:
+    app = TestApp(tmp_path, config=CONFIG)
+    async with app:
+        app.write("policy.toml", 'version = 1\nautonomy = "readonly"\n')
+        with capture_logs() as logs:
+            await app.daemon.reloader.reload()
+            await app.daemon.reloader.reload()  # nothing has changed: no line
+        events = [event for event in logs if event["event"] == "definitions.reloaded"]
+        assert [event["files"] for event in events] == [["policy.toml"]]

@@ -128,6 +128,11 @@ def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None
             "✓ files read again: added a, b; removed c",
         ),
         (
+            {"event": "definitions.reloaded", "added": [], "changed": [], "removed": [],
+             "files": ["policy.toml", "the key of [providers.claude]"]},
+            "✓ files read again: policy.toml, the key of [providers.claude] in force",
+        ),
+        (
             {"event": "slot.missed", "level": "warning", "routine": "daily", "reason": "down",
              "first": "2026-11-21T08:00:00+00:00", "last": "2026-11-22T08:00:00+00:00", "count": 2},
             "! daily missed 2 starts, the last of Sun",
