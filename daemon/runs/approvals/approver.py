@@ -98,7 +98,7 @@ class RunApprover:
         )
 
     def _is_trusted_when_tainted(self, tool: str) -> bool:
-        table = self._settings.policy.routines.get(self._run.routine)
+        table = self._settings.policy.routines.get(self._policy_name)
         return table is not None and any(
             fnmatchcase(tool, pattern) for pattern in table.tainted_tools
         )

@@ -141,6 +141,7 @@ class ApprovalHarness(BareRunContext):
             self,
             approvals.describer,
             approvals.remembered_calls,
+            policy_name=self.routine.policy_name,
             clock=self.clock,
         )
 

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from daemon.definitions.routines.routine import Origin
 from daemon.errors import NotFound, Refused
 from daemon.models import Status
 from tests.runs.approvals.conftest import POLICY, turn, write
@@ -114,6 +115,24 @@ async def test_the_line_that_is_named_for_a_tainted_call_ends_the_question(build
     ).groups()
     harness = harness_with(f"{policy}\n{section}\n{line}\n")
     assert (await harness.execute()).status is Status.SUCCEEDED
+
+
+@pytest.mark.parametrize(("maker", "asks"), [(None, False), ("watcher", True)])
+async def test_a_routine_made_by_an_agent_has_not_the_rights_of_a_table_with_its_name(
+    build_harness, maker, asks
+):
+    table = f'[routine.daily]\ntainted_tools = ["{APPEND[0]}"]\n'
+    harness = build_harness(turn(APPEND), "Done.")
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    harness.set_policy(POLICY + table)
+    if maker:
+        origin = Origin(routine=maker, run="r")
+        harness.routine = harness.routine.model_copy(update={"origin": origin})
+    run = await harness.execute()
+    assert run.status is (Status.WAITING if asks else Status.SUCCEEDED)
 
 
 async def test_of_a_call_that_a_rule_asks_about_that_rule_is_named(build_harness):
