@@ -270,6 +270,9 @@ async def vendors(folder: Path, seconds: float) -> Broken:
         storm.home.write("config.toml", text)
         for name in faulty:
             storm.home.routine(name, FAULTY_ROUTINE.format(name=name))
+        storm.home.env["PYTHONUNBUFFERED"] = (
+            "1"  # so it is a fresh Python, with its own memory alone
+        )
         await storm.home.start()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
