@@ -153,11 +153,10 @@ def test_a_readable_path_that_may_not_be_followed_keeps_its_name(workspace: Path
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == [
-        None,
-        True,
-        "LINK/etc cannot be followed: Permission denied",
-    ]
+    followed, keeps_name, answer = json.loads(result.stdout)
+    assert (followed, keeps_name) == (None, True)
+    # os.path.realpath raises PermissionError in Python 3.11, and leaves the name as it is in 3.14
+    assert answer in ("LINK/etc cannot be followed: Permission denied", "LINK/etc")
 
 
 def test_a_file_is_written_a_bounded_number_of_folders_deep(
