@@ -15,6 +15,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     PlainSerializer,
@@ -351,13 +352,41 @@ class Gate(Table):
     """
 
 
+class Judge(Table):
+    """A second model that reads the report and says by a rubric whether it holds up; its calls
+    count towards the budget of the run.
+    """
+
+    provider: Name | None = None
+    """A [providers.NAME] of config.toml; by default that of [run]."""
+    model: Name | None = None
+    """Another model of that provider."""
+    rubric: Annotated[str, Field(max_length=20_000)] = ""
+    """What the report must be like, in words."""
+
+    def provider_of(self, run: RunSpec, default: str) -> tuple[str, str | None]:
+        """Return the name of the provider to ask, and which other model of it; `default` is the
+        provider of config.toml.
+        """
+        if self.provider is not None:
+            return self.provider, self.model
+        return run.provider or default, self.model or run.model
+
+
 class ReportCheck(Table):
     """What a report must hold up to; one that does not makes the run a failure. Silence is not
     checked.
     """
 
+    # `schema` is taken by pydantic
+    model_config = ConfigDict(serialize_by_alias=True)
+
     contains: Items[Name] = ()
     """Texts, each of which the report must contain."""
+    schema_file: Name | None = Field(default=None, alias="schema")
+    """A JSON Schema, as a file of the workspace, that the report must fit: all of it, or the one
+    block in it that is fenced as json.
+    """
     command: Items[str] = ()
     """A program (words, no shell) that must exit with 0, such as a test of what the run has made;
     the policy judges it like a gate's.
@@ -365,6 +394,7 @@ class ReportCheck(Table):
     repair: Annotated[int, Field(ge=0, le=3)] = 0
     """How often the model is told what is wrong, and answers again, within the limits of the run.
     """
+    judge: Judge | None = None
 
 
 class Dedupe(Table):
@@ -496,6 +526,13 @@ class RoutineDefinition(Table):
         """By up to how much its starts are delayed; all triggers with a clock have the same."""
         spreads = (trigger.spread for trigger in self.triggers if trigger.has_clock)
         return max(spreads, default=timedelta(0))
+
+    @property
+    def named_providers(self) -> set[str]:
+        """The providers that it names, besides the one that config.toml names for all."""
+        judge = self.check.judge if self.check else None
+        names = (self.run.provider, *self.run.fallback, judge.provider if judge else None)
+        return {name for name in names if name}
 
 
 class Routine(RoutineDefinition):

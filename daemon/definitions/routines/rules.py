@@ -263,15 +263,29 @@ def _check_fits(routine: RoutineDefinition) -> Iterator[Conflict]:
     check = routine.check
     if check is None:
         return
-    if routine.run.mode == "script":
+    if not (check.contains or check.schema_file or check.command or check.judge):
+        hint = 'like contains = ["## Summary"], or schema, command or [check.judge]'
+        yield Conflict("check", "checks nothing", hint=hint)
+    if check.repair and routine.run.mode == "script":
         yield Conflict(
-            "check",
+            "check.repair",
             "is for the report of a model, and a script asks none",
-            hint="its exit code decides: take it out",
+            check.repair,
+            "take it out: a report that fails its check makes the run a failure",
         )
-    elif not check.contains and not check.command:
+    if check.judge is not None and not check.judge.rubric.strip():
+        hint = 'like rubric = "Names each host, and for each what to do."'
         yield Conflict(
-            "check", "checks nothing", hint='like contains = ["## Summary"], or a command'
+            "check.judge.rubric", "is missing: say what the report must be like", hint=hint
+        )
+    if check.schema_file is not None and (
+        check.schema_file.startswith(("/", "~")) or ".." in Path(check.schema_file).parts
+    ):
+        yield Conflict(
+            "check.schema",
+            "leaves the workspace",
+            check.schema_file,
+            'give a path relative to it, like "report.schema.json"',
         )
     if check.command and not check.command[0].strip():
         hint = 'like command = ["test", "-s", "out/report.csv"]'
@@ -344,7 +358,9 @@ RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
         _moments_have_slots,
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
-    CrossFieldCheck(("check", "run.mode"), _check_fits),
+    CrossFieldCheck(
+        ("run.mode", "check.contains", "check.schema", "check.command", "check.judge"), _check_fits
+    ),
     CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries_are_valid),
 )
 
@@ -401,7 +417,8 @@ def reference_checks(
     """
     rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
         CrossFieldCheck(
-            ("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)
+            ("run.provider", "run.fallback", "check.judge.provider"),
+            lambda routine: _unknown_providers(routine, providers),
         ),
         CrossFieldCheck(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
     )
@@ -417,10 +434,11 @@ def reference_checks(
 def _unknown_providers(
     routine: RoutineDefinition, providers: Collection[str]
 ) -> Iterator[Conflict]:
-    run = routine.run
+    run, judge = routine.run, routine.check.judge if routine.check else None
     for key, name in (
         ("run.provider", run.provider),
         *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback)),
+        ("check.judge.provider", judge.provider if judge else None),
     ):
         if name is not None and name not in providers:
             hint = did_you_mean(name, providers)

@@ -324,6 +324,8 @@ def _notes(result: CommandResult) -> Iterator[str]:
 
 
 def _describe_exit_code(program: str, code: int) -> str:
-    if code > 128:
+    # As in a shell, 128 and more is a signal. But 129, which would be SIGHUP, is git's exit code
+    # for wrong usage, and there are no signals above 64.
+    if 129 < code <= 128 + 64:
         return f"{program} was killed by signal {code - 128}"
     return f"{program} ended with exit code {code}"

@@ -48,6 +48,22 @@ async def test_a_failed_command_line_keeps_its_partial_output(call: Call, worksp
     )
 
 
+async def test_only_exit_codes_of_signals_are_called_signals(
+    calling: Callable[[str], Call],
+) -> None:
+    """129 would be SIGHUP, and is what git says for wrong usage; 255 is no signal at all."""
+    rule = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sh", "-c", "exit {code}"]\n'
+    call = calling("".join(rule.format(code=code) for code in (129, 137, 255)))
+    texts = {}
+    for code in (129, 137, 255):
+        texts[code] = (await call("shell", command=f"sh -c 'exit {code}'")).text.split("\n")[0]
+    assert texts == {
+        129: "[failed] sh ended with exit code 129",
+        137: "[failed] sh was killed by signal 9",
+        255: "[failed] sh ended with exit code 255",
+    }
+
+
 async def test_a_denied_command_line_does_not_start(call: Call, workspace: Path) -> None:
     result = await call("shell", command="echo a; touch pwned")
     assert not result.ok
