@@ -59,6 +59,7 @@ HOSTS = {
     "httpx2": "providers system tools",
     "idna": "policy",
     "jinja2": "web",
+    "jsonschema": "runs",
     "markdown_it": "cli delivery",
     "markupsafe": "web",
     "mcp": "cli tools",

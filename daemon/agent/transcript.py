@@ -174,6 +174,8 @@ class Transcript:
     def _add_result(self, step: Step) -> None:
         if step.iteration == 0:
             self.gather_results[str(step.call_id)] = step.body
+            if usage := step.body.get("usage"):  # of the judge of a check
+                self.usage += Usage(**usage)
             return
         self.subagent_tokens += step.body.get("spent", 0)
         pending_call = self._pending.pop(str(step.call_id))
@@ -366,8 +368,11 @@ def result_step(
     result: ToolResult,
     seconds: float,
     sandbox: str = "",
+    usage: Usage | None = None,
 ) -> Step:
-    """Return the step that records how a call ended, and in which sandbox."""
+    """Return the step that records how a call ended, in which sandbox, and what a model has used
+    for it.
+    """
     body: Json = {
         "tool": call.name,
         "ok": result.ok,
@@ -382,6 +387,8 @@ def result_step(
         body["would"] = result.dry_run_effect
     if sandbox:
         body["sandbox"] = sandbox
+    if usage and usage.total:
+        body["usage"] = _usage_body(usage)
     if iteration == 0 and result.value is not None:
         body["value"] = result.value  # gates and the next report compare it
     return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)

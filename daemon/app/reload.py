@@ -143,7 +143,12 @@ class Reloader:
         if own_tools is not None:
             tools = (tools - set(self._own_tools.names())) | set(own_tools.names())
             registries.insert(0, own_tools)
-        return routine_rules(config or self._settings.config, tools, registries=registries)
+        return routine_rules(
+            config or self._settings.config,
+            tools,
+            registries=registries,
+            workspace=self._installation.workspace,
+        )
 
     def _note_folders_in_use(self, config: Config, routines: Iterable[Routine]) -> None:
         """Give the policy the folders of the workspace that these routines watch or deliver to."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 Loc: TypeAlias = tuple[int | str, ...]
 MAX_KEY_LENGTH = 100  # characters of one key that a fault shows
@@ -81,7 +82,7 @@ def without_broken_entries(
         if entry not in broken_paths and not any(item in broken_paths for item in items):
             copy[key] = without_broken_entries(value, entry, broken_paths, model)
     for table in models_at(model, path):
-        for key, model_field in table.model_fields.items():
+        for key, model_field in fields_by_key(table).items():
             if key not in copy and model_field.is_required():
                 copy[key] = _placeholder(model_field.annotation)
     return copy
@@ -125,6 +126,11 @@ def models_at(model: type[BaseModel], path: Loc) -> list[type[BaseModel]]:
     return [annotation for annotation in annotations if _is_table(annotation)]
 
 
+def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a table by the keys that a file has for them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _is_table(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
@@ -132,7 +138,7 @@ def _is_table(annotation: Any) -> bool:
 def _annotations_inside(annotation: Any, part: int | str) -> Iterator[Any]:
     args = get_args(annotation)
     if _is_table(annotation):
-        model_field = annotation.model_fields.get(part)
+        model_field = fields_by_key(annotation).get(str(part))
         yield from union_members(model_field.annotation) if model_field else ()
     elif isinstance(part, int) and args:
         yield from union_members(args[0])
@@ -144,9 +150,10 @@ def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, C
     """Yield the header of every table that a file may have, such as `[run.retry]`, with its
     keys.
     """
-    yield (f"[{name}]" if name else "the top of the file"), model.model_fields
-    for key, model_field in model.model_fields.items():
-        for annotation in union_members(model_field.annotation):
+    yield (f"[{name}]" if name else "the top of the file"), fields_by_key(model)
+    for key, model_field in fields_by_key(model).items():
+        annotations = list(union_members(model_field.annotation))
+        for annotation in annotations:
             models = [
                 member
                 for member in (annotation, *map(_first, get_args(annotation)))
@@ -154,12 +161,14 @@ def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, C
             ]
             for table in models:
                 dotted = f"{name}.{key}".lstrip(".")
+                if annotation is not table and table in annotations:
+                    continue  # a key that is a table or a list of them
                 if annotation is table:
                     yield from list_tables(table, dotted)
                 elif get_origin(annotation) is dict:
                     yield from list_tables(table, f"{dotted}.NAME")
                 else:
-                    yield f"[[{dotted}]]", table.model_fields
+                    yield f"[[{dotted}]]", fields_by_key(table)
 
 
 def _first(annotation: Any) -> Any:

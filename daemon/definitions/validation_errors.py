@@ -10,7 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.definitions.shape import Loc, format_key_path, list_tables, models_at, path_of
+from daemon.definitions.shape import (
+    Loc,
+    fields_by_key,
+    format_key_path,
+    list_tables,
+    models_at,
+    path_of,
+)
 from daemon.definitions.words import may_be_secret, nearest
 from daemon.models import Json
 
@@ -161,14 +168,14 @@ def _hint_for_plural(path: Loc, name: str, model: type[BaseModel]) -> str:
     plural.
     """
     key = f"{path[-1]}s"
-    if any(key in table.model_fields for table in models_at(model, path[:-1])):
+    if any(key in fields_by_key(table) for table in models_at(model, path[:-1])):
         return f"write [{format_key_path(*path[:-1], key, name)}]"
     return ""
 
 
 def _keys_at(path: Loc, model: type[BaseModel]) -> set[str]:
     """Return the keys that the table of this key has."""
-    return {key for table in models_at(model, path[:-1]) for key in table.model_fields}
+    return {key for table in models_at(model, path[:-1]) for key in fields_by_key(table)}
 
 
 def _hint_for_unknown(path: Loc, model: type[BaseModel]) -> str:

@@ -523,10 +523,15 @@ def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ..
             for key in ("day", "month")
             if getattr(limits, key) is not None
         ]
-        if not keys or not run.asks_model:
+        if not keys:
             return
-        primary = run.provider or config.provider
-        for name, model in ((primary, run.model), *((name, None) for name in run.fallback)):
+        models: list[tuple[str, str | None]] = []
+        if run.asks_model:
+            models = [(run.provider or config.provider, run.model)]
+            models += [(name, None) for name in run.fallback]
+        if routine.check and routine.check.judge:
+            models.append(routine.check.judge.provider_of(run, config.provider))
+        for name, model in dict.fromkeys(models):
             if name in config.provider_names and prices.get(name, model) is None:
                 model = model or config.provider_config(name).model
                 problem = f"no price is known for {model or 'the model'} of provider {name}"
@@ -541,4 +546,5 @@ def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ..
                     hint=hint,
                 )
 
-    return (CrossFieldCheck(("run.budget", "run.provider", "run.model", "run.fallback"), check),)
+    reads = ("run.budget", "run.provider", "run.model", "run.fallback", "check.judge")
+    return (CrossFieldCheck(reads, check),)

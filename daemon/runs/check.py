@@ -1,17 +1,26 @@
-"""The check of a report (`[check]`), after the model has ended and before the run has.
+"""The check of a report (`[check]`), after the model or the script has ended and before the run
+has.
 
 A report that does not hold up makes the run a failure, or is put to the model once more with what
-is wrong (`repair`), within the limits of the run.
+is wrong (`repair`), within the limits of the run. What is cheap is checked first: the judge, which
+costs money, is asked last.
+
+Command, schema and judge leave a step each, by which a run that was interrupted knows what came of
+them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from shlex import join
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
-from daemon.models import Fact, FunctionCall, Reply, Status, ToolResult, max_taint
+from daemon.agent.transcript import Transcript, call_step, result_step
+from daemon.models import Fact, FunctionCall, Reply, Status, StepKind, Taint, ToolResult, max_taint
 from daemon.providers.facts import new_boundary, wrap
 from daemon.runs.gather import one_line, run_program
 
@@ -19,67 +28,158 @@ if TYPE_CHECKING:
     from daemon.agent.agent import Agent
     from daemon.agent.tool_calls import ResultInspector, ToolCallRunner
     from daemon.definitions.routines.routine import ReportCheck
-    from daemon.runs.protocols import StepLog
+    from daemon.models import Json
+    from daemon.runs.protocols import CheckOutcome, ReportChecker, StepLog
 
 
-async def check_reply(
-    reply: Reply,
-    check: ReportCheck,
-    *,
-    agent: Agent,
-    call_runner: ToolCallRunner,
-    inspector: ResultInspector,
-    step_log: StepLog,
-) -> Reply:
-    """Return the reply if it holds up, or a repaired one that does; else it as a failure, with the
-    reason.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fault:
+    """Why a report does not hold up."""
 
-    A failure and a silent reply are not checked. The steps say which rounds there were, so a run
-    that was interrupted goes on with the same one. `call_runner` runs the command of the check,
-    and `inspector` looks at what it put out before the model reads it. Raises ToolFailed if the
-    command may not run.
+    reason: str
+    facts: tuple[Fact, ...] = ()
+    """What a program put out."""
+    is_repairable: bool = True
+    """Whether the model can do anything about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportCheckup:
+    """Checks the reports of one run.
+
+    `call_runner` runs the command of the check, `inspector` looks at what it put out before the
+    model reads it, and `checker` knows the schema and the judge.
     """
-    reason = ""
-    while reply.status is Status.SUCCEEDED and not reply.silent:
-        repairs, facts = agent.transcript.repairs, []
-        missing = [text for text in check.contains if text not in reply.content]
+
+    check: ReportCheck
+    call_runner: ToolCallRunner
+    inspector: ResultInspector
+    checker: ReportChecker
+    step_log: StepLog
+
+    async def check_reply(self, reply: Reply, agent: Agent) -> Reply:
+        """Return the reply if it holds up, or a repaired one that does; else it as a failure, with
+        the reason.
+
+        A failure and a silent reply are not checked. The steps say which rounds there were, so a
+        run that was interrupted goes on with the same one. Raises ToolFailed if the command may not
+        run, Retryable if the judge cannot be asked now.
+        """
+        reason = ""
+        while reply.status is Status.SUCCEEDED and not reply.silent:
+            repairs = agent.transcript.repairs
+            fault = await self._find_fault(reply.content, repairs, agent.taint)
+            if fault is None:
+                return self._with_usage(reply)
+            if repairs >= self.check.repair or not fault.is_repairable:
+                return self._with_usage(_failure(reply, fault))
+            reason = fault.reason
+            facts, taint = list(fault.facts), agent.taint
+            if facts:  # what a program puts out may be a stranger's words, as in any call
+                call = FunctionCall(name="shell", arguments={"command": join(self.check.command)})
+                result = await self.inspector.inspect(
+                    f"check.{repairs}", call, ToolResult(ok=False, text=facts[0].text)
+                )
+                facts = [replace(facts[0], text=result.text)]
+                taint = max_taint(taint, result.taint)
+            boundary = new_boundary()
+            text = say("check_failed", agent.language, reason=reason)
+            reply = await agent.repair(
+                f"{text}\n\n{wrap(facts, boundary)}".strip(),
+                facts=facts,
+                facts_boundary=boundary,
+                taint=taint,
+            )
+        if reason and reply.status is not Status.SUCCEEDED:
+            detail = f"{reply.detail or 'failed'}; the check had failed: {reason}"
+            reply = replace(reply, detail=detail)
+        return self._with_usage(reply)
+
+    async def check_output(self, reply: Reply, taint: Taint) -> Reply:
+        """Return the reply of a script if it holds up, else it as a failure, with the reason.
+
+        A failure and a silent reply are not checked. Raises as `check_reply`.
+        """
+        if reply.status is not Status.SUCCEEDED or reply.silent:
+            return reply
+        fault = await self._find_fault(reply.content, 0, taint)
+        return self._with_usage(_failure(reply, fault) if fault else reply)
+
+    def _with_usage(self, reply: Reply) -> Reply:
+        """Return the reply with what the judge has used, too."""
+        if self.check.judge is None:
+            return reply
+        return replace(reply, usage=Transcript(self.step_log.steps).usage)
+
+    async def _find_fault(self, report: str, repairs: int, taint: Taint) -> _Fault | None:
+        """Return the first fault of a report; None if it holds up. `repairs` is how often it has
+        been repaired.
+        """
+        check = self.check
+        missing = [text for text in check.contains if text not in report]
         if missing:
-            reason = f"the report does not contain {', '.join(map(repr, missing))}"
-        elif check.command:
+            return _Fault(reason=f"the report does not contain {', '.join(map(repr, missing))}")
+        if check.schema_file:
+            key, arguments = f"check.schema.{repairs}", {"file": check.schema_file}
+            ask = partial(self.checker.check_schema, key, check.schema_file, report)
+            if fault := await self._run_once(key, "schema", arguments, ask):
+                return fault
+        if check.command:
             code, output = await run_program(
                 check.command,
                 "check",
                 f"check.command.{repairs}",
-                call_runner=call_runner,
-                step_log=step_log,
+                call_runner=self.call_runner,
+                step_log=self.step_log,
             )
-            if code == 0:
-                return reply
-            reason = f"its command said no (exit code {code}): {one_line(join(check.command))}"
-            if output.strip():
+            if code:
+                command = one_line(join(check.command))
                 facts = [Fact(name="check", tool="shell", ok=False, text=output)]
-        else:
-            return reply
-        if repairs >= check.repair:
-            detail = f"{reason}: {one_line(facts[0].text)}" if facts else reason
-            detail = f"the check failed: {detail}".removesuffix(": ")
-            return replace(reply, status=Status.FAILED, detail=detail)
-        taint = agent.taint
-        if facts:  # what a program puts out may be a stranger's words, as in any call
-            call = FunctionCall(name="shell", arguments={"command": join(check.command)})
-            result = await inspector.inspect(
-                f"check.{repairs}", call, ToolResult(ok=False, text=facts[0].text)
-            )
-            facts = [replace(facts[0], text=result.text)]
-            taint = max_taint(taint, result.taint)
-        boundary = new_boundary()
-        text = say("check_failed", agent.language, reason=reason)
-        reply = await agent.repair(
-            f"{text}\n\n{wrap(facts, boundary)}".strip(),
-            facts=facts,
-            facts_boundary=boundary,
-            taint=taint,
+                return _Fault(
+                    reason=f"its command said no (exit code {code}): {command}",
+                    facts=tuple(facts) if output.strip() else (),
+                )
+        if check.judge:
+            key = f"check.judge.{repairs}"
+            arguments = check.judge.model_dump(include={"provider", "model"}, exclude_none=True)
+            ask = partial(self.checker.ask_judge, key, check.judge, report, taint)
+            return await self._run_once(key, "judge", arguments, ask)
+        return None
+
+    async def _run_once(
+        self, key: str, tool: str, arguments: Json, ask: Callable[[], Awaitable[CheckOutcome]]
+    ) -> _Fault | None:
+        """Have the schema or the judge look at a report, unless an earlier attempt has.
+
+        The steps are those of a call, of a `tool` that no model is offered.
+        """
+        steps, call = self.step_log.steps, FunctionCall(name=tool, arguments=arguments, id=key)
+        recorded = next(
+            (step for step in steps if step.kind is StepKind.RESULT and step.call_id == key), None
         )
-    if reason and reply.status is not Status.SUCCEEDED:
-        reply = replace(reply, detail=f"{reply.detail or 'failed'}; the check had failed: {reason}")
-    return reply
+        if recorded is None:
+            if not any(step.kind is StepKind.CALL and step.call_id == key for step in steps):
+                # nothing is changed by asking twice
+                await self.step_log.append(call_step(key, call, 0, None, repeatable=True))
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            outcome = await ask()
+            result = ToolResult(
+                ok=bool(outcome.passed),
+                text=outcome.text,
+                value={"pass": outcome.passed, "model": outcome.model},
+            )
+            recorded = result_step(key, call, 0, result, loop.time() - start, usage=outcome.usage)
+            await self.step_log.append(recorded)
+        if recorded.body["ok"]:
+            return None
+        return _Fault(
+            reason=recorded.body["text"],
+            is_repairable=recorded.body["value"]["pass"] is not None,
+        )
+
+
+def _failure(reply: Reply, fault: _Fault) -> Reply:
+    output = one_line(fault.facts[0].text) if fault.facts else ""
+    detail = f"the check failed: {fault.reason}{f': {output}' if output else ''}"
+    return replace(reply, status=Status.FAILED, detail=detail)

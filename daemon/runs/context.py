@@ -25,7 +25,7 @@ from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
-from daemon.definitions.routines.routine import Routine
+from daemon.definitions.routines.routine import Judge, Routine
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.errors import DaemonError, OverBudget, ProviderError
@@ -60,6 +60,7 @@ from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.expected import strangers_words
 from daemon.runs.approvals.notice import waiting_notice
+from daemon.runs.checker import LiveChecker
 from daemon.runs.events import EventBus, end_of, waiting_of
 from daemon.runs.gather import HAND_TRIGGERS
 from daemon.runs.images import AttachedImages, load_images
@@ -278,7 +279,7 @@ class RunContext:
         ]
         left_out = (*KINDS_BY_KEY["path"], "ping")
         targets = [name for name in names if config.kind_of_target(name) not in left_out]
-        zone = ZoneInfo(routine.trigger.timezone or self.zone)
+        zone = ZoneInfo(routine.timezone or self.zone)
         return waiting_notice(
             run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact
         )
@@ -470,9 +471,33 @@ class RunContext:
             *agent.preview(), agent.provider.name, agent.provider.model_name, agent.left_out
         )
 
+    def checker_for(self, run: Run, routine: Routine, deadline: float) -> LiveChecker:
+        """Return what compares reports with a schema and has them judged."""
+
+        def find_provider(judge: Judge) -> LLMProvider:
+            name, model = judge.provider_of(routine.run, self.settings.config.provider)
+            provider = self.settings.providers.get(name, model)
+            return self._meter(provider, run, self._budget_of(run, routine))
+
+        return LiveChecker(
+            workspace=self.services.workspace,
+            language=self.settings.config.agent.language,
+            find_provider=find_provider,
+            routine=run.routine,
+            deadline=deadline,
+            backoff=self._shared.backoff,
+            redact=self.redact,
+        )
+
     def _meter_providers(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, in order, each with the budget of the run."""
-        services, budget = self.services, self._shared.budgets.get(run.id)
+        budget = self._budget_of(run, routine)
+        chain = self.settings.providers.chain(routine)
+        return [self._meter(provider, run, budget) for provider in chain]
+
+    def _budget_of(self, run: Run, routine: Routine) -> RunBudget:
+        """Return the budget of a run, the same for all its models."""
+        budget = self._shared.budgets.get(run.id)
         if budget is None:
             parent: RunBudget | None = None
             if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent spends
@@ -481,25 +506,23 @@ class RunContext:
                 run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
             )
             self._shared.budgets[run.id] = budget
-        tracer = services.settings.tracer
-        providers: list[LLMProvider] = []
-        for provider in self.settings.providers.chain(routine):
-            if provider.kind == "offline":
-                providers.append(provider)
-                continue
-            asked = provider
-            if self.journal.runs.shared:
-                confirm_lease = partial(self.journal.runs.confirm_lease, run)
-                asked = LeasedProvider(provider, confirm_lease=confirm_lease)
-            metered_provider: LLMProvider = MeteredProvider(
-                asked, budget_ledger=services.budget_ledger, run_budget=budget
-            )
-            if tracer is not None:
-                from daemon.providers.traced import TracedProvider
+        return budget
 
-                metered_provider = TracedProvider(metered_provider, tracer=tracer, run=run)
-            providers.append(metered_provider)
-        return providers
+    def _meter(self, provider: LLMProvider, run: Run, budget: RunBudget) -> LLMProvider:
+        """Return a model whose calls are paid from the budget of a run."""
+        if provider.kind == "offline":
+            return provider
+        if self.journal.runs.shared:
+            confirm_lease = partial(self.journal.runs.confirm_lease, run)
+            provider = LeasedProvider(provider, confirm_lease=confirm_lease)
+        metered_provider: LLMProvider = MeteredProvider(
+            provider, budget_ledger=self.services.budget_ledger, run_budget=budget
+        )
+        if (tracer := self.services.settings.tracer) is not None:
+            from daemon.providers.traced import TracedProvider
+
+            metered_provider = TracedProvider(metered_provider, tracer=tracer, run=run)
+        return metered_provider
 
     def _approver(
         self, run: Run, routine: Routine
@@ -584,7 +607,7 @@ class RunContext:
             ),
             workspace=services.workspace,
             now=self.now(),
-            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else settings.zone,
+            zone=ZoneInfo(routine.timezone) if routine.timezone else settings.zone,
             routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,

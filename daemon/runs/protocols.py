@@ -7,12 +7,15 @@ ReplayContext (replay/play.py) and a list of steps.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from daemon.models import Taint, Usage
 
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent
     from daemon.agent.tool_calls import ToolCallRunner
-    from daemon.definitions.routines.routine import Routine
+    from daemon.definitions.routines.routine import Judge, Routine
     from daemon.models import Json, Run, Status, Step
     from daemon.runs.images import AttachedImages
 
@@ -47,6 +50,33 @@ class RunHistory(Protocol):
     async def get_steps(self, run_id: str) -> list[Step]: ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckOutcome:
+    """What came of looking at a report."""
+
+    passed: bool | None
+    """None: it could not be looked at, which another report does not change."""
+    text: str
+    """Why it did not pass, as the model and people read it; else `PASS`."""
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    """The model that judged, as its vendor named it."""
+
+
+class ReportChecker(Protocol):
+    """Looks at the reports of a run. `call_id` is the journal's key for the look."""
+
+    async def check_schema(self, call_id: str, file: str, report: str) -> CheckOutcome:
+        """Compare a report with a schema, which is a file of the workspace."""
+
+    async def ask_judge(
+        self, call_id: str, judge: Judge, report: str, taint: Taint
+    ) -> CheckOutcome:
+        """Have a report judged; `taint` is that of the run. Raises Retryable if the judge cannot be
+        asked now.
+        """
+
+
 class ExecutionContext(Protocol):
     """What `execute` needs of the world around a run."""
 
@@ -57,6 +87,11 @@ class ExecutionContext(Protocol):
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the command of a gate; its `shell` returns the exit code."""
+
+    def checker_for(self, run: Run, routine: Routine, deadline: float) -> ReportChecker:
+        """Return what compares reports with a schema and has them judged; `deadline` is in the
+        event loop's time.
+        """
 
     async def agent_for(
         self, run: Run, routine: Routine, step_log: StepLog, deadline: float

@@ -37,7 +37,7 @@ from daemon.errors import (
 )
 from daemon.models import Reply, Run, Status, StepKind, Taint, max_taint
 from daemon.providers.facts import new_boundary
-from daemon.runs.check import check_reply
+from daemon.runs.check import ReportCheckup
 from daemon.runs.events import begin_of, retry_of
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
@@ -58,7 +58,7 @@ from daemon.store.seen_items import ReportedItemRecord
 from daemon.tools.reported_items import collect_items, report_new_items
 
 if TYPE_CHECKING:
-    from daemon.definitions.routines.routine import Gather, Routine
+    from daemon.definitions.routines.routine import Gather, ReportCheck, Routine
     from daemon.models import ApprovalRequest, Fact
     from daemon.runs.context import RunContext
     from daemon.runs.images import AttachedImages
@@ -251,7 +251,9 @@ async def execute(
         return RunResult(Status.FAILED, denial)
 
     if not routine.run.asks_model:
-        return await _report_gathered(run, routine, gather_steps, facts, step_log, context)
+        return await _report_gathered(
+            run, routine, gather_steps, facts, step_log, context, deadline
+        )
 
     agent = await context.agent_for(run, routine, step_log, deadline)
     event_facts: list[Fact] = []
@@ -276,14 +278,8 @@ async def execute(
     )
 
     if routine.check is not None:
-        reply = await check_reply(
-            reply,
-            routine.check,
-            agent=agent,
-            call_runner=context.gate_call_runner_for(run, routine),
-            inspector=context.call_runner_for(run, routine).inspector,
-            step_log=step_log,
-        )
+        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
+        reply = await checkup.check_reply(reply, agent)
 
     required_names = {step.name for step in gather_steps if step.required}
     missing_names = [fact.name for fact in facts if not fact.ok and fact.name in required_names]
@@ -307,6 +303,23 @@ async def execute(
     )
 
 
+def _checkup(
+    run: Run,
+    routine: Routine,
+    check: ReportCheck,
+    step_log: StepLog,
+    context: ExecutionContext,
+    deadline: float,
+) -> ReportCheckup:
+    return ReportCheckup(
+        check=check,
+        call_runner=context.gate_call_runner_for(run, routine),
+        inspector=context.call_runner_for(run, routine).inspector,
+        checker=context.checker_for(run, routine, deadline),
+        step_log=step_log,
+    )
+
+
 async def _report_gathered(
     run: Run,
     routine: Routine,
@@ -314,9 +327,13 @@ async def _report_gathered(
     facts: Sequence[Fact],
     step_log: StepLog,
     context: ExecutionContext,
+    deadline: float,
 ) -> RunResult:
     """End a script: what was gathered is the report, as it is."""
     reply, seen_items = make_script_reply(routine, gather_steps, facts), None
+    if routine.check is not None:
+        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
+        reply = await checkup.check_output(reply, Transcript(step_log.steps, run.taint).taint)
     if routine.dedupe and reply.status is Status.SUCCEEDED:
         call_runner = context.call_runner_for(run, routine)
         items = await report_lines(
@@ -356,7 +373,7 @@ async def finish(
     deliveries, seen_items, zone = [], None, context.zone
     if routine is not None:
         await context.cancel_subagents(run, routine)
-        zone = routine.trigger.timezone or zone
+        zone = routine.timezone or zone
         if run.trigger != REHEARSAL:
             origin = origin_of(run)
             deliveries = deliveries_for(

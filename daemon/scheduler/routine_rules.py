@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import KINDS_WITH_MODEL, PROVIDER_KINDS, ProviderConfig
@@ -14,6 +15,7 @@ from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
 from daemon.providers.capabilities import capabilities
 from daemon.providers.programs import check_model
+from daemon.runs.report_schema import SchemaFault, load_schema
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 
 
@@ -22,15 +24,19 @@ def routine_rules(
     tools: Collection[str] | None = None,
     *,
     registries: Iterable[FunctionRegistry] = (),
+    workspace: Path | None = None,
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return the rules for routines beside `config`. Without `tools`, their names are not
-    checked; arguments of gather steps are where one of `registries` has the tool.
+    checked; arguments of gather steps are where one of `registries` has the tool, and the schemas
+    of reports are read where the `workspace` is given.
     """
     return (
         *reference_checks(config.provider_names, tools, targets=config.target_names),
         *price_checks(config),
         *provider_checks(config),
         *sender_checks(config),
+        *judge_checks(config),
+        *(schema_checks(workspace) if workspace else ()),
         *argument_checks(registries),
     )
 
@@ -77,6 +83,51 @@ def provider_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition],
     return (CrossFieldCheck(keys, check),)
 
 
+def judge_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the check that the judge of a report is a model, and one that its provider has."""
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        judge = routine.check.judge if routine.check else None
+        if judge is None:
+            return
+        name, model = judge.provider_of(routine.run, config.provider)
+        if name not in config.provider_names:
+            return
+        settings = config.provider_config(name)
+        if settings.kind == "offline":
+            yield Conflict(
+                "check.judge.provider",
+                "is of kind offline, which asks no model",
+                name,
+                "name a provider with a model",
+            )
+        elif (
+            settings.kind == "command"
+            and model
+            and (problem := check_model(settings.command, model))
+        ):
+            hint = f"see providers.{name}.command in config.toml"
+            yield Conflict("check.judge.model", problem, model, hint)
+
+    keys = ("check.judge", "run.provider", "run.model")
+    return (CrossFieldCheck(keys, check),)
+
+
+def schema_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the check that the schema of a report is one."""
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        file = routine.check.schema_file if routine.check else None
+        if file is None:
+            return
+        try:
+            load_schema(workspace, file)
+        except SchemaFault as error:
+            yield Conflict("check.schema", str(error), file, f"it is looked for in {workspace}")
+
+    return (CrossFieldCheck(("check.schema",), check),)
+
+
 def _effort_conflicts(
     effort: str, name: str, settings: ProviderConfig, own_model: str | None
 ) -> Iterator[Conflict]:
@@ -105,10 +156,11 @@ def sender_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], .
     """Return the check that the sender of a routine's webhooks is in config.toml."""
 
     def check(routine: RoutineDefinition) -> Iterator[Conflict]:
-        name = routine.trigger.sender
-        if name is not None and name not in config.hooks.senders:
-            hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
-            yield Conflict("trigger.sender", "no such sender in config.toml", name, hint)
+        for key, trigger in routine.keyed_triggers:
+            name = trigger.sender
+            if name is not None and name not in config.hooks.senders:
+                hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
+                yield Conflict(f"{key}.sender", "no such sender in config.toml", name, hint)
 
     return (CrossFieldCheck(("trigger.sender",), check),)
 

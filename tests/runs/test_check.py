@@ -134,8 +134,11 @@ async def test_a_command_that_the_policy_denies_fails_the_run_and_validate_says_
         (SUM.format(check='contains = [""]', run=""), "check.contains[0]"),
         (SUM.format(check='command = [" "]', run=""), "check.command[0]: names no program"),
         (
-            '[check]\ncontains = ["a"]\n[run]\nmode = "script"\n[[gather]]\nname = "a"\ntool = "s"',
-            "check: is for the report of a model",
+            (
+                '[check]\ncontains = ["a"]\nrepair = 1\n[run]\nmode = "script"\n'
+                '[[gather]]\nname = "a"\ntool = "sysinfo"'
+            ),
+            "check.repair: is for the report of a model",
         ),
     ],
 )

@@ -163,9 +163,9 @@ def _faults_of(text: bytes, path: Path, config: Config, state: Path) -> Sequence
         tools = {*TOOLS, *user_tools.load(config).names()}
         if config.search.kind:
             tools.add("web_search")
-        rules = routine_rules(config, tools)
+        rules = routine_rules(config, tools, workspace=config.workspace_path(state))
     except ConfigError:  # what is wrong with own tools, `agentctl validate` says
-        rules = routine_rules(config)
+        rules = routine_rules(config, workspace=config.workspace_path(state))
     try:
         routines = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER)
         check_source(text, path, rules=rules, routines=routines)

@@ -32,7 +32,13 @@ from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
 from daemon.providers.programs import find_program, missing_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
-from daemon.scheduler.routine_rules import argument_checks, provider_checks, sender_checks
+from daemon.scheduler.routine_rules import (
+    argument_checks,
+    judge_checks,
+    provider_checks,
+    schema_checks,
+    sender_checks,
+)
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 from daemon.tools.builtin import files, git, http_request, shell, sysinfo
@@ -144,6 +150,8 @@ def examine(
             *price_checks(config),
             *provider_checks(config),
             *sender_checks(config),
+            *judge_checks(config),
+            *schema_checks(config.workspace_path(state)),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
         contents = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
@@ -156,7 +164,7 @@ def examine(
     checkup.checked.append(f"{count} ({names})" if names else count)
     providers_used = {config.provider}
     for routine in contents.routines.values():
-        providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
+        providers_used |= routine.named_providers
     checkup.notes += [
         f"the environment variable {override.variable} sets {override.key}"
         for override in config.overrides
@@ -523,7 +531,7 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         if routine.run.mode == "agent"
         and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
         and not (routine.run.required_tools or routine.gather or routine.run.media)
-        and not (routine.trigger.watch or routine.trigger.webhook or routine.trigger.after)
+        and not any(routine.event_words)
         and routine.dedupe is None
     ]
 

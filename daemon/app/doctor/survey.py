@@ -123,8 +123,9 @@ def _definitions(
         policy = load_policy(config, state=state, socket=socket_path, own_tools=own_tools)
     except ConfigError as error:
         faults = error.faults
+    rules = routine_rules(config, workspace=config.workspace_path(state))
     try:
-        contents = load_folder(config.routines_path, rules=routine_rules(config))
+        contents = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
         return _Definitions(
             config=config, policy=policy, policy_faults=faults, routine_faults=error.faults
@@ -144,7 +145,7 @@ def _providers(
 ) -> Iterator[ProviderFacts]:
     providers_used = {config.provider}
     for routine in routines.values():
-        providers_used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
+        providers_used |= routine.named_providers
     # Only those in use are asked: the server of any other may seldom run.
     provider_names = {
         name

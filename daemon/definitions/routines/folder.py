@@ -125,9 +125,17 @@ class FileCache:
         last = self._last.get(path)
         if last is not None and last[1] == result:
             result = last[1]
-        if version[-1] < (time.time() - self._settled_after) * 1e9:
+        is_settled = version[-1] < (time.time() - self._settled_after) * 1e9
+        if is_settled and not _depends_on_other_files(result):
             self._current[path] = version, result
         return result
+
+
+def _depends_on_other_files(result: Routine | ConfigError) -> bool:
+    """Tell whether what a routine file holds was checked against a file that it names."""
+    if isinstance(result, ConfigError):
+        return any(fault.key == "check.schema" for fault in result.faults)
+    return result.check is not None and result.check.schema_file is not None
 
 
 def load_folder(

@@ -45,6 +45,7 @@ from daemon.runs.replay.compare import (
     diff,
 )
 from daemon.runs.replay.recorded import (
+    RecordedChecker,
     RecordedInbox,
     RecordedModel,
     RecordedToolExecutor,
@@ -217,6 +218,9 @@ class ReplayContext:
             approver=self._current_approver,
             inspector=_RecordedInspector(self._recording),
         )
+
+    def checker_for(self, run: Run, routine: Routine, deadline: float) -> RecordedChecker:
+        return RecordedChecker(self._recording)
 
     async def images_for(self, run: Run, routine: Routine, event_input: Any) -> AttachedImages:
         """Return the images that the model was shown."""

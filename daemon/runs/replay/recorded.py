@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from daemon.agent.texts import MESSAGES
 from daemon.agent.transcript import response_from
@@ -22,15 +22,21 @@ from daemon.models import (
     Taint,
     ToolContext,
     ToolResult,
+    Usage,
 )
 from daemon.providers import LLMProvider
+from daemon.runs.protocols import CheckOutcome
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
+
+if TYPE_CHECKING:
+    from daemon.definitions.routines.routine import Judge
 
 NEVER_MADE = (
     "[error] not run: this is a replay, and the recorded run never made this call; there is no "
     "result to give."
 )
+NEVER_CHECKED = "this is a replay, and the recorded run never had a report checked here"
 
 
 class RecordExhausted(Exception):
@@ -255,6 +261,35 @@ class RecordedToolExecutor(ToolExecutor):
         """Return whether the recorded call was denied: it has a result, but never ran."""
         verdict = self._recording.calls[call_id].body.get("verdict") or {}
         return bool(verdict.get("effect") == "deny")
+
+
+class RecordedChecker:
+    """Returns what the schema and the judge said of the report in the same round."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    async def check_schema(self, call_id: str, file: str, report: str) -> CheckOutcome:
+        return self._outcome(call_id)
+
+    async def ask_judge(
+        self, call_id: str, judge: Judge, report: str, taint: Taint
+    ) -> CheckOutcome:
+        return self._outcome(call_id)
+
+    def _outcome(self, call_id: str) -> CheckOutcome:
+        step = self._recording.results.get(call_id)
+        if step is None:
+            if call_id in self._recording.calls:
+                raise RecordExhausted
+            return CheckOutcome(passed=None, text=NEVER_CHECKED)
+        value, usage = step.body["value"], step.body.get("usage", {})
+        return CheckOutcome(
+            passed=value["pass"],
+            text=step.body["text"],
+            usage=Usage(**usage),
+            model=value["model"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
