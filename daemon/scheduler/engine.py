@@ -129,6 +129,10 @@ class RoutineEngine:
         self._realign_task: asyncio.Task[None] | None = None
         self._clock_changes = 0
         """How often the clock was set."""
+        self._clock_changes_at_check = self._clock_changes_before = 0
+        """Likewise at the last look of `watch_lateness`, and at the one before."""
+        self._overdue: datetime | None = None
+        """What was due at the last look and had not been taken."""
 
     # --- start, reload, stop
 
@@ -196,7 +200,8 @@ class RoutineEngine:
         await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
-        self._queue_due(*self._triggers.watches.keys() & set(fresh))
+        for name in fresh:
+            self._triggers.scan_files_of(name)
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
         )
@@ -229,20 +234,34 @@ class RoutineEngine:
         await self._triggers.stop()
 
     async def watch_lateness(self, *, check_every: float = LATENESS_CHECK_SECONDS) -> None:
+        """Look after what an event may have missed, every `check_every` seconds."""
+        while True:
+            await asyncio.sleep(check_every)
+            await self._move_late_waits()
+            self._wake_scheduler_if_late()
+
+    async def _move_late_waits(self) -> None:
+        """After the clock was set, move waits once more: a run that ended at that moment may have
+        written the time of its end, taken before, after the other waits were moved.
+        """
+        # Of the last two intervals: the clock may have been set a moment before this look.
+        if self._clock_changes != self._clock_changes_before:
+            await self._move_waits()
+        self._clock_changes_before = self._clock_changes_at_check
+        self._clock_changes_at_check = self._clock_changes
+
+    def _wake_scheduler_if_late(self) -> None:
         """Wake the scheduler where what is due is not taken: its timer is lost if it fails in its
         turn of the event loop, and nothing would start any more.
         """
-        overdue: datetime | None = None
-        while True:
-            await asyncio.sleep(check_every)
-            due = self._job_store.get_next_run_time()
-            if due is None or due > self._clock.now():
-                overdue = None
-            elif due != overdue:  # it may have become due just now
-                overdue = due
-            elif self._scheduler and self._scheduler.running:
-                log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
-                self._scheduler.wakeup()
+        due = self._job_store.get_next_run_time()
+        if due is None or due > self._clock.now():
+            self._overdue = None
+        elif due != self._overdue:  # it may have become due just now
+            self._overdue = due
+        elif self._scheduler and self._scheduler.running:
+            log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
+            self._scheduler.wakeup()
 
     # --- what API and app ask
 
@@ -362,12 +381,12 @@ class RoutineEngine:
         it names none, or there is no such routine.
         """
         routine = self.routines.get(name)
-        return routine.trigger.sender if routine else None
+        return routine.webhook.sender if routine and routine.webhook else None
 
     @property
     def webhook_routines(self) -> list[str]:
         """The routines that a webhook starts."""
-        return [name for name in self._ledger.schedules if self.routines[name].trigger.webhook]
+        return [name for name in self._ledger.schedules if self.routines[name].webhook]
 
     def note_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
@@ -404,7 +423,7 @@ class RoutineEngine:
 
     def describe_schedule(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        text = self.schedule(routine).words(routine.trigger.event_words)
+        text = self.schedule(routine).words(*routine.event_words)
         if number := routine.gate.moments:
             moments = f"{number} random moments" if number > 1 else "a random moment"
             text = f"at {moments} of a day ({text})"
@@ -415,14 +434,11 @@ class RoutineEngine:
         """Return why a routine is not started by this host; empty if it is."""
         if self._ledger.is_started_here(routine):
             return ""
-        return (
-            f"not on this machine: {self._ledger.host} is none of "
-            f"{', '.join(routine.trigger.machines)}"
-        )
+        return f"not on this machine: {self._ledger.host} is none of {', '.join(routine.machines)}"
 
     def is_for_this_host(self, routine: Routine) -> bool:
         """Tell whether runs of a routine may be executed on this host, whoever starts them."""
-        return matches_host(routine.trigger.machines, self._ledger.host)
+        return matches_host(routine.machines, self._ledger.host)
 
     def _require_routine(self, name: str) -> None:
         if name in self.routines:
@@ -452,17 +468,25 @@ class RoutineEngine:
         schedule = self._ledger.schedules.get(name)
         trigger = StartTrigger(name, schedule) if schedule else None
         if trigger and (start := trigger.get_next_fire_time(None, now)):
-            self._add_job(name, trigger, start)
+            self._add_job(name, trigger, start, self._due_queue.add, name)
         elif self._scheduler and self._scheduler.get_job(name):
             self._scheduler.remove_job(name)
 
-    def _add_job(self, name: str, trigger: BaseTrigger, start: datetime) -> None:
+    def _add_job(
+        self,
+        id_: str,
+        trigger: BaseTrigger,
+        start: datetime,
+        function: Callable[[str], None],
+        name: str,
+    ) -> None:
+        """Have a function called with a name whenever a trigger fires, first at `start`."""
         if self._scheduler:
             self._scheduler.add_job(
-                self._queue_due,
+                function,
                 trigger,
                 args=(name,),
-                id=name,
+                id=id_,
                 name=name,
                 next_run_time=start,
                 replace_existing=True,
@@ -470,14 +494,14 @@ class RoutineEngine:
 
     def _queue_due(self, *names: str) -> None:
         """Queue routines whose slots, or watched files, may be due."""
-        watches = self._triggers.watches
-        self._due_queue.add(*(name for name in names if name not in watches))
-        for name in watches.keys() & set(names):
-            self._triggers.scan_files(name)
+        self._due_queue.add(*names)
+        for name in names:
+            self._triggers.scan_files_of(name)
 
-    def _schedule_scan(self, name: str, at: datetime) -> None:
-        """Have the files of a routine that has no schedule of its own looked at again at `at`."""
-        self._add_job(name, DateTrigger(at, timezone=UTC), at)
+    def _schedule_scan(self, watch: str, at: datetime) -> None:
+        """Have the files of a watch looked at again at `at`."""
+        trigger = DateTrigger(at, timezone=UTC)
+        self._add_job(f"files {watch}", trigger, at, self._triggers.scan_files, watch)
 
     def handle_clock_change(self) -> None:
         """Compute all fire times anew, in a task: the clock was set, or the machine was suspended.
@@ -497,14 +521,7 @@ class RoutineEngine:
             while changes != self._clock_changes:  # the clock may be set again meanwhile
                 changes = self._clock_changes
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
-                try:
-                    for run in (await self._journal.move_waits()).runs:
-                        if run.trigger != SUBAGENT:  # those are submitted by their parent run
-                            await self._submit(run)
-                    self._on_waits_moved()
-                except DaemonError as error:
-                    # No room, or no database. Slots are corrected all the same.
-                    log.warning("clock.waits_not_moved", detail=str(error))
+                await self._move_waits()
                 async with self._ledger.lock():
                     await self._ledger.realign()
                     await self._schedule_next_starts(self._ledger.schedules)
@@ -512,6 +529,17 @@ class RoutineEngine:
             # A background task: what is due is found below, and jobs keep their old fire times.
             log.exception("engine.realign_failed")
         self._queue_due(*self._ledger.schedules)
+
+    async def _move_waits(self) -> None:
+        """Have the waits that began while the clock was ahead begin now."""
+        try:
+            for run in (await self._journal.move_waits()).runs:
+                if run.trigger != SUBAGENT:  # those are submitted by their parent run
+                    await self._submit(run)
+            self._on_waits_moved()
+        except DaemonError as error:
+            # No room, or no database. Slots are corrected all the same.
+            log.warning("clock.waits_not_moved", detail=str(error))
 
 
 # --- APScheduler
