@@ -70,8 +70,9 @@ class RunApprover:
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Return whether a call may start, is refused, or waits for a person."""
-        routine = self._run.routine
-        request = await self._describer.describe(call.name, call.arguments, routine=routine)
+        request = await self._describer.describe(
+            call.name, call.arguments, routine=self._policy_name
+        )
         if (not taint or self._is_trusted_when_tainted(call.name)) and (
             rule := self._remembered_calls.find_rule(request)
         ):
