@@ -354,7 +354,7 @@ async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Pat
     await tables(path, migrations)
     broken = migrations / "002_second.sql"
     broken.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+    with pytest.raises(StoreDamaged, match="no such table: nowhere"):
         await tables(path, migrations)
     broken.write_text("CREATE TABLE second (x);")
     assert await tables(path, migrations) == ["migration", "first", "second"]
