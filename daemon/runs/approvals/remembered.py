@@ -264,9 +264,9 @@ def _describe_alternative(approval: Approval) -> str:
     The taint of a run asks only where nothing else does: a rule and `autonomy` ask in any run.
     """
     request = approval.approval_request
-    name = request.request["routine"]
-    key = f'"{name}"' if "/" in name else name
-    tools = f'[routine.{key}] tainted_tools = ["{request.tool}"]'
+    # for a routine that an agent made, the table of its maker counts
+    name = request.request["routine"].partition("/")[0]
+    tools = f'[routine.{name}] tainted_tools = ["{request.tool}"]'
     if request.rule == "taint":
         address = "name whole addresses in a rule with safe = true, or "
         return (

@@ -157,16 +157,32 @@ async def test_a_routine_made_by_an_agent_has_not_the_remembered_calls_of_one_of
     assert (await harness.execute()).status is Status.SUCCEEDED
 
 
-async def test_the_table_of_a_routine_made_by_an_agent_is_named_with_its_maker(build_harness):
+async def test_of_a_routine_made_by_an_agent_the_table_of_its_maker_is_named_and_counts(
+    build_harness,
+):
     replies = (turn(("look", {"at": "a page"})), turn(("send", {"text": "hi"})), "Done.")
     _, approval = await made_by("watcher", build_harness(*replies)).run_to_question()
     with pytest.raises(Refused) as refused:
         await build_harness().approvals.proposal(approval.id)
-    line = '[routine."watcher/daily"] tainted_tools = ["send"]'
+    line = '[routine.watcher] tainted_tools = ["send"]'
     assert f"{line} in policy.toml" in str(refused.value)
     harness = made_by("watcher", build_harness(*replies))
     harness.set_policy(POLICY + line.replace("] t", "]\nt") + "\n")
     assert (await harness.execute()).status is Status.SUCCEEDED
+
+
+async def test_a_remembered_call_of_a_routine_made_by_an_agent_follows_the_table_of_its_maker(
+    build_harness,
+):
+    harness = made_by("watcher", build_harness(turn(APPEND), "Done."))
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    replies = (turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    for name, status in (("daily", Status.WAITING), ("watcher", Status.SUCCEEDED)):
+        harness = made_by("watcher", build_harness(*replies))
+        harness.set_policy(f'{POLICY}[routine.{name}]\ntainted_tools = ["{APPEND[0]}"]\n')
+        assert (await harness.execute()).status is status
 
 
 async def test_of_a_call_that_a_rule_asks_about_that_rule_is_named(build_harness):
