@@ -166,7 +166,7 @@ def _routine_view(
         paused_until=pause["until"] if pause else None,
         paused_why=pause["why"] if pause else None,
         words=api.engine.describe_schedule(routine) if routine else "",
-        by_hand=routine is not None and not routine.trigger.is_automatic,
+        by_hand=routine is not None and not routine.is_automatic,
         next=iso(fires[0]) if fires else None,
         last=run_brief(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,

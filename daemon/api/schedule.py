@@ -74,7 +74,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     if at is not None:
         first = parse_moment("at", at)
     else:
-        is_timed = schedule.cron or schedule.every or schedule.at
+        is_timed = bool(schedule.clock_entries)
         slots = await journal.slots.find(name, now=now, limit=20)
         past = [slot for slot in slots if slot.first <= now]
         latest = next((slot for slot in past if slot.event is None or not is_timed), None)

@@ -1,4 +1,5 @@
-"""The schedule of a routine: cron, every and at as one value with `next` and `prev`.
+"""The schedule of a routine: cron, every and at of all its triggers as one value with `next` and
+`prev`.
 
 A slot is an instant, in UTC, at which the routine is due. Everything here is a function of a
 schedule and a moment; there is no clock and no state. All datetimes are aware.
@@ -10,13 +11,15 @@ import hashlib
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from math import lcm
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from daemon.definitions import cron as crontab
+from daemon.definitions.values import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from daemon.definitions.cron import Crontab
 
@@ -48,8 +51,10 @@ CatchUp: TypeAlias = Literal["once", "none"] | timedelta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
-    """When a routine is due, and what to do about a slot that comes late."""
+class ScheduleEntry:
+    """What one `[[trigger]]` of a routine says of the clock: when its slots are, and when it may
+    start at all. One that only an event starts has no slots.
+    """
 
     zone: ZoneInfo
     cron: Crontab | None = None
@@ -58,49 +63,21 @@ class Schedule:
     at: datetime | None = None
     on_start: bool = False
     catch_up: CatchUp = "once"
-    delay: timedelta = ZERO
-    """By how much a run starts after its slot: the routine's own part of `spread`."""
     active_hours: tuple[int, int] | None = None
     """From one minute of the day until before another one, over midnight if that is not later."""
     active_days: frozenset[int] | None = None
     """Sunday is 0. A night counts as the day on which it began."""
     opening: Crontab | None = None
     """When the active hours begin; None: no active hours and days are set."""
+    rule: str = ""
+    """The key with its value that makes the slots, as it is written in the file."""
+    hours_rule: str = ""
+    """The same of the active hours and days."""
 
-    @classmethod
-    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and their caches
-    def of(
-        cls,
-        *,
-        timezone: str,
-        cron: str | None = None,
-        every: timedelta | None = None,
-        at: datetime | None = None,
-        on_start: bool = False,
-        catch_up: CatchUp = "once",
-        delay: timedelta = ZERO,
-        active_hours: str | None = None,
-        active_days: str | None = None,
-    ) -> Self:
-        """Make a schedule of the keys of a `[trigger]`. Raises ValueError for invalid ones."""
-        hours = _parse_hours(active_hours) if active_hours else None
-        hour, minute = divmod(hours[0], 60) if hours else (0, 0)
-        return cls(
-            zone=ZoneInfo(timezone),
-            cron=crontab.parse(cron) if cron else None,
-            every=every,
-            at=at.astimezone(UTC) if at else None,
-            on_start=on_start,
-            catch_up=catch_up,
-            delay=delay,
-            active_hours=hours,
-            active_days=crontab.weekdays(active_days) if active_days else None,
-            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}")
-            if hours or active_days
-            else None,
-        )
-
-    # --- slots
+    @property
+    def kind(self) -> str:
+        """The key that makes the slots; empty for an entry without slots."""
+        return "cron" if self.cron else "every" if self.every else "at" if self.at else ""
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first slot strictly after `after`; None if there is none."""
@@ -128,10 +105,9 @@ class Schedule:
             return (until - EPOCH) // self.every - (after - EPOCH) // self.every
         return int(self.at is not None and after < self.at <= until)
 
-    def period(self, slot: datetime) -> timedelta | None:
-        """Return the time from a slot to the next one; None if it is the last."""
-        next_slot = self.next(slot)
-        return next_slot - slot if next_slot else None
+    def has(self, slot: datetime) -> bool:
+        """Tell whether a moment is a slot of this entry."""
+        return self.prev(slot) == slot
 
     def next_active(self, after: datetime) -> datetime | None:
         """Return the first slot after `after` within the active hours and days.
@@ -142,11 +118,219 @@ class Schedule:
             slot = self.next(after)
             if slot is None or self.active(slot):
                 return slot
-            opening = self.opening.next(slot, self.zone) if self.opening else None
+            opening = self.next_opening(slot)
             if opening is None:
                 return None
             after = opening - timedelta(microseconds=1)
         return None
+
+    def active(self, moment: datetime) -> bool:
+        """Tell whether a moment lies within the active hours and days.
+
+        Hours over midnight belong to the day on which they begin.
+        """
+        if self.opening is None:
+            return True
+        local = moment.astimezone(self.zone)
+        day = local.isoweekday() % 7
+        if self.active_hours:
+            start, end = self.active_hours
+            minute = 60 * local.hour + local.minute
+            if start < end:
+                if not start <= minute < end:
+                    return False
+            elif minute < end:
+                day = (day - 1) % 7
+            elif minute < start:
+                return False
+        return self.active_days is None or day in self.active_days
+
+    def quiet_rule(self, _moment: datetime) -> str:
+        """Return the keys with their values by which the entry is not active at a moment."""
+        return self.hours_rule
+
+    def next_opening(self, after: datetime) -> datetime | None:
+        """Return when an entry that is not active at `after` may be so again; None: never."""
+        return self.opening.next(after, self.zone) if self.opening else None
+
+    def window(self, moment: datetime) -> tuple[datetime, datetime]:
+        """Return begin and end of the active hours that began last before a moment; of the whole
+        day if no active hours are set.
+        """
+        start, end = self.active_hours or (0, 24 * 60)
+        day = moment.astimezone(self.zone).date()
+        if self._at(day, start) > moment:
+            day -= timedelta(days=1)
+        return self._at(day, start), self._at(day, end if start < end else end + 24 * 60)
+
+    def _at(self, day: date, minute: int) -> datetime:
+        """Return a minute of a day in the zone, in UTC; from 1440 on it is of a later day."""
+        midnight = datetime.combine(day + timedelta(days=minute // 1440), time(), self.zone)
+        return (midnight + timedelta(minutes=minute % 1440)).astimezone(UTC)
+
+    def words(self, event: str) -> tuple[str, str]:
+        """Return what starts the routine, `at 08:30 on weekdays`, and what limits that, such as
+        hours and the zone; both in English, and both may be empty.
+        """
+        parts = [
+            event,
+            _cron_words(self.cron) if self.cron else "",
+            f"every {_every_words(self.every)}" if self.every else "",
+            f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
+            "when the daemon starts" if self.on_start else "",
+        ]
+        limits = ""
+        if self.active_hours:
+            limits += " within {}-{}".format(*map(_time_words, self.active_hours))
+        if self.active_days:
+            limits += f" {_weekdays_words(self.active_days)}"
+        if self.cron or self.at or self.active_hours or self.active_days:
+            limits += f", {self.zone.key}"
+        return " and ".join(part for part in parts if part), limits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """When a routine is due, and what to do about a slot that comes late.
+
+    It is due whenever one of its entries is. Two entries that fall on one instant have one slot,
+    and where an entry is asked for that a slot belongs to, the most permissive of them counts.
+    """
+
+    entries: tuple[ScheduleEntry, ...]
+    """One for each `[[trigger]]` of the routine, in this order, at least one."""
+    delay: timedelta = ZERO
+    """By how much a run starts after its slot: the routine's own part of `spread`. It is the same
+    for all entries, so that runs start in the order of their slots.
+    """
+    zone: ZoneInfo
+    """Days of the routine are days of this zone, and its times are shown in it."""
+
+    @classmethod
+    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and their caches
+    def of(
+        cls,
+        *,
+        timezone: str,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        at: datetime | None = None,
+        on_start: bool = False,
+        catch_up: CatchUp = "once",
+        delay: timedelta = ZERO,
+        active_hours: str | None = None,
+        active_days: str | None = None,
+    ) -> Self:
+        """Make a schedule of the keys of one `[trigger]`. Raises ValueError for invalid ones."""
+        hours = _parse_hours(active_hours) if active_hours else None
+        hour, minute = divmod(hours[0], 60) if hours else (0, 0)
+        rule = (
+            f'cron = "{cron}"' if cron else f'every = "{format_duration(every)}"' if every else ""
+        )
+        hours_rules = (
+            f'active_hours = "{active_hours}"' if active_hours else "",
+            f'active_days = "{active_days}"' if active_days else "",
+        )
+        entry = ScheduleEntry(
+            zone=ZoneInfo(timezone),
+            cron=crontab.parse(cron) if cron else None,
+            every=every,
+            at=at.astimezone(UTC) if at else None,
+            on_start=on_start,
+            catch_up=catch_up,
+            active_hours=hours,
+            active_days=crontab.weekdays(active_days) if active_days else None,
+            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}")
+            if hours or active_days
+            else None,
+            rule=rule or (f"at = {at.isoformat()}" if at else ""),
+            hours_rule=" and ".join(filter(None, hours_rules)),
+        )
+        return cls(entries=(entry,), delay=delay, zone=entry.zone)
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def union(cls, schedules: tuple[Self, ...], *, zone: str) -> Self:
+        """Make one schedule of those of several `[[trigger]]`; `zone` is that of the routine."""
+        return cls(
+            entries=tuple(entry for schedule in schedules for entry in schedule.entries),
+            delay=max(schedule.delay for schedule in schedules),
+            zone=ZoneInfo(zone),
+        )
+
+    @property
+    def clock_entries(self) -> tuple[ScheduleEntry, ...]:
+        """The entries that have slots."""
+        return tuple(entry for entry in self.entries if entry.kind)
+
+    @property
+    def on_start_entries(self) -> tuple[ScheduleEntry, ...]:
+        """The entries by which the routine starts with the daemon."""
+        return tuple(entry for entry in self.entries if entry.on_start)
+
+    def entries_of(self, slot: datetime) -> tuple[ScheduleEntry, ...]:
+        """Return the entries that have a slot; all of them if none does, as after a change."""
+        if len(self.entries) == 1:
+            return self.entries
+        return tuple(entry for entry in self.entries if entry.has(slot)) or self.entries
+
+    # --- slots
+
+    def next(self, after: datetime) -> datetime | None:
+        """Return the first slot strictly after `after`; None if there is none."""
+        slots = (entry.next(after) for entry in self.entries)
+        return min((slot for slot in slots if slot), default=None)
+
+    def prev(self, at: datetime) -> datetime | None:
+        """Return the last slot not later than `at`; None if there is none."""
+        slots = (entry.prev(at) for entry in self.entries)
+        return max((slot for slot in slots if slot), default=None)
+
+    def count(self, after: datetime, until: datetime) -> int:
+        """Return how many slots lie in (after, until]; an instant of two entries is one slot.
+
+        Slots of several crontab lines are listed, at most one a minute for each of them; all
+        others are not, so many cost little.
+        """
+        if len(self.entries) == 1:
+            return self.entries[0].count(after, until)
+        if until <= after:
+            return 0
+        intervals = {entry.every for entry in self.entries if entry.every}
+        total = _count_multiples(intervals, after, until)
+        counted_entries = [entry for entry in self.entries if entry.every]
+        for entry in self.entries:
+            if entry.kind in ("cron", "at"):
+                if counted_entries:
+                    slot = entry.next(after)
+                    while slot and slot <= until:
+                        total += not any(counted.has(slot) for counted in counted_entries)
+                        slot = entry.next(slot)
+                else:
+                    total += entry.count(after, until)
+                counted_entries.append(entry)
+        return total
+
+    def period(self, slot: datetime) -> timedelta | None:
+        """Return the time from a slot to the next one; None if it is the last."""
+        next_slot = self.next(slot)
+        return next_slot - slot if next_slot else None
+
+    def next_active(self, after: datetime) -> datetime | None:
+        """Return the first slot after `after` at which an entry that has it is active.
+
+        None if the schedule ends, or none of the next 400 active times of an entry has a slot.
+        """
+        slots = (entry.next_active(after) for entry in self.entries)
+        return min((slot for slot in slots if slot), default=None)
+
+    def kind(self, slot: datetime) -> str:
+        """Return the key that makes a slot: cron, every or at."""
+        return next((entry.kind for entry in self.entries_of(slot) if entry.kind), "at")
+
+    def rule(self, slot: datetime) -> str:
+        """Return the keys with their values that make a slot; empty if none does."""
+        return " and ".join(dict.fromkeys(entry.rule for entry in self.entries if entry.has(slot)))
 
     # --- starts
 
@@ -170,77 +354,104 @@ class Schedule:
         report is stale. A slot without a next one may always start.
         """
         late = self.lateness(slot, now)
-        if isinstance(self.catch_up, timedelta):
-            return late <= self.catch_up
-        if self.catch_up == "none":
+        rule = self.catch_up(slot)
+        if isinstance(rule, timedelta):
+            return late <= rule
+        if rule == "none":
             return False
         period = self.period(slot)
         return period is None or 2 * late <= period
 
-    def active(self, moment: datetime) -> bool:
-        """Tell whether a moment lies within the active hours and days.
+    def catch_up(self, slot: datetime) -> CatchUp:
+        """Return the most permissive `catch_up` of the entries that have a slot."""
+        entries = self.entries_of(slot)
+        rules = {entry.catch_up for entry in entries if entry.kind or len(entries) == 1}
+        if len(rules) == 1:
+            return rules.pop()
+        longest = max((rule for rule in rules if isinstance(rule, timedelta)), default=ZERO)
+        if "once" in rules:
+            period = self.period(slot)
+            return "once" if period is None or period >= 2 * longest else longest
+        return longest
 
-        Hours over midnight belong to the day on which they begin.
+    def active(self, moment: datetime, *, slot: datetime | None = None) -> bool:
+        """Tell whether a moment lies within the active hours and days of an entry: of one that has
+        the slot `slot`, by default of any.
         """
-        if self.opening is None:
-            return True
-        local = moment.astimezone(self.zone)
-        day = local.isoweekday() % 7
-        if self.active_hours:
-            start, end = self.active_hours
-            minute = 60 * local.hour + local.minute
-            if start < end:
-                if not start <= minute < end:
-                    return False
-            elif minute < end:
-                day = (day - 1) % 7
-            elif minute < start:
-                return False
-        return self.active_days is None or day in self.active_days
+        entries = self.entries if slot is None else self.entries_of(slot)
+        return any(entry.active(moment) for entry in entries)
+
+    def quiet_rule(self, moment: datetime, *, slot: datetime) -> str:
+        """Return the keys with their values by which no entry that has a slot is active."""
+        return describe_quiet(self.entries_of(slot), moment)
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
         """Return begin and end of the active hours that began last before a moment; of the whole
-        day if no active hours are set.
+        day if no active hours are set. They are those of the first entry that has slots.
         """
-        start, end = self.active_hours or (0, 24 * 60)
-        day = moment.astimezone(self.zone).date()
-        if self._at(day, start) > moment:
-            day -= timedelta(days=1)
-        return self._at(day, start), self._at(day, end if start < end else end + 24 * 60)
+        return (self.clock_entries or self.entries)[0].window(moment)
 
-    def _at(self, day: date, minute: int) -> datetime:
-        """Return a minute of a day in the zone, in UTC; from 1440 on it is of a later day."""
-        midnight = datetime.combine(day + timedelta(days=minute // 1440), time(), self.zone)
-        return (midnight + timedelta(minutes=minute % 1440)).astimezone(UTC)
+    def next_window(self, end: datetime) -> datetime | None:
+        """Return when the first active hours begin that do not begin before `end`, the end of a
+        window; None if none do.
+        """
+        entries = self.clock_entries or self.entries
+        if any(entry.opening is None for entry in entries):
+            return end
+        openings = (entry.next_opening(end - timedelta(microseconds=1)) for entry in entries)
+        return min((opening for opening in openings if opening), default=None)
 
     # --- words
 
-    def words(self, event: str = "") -> str:
+    def words(self, *events: str) -> str:
         """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`.
 
-        `event` describes the event that starts the routine, too.
+        `events` describe the event that starts the routine, too, one for each entry; empty where
+        there is none.
         """
-        names_zone = bool(self.cron or self.at or self.active_hours or self.active_days)
-        parts = [
-            event,
-            _cron_words(self.cron) if self.cron else "",
-            f"every {_every_words(self.every)}" if self.every else "",
-            f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
-            "when the daemon starts" if self.on_start else "",
-        ]
-        text = " and ".join(part for part in parts if part)
-        if not text:
-            return "by hand only"
-        if self.active_hours:
-            text += " within {}-{}".format(*map(_time_words, self.active_hours))
-        if self.active_days:
-            text += f" {_weekdays_words(self.active_days)}"
-        if names_zone:
-            text += f", {self.zone.key}"
-        if self.delay:
-            delay = timedelta(seconds=round(self.delay.total_seconds()))
-            text += f", started {interval_in_words(delay)} later"
-        return text
+        groups: list[tuple[list[str], str]] = []
+        for index, entry in enumerate(self.entries):
+            event = events[index] if index < len(events) else ""
+            start, limits = entry.words(event)
+            if not start:
+                continue
+            if entry.kind and self.delay:
+                delay = timedelta(seconds=round(self.delay.total_seconds()))
+                limits += f", started {interval_in_words(delay)} later"
+            # two crontab lines of one zone read as one sentence
+            if groups and groups[-1][1] == limits and entry.kind and self.entries[index - 1].kind:
+                groups[-1][0].append(start)
+            else:
+                groups.append(([start], limits))
+        texts = (" and ".join(starts) + limits for starts, limits in groups)
+        return "; or ".join(texts) or "by hand only"
+
+
+def describe_quiet(entries: Iterable[ScheduleEntry], moment: datetime) -> str:
+    """Return the keys with their values by which these entries are not active at a moment."""
+    return " and ".join(dict.fromkeys(entry.quiet_rule(moment) for entry in entries))
+
+
+def _count_multiples(intervals: Collection[timedelta], after: datetime, until: datetime) -> int:
+    """Return how many instants in (after, until] are a multiple of one of these intervals since
+    the Unix epoch, by inclusion and exclusion.
+    """
+    unit = timedelta(microseconds=1)
+    first, last = (after - EPOCH) // unit, (until - EPOCH) // unit
+    sizes = sorted(interval // unit for interval in intervals)
+    # the multiples of a multiple are counted with it
+    sizes = [size for i, size in enumerate(sizes) if all(size % small for small in sizes[:i])]
+
+    def count(common: int, index: int) -> int:
+        total = 0
+        for i in range(index, len(sizes)):
+            multiple = lcm(common, sizes[i])
+            number = last // multiple - first // multiple
+            if number:  # a common multiple of more intervals has no more instants than this one
+                total += number - count(multiple, i + 1)
+        return total
+
+    return count(1, 0)
 
 
 def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:

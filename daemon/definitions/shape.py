@@ -152,7 +152,8 @@ def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, C
     """
     yield (f"[{name}]" if name else "the top of the file"), fields_by_key(model)
     for key, model_field in fields_by_key(model).items():
-        for annotation in union_members(model_field.annotation):
+        annotations = list(union_members(model_field.annotation))
+        for annotation in annotations:
             models = [
                 member
                 for member in (annotation, *map(_first, get_args(annotation)))
@@ -160,6 +161,8 @@ def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, C
             ]
             for table in models:
                 dotted = f"{name}.{key}".lstrip(".")
+                if annotation is not table and table in annotations:
+                    continue  # a key that is a table or a list of them
                 if annotation is table:
                     yield from list_tables(table, dotted)
                 elif get_origin(annotation) is dict:

@@ -181,7 +181,7 @@ def folders_in_use(config: Config, routines: Iterable[Routine], workspace: Path)
     """
     patterns = [target.path for target in config.targets.values() if target.path]
     for routine in routines:
-        patterns += routine.trigger.watch
+        patterns += [glob for trigger in routine.triggers for glob in trigger.watch]
         patterns += [
             delivery.path.replace("{routine}", routine.name)
             for delivery in routine.deliver

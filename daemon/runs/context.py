@@ -279,7 +279,7 @@ class RunContext:
         ]
         left_out = (*KINDS_BY_KEY["path"], "ping")
         targets = [name for name in names if config.kind_of_target(name) not in left_out]
-        zone = ZoneInfo(routine.trigger.timezone or self.zone)
+        zone = ZoneInfo(routine.timezone or self.zone)
         return waiting_notice(
             run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact
         )
@@ -607,7 +607,7 @@ class RunContext:
             ),
             workspace=services.workspace,
             now=self.now(),
-            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else settings.zone,
+            zone=ZoneInfo(routine.timezone) if routine.timezone else settings.zone,
             routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,

@@ -373,7 +373,7 @@ async def finish(
     deliveries, seen_items, zone = [], None, context.zone
     if routine is not None:
         await context.cancel_subagents(run, routine)
-        zone = routine.trigger.timezone or zone
+        zone = routine.timezone or zone
         if run.trigger != REHEARSAL:
             origin = origin_of(run)
             deliveries = deliveries_for(

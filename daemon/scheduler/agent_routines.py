@@ -87,7 +87,7 @@ class AgentRoutines:
         run = await self.journal.runs.get(context.run)
         maker = await self.runs.routine_of(run)
         self._refuse_creation(maker, proposal.name)
-        zone = maker.trigger.timezone or self.engine.zone
+        zone = maker.timezone or self.engine.zone
         data = _compose(
             proposal,
             maker,
@@ -188,8 +188,11 @@ class AgentRoutines:
         data = routine.model_dump(
             mode="json", exclude={"name", "origin"}, exclude_unset=True, exclude_none=True
         )
-        if routine.trigger.at:
-            data["trigger"]["at"] = routine.trigger.at
+        # TOML has moments of its own, JSON has not
+        tables = data["trigger"] if isinstance(data["trigger"], list) else [data["trigger"]]
+        for table, trigger in zip(tables, routine.triggers, strict=True):
+            if trigger.at:
+                table["at"] = trigger.at
         comment = (
             f"# Made by a run of {routine.origin.routine} ({routine.origin.run}), and adopted.\n"
         )

@@ -196,7 +196,8 @@ class RoutineEngine:
         await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
-        self._queue_due(*self._triggers.watches.keys() & set(fresh))
+        for name in fresh:
+            self._triggers.scan_files_of(name)
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
         )
@@ -362,12 +363,12 @@ class RoutineEngine:
         it names none, or there is no such routine.
         """
         routine = self.routines.get(name)
-        return routine.trigger.sender if routine else None
+        return routine.webhook.sender if routine and routine.webhook else None
 
     @property
     def webhook_routines(self) -> list[str]:
         """The routines that a webhook starts."""
-        return [name for name in self._ledger.schedules if self.routines[name].trigger.webhook]
+        return [name for name in self._ledger.schedules if self.routines[name].webhook]
 
     def note_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
@@ -404,7 +405,7 @@ class RoutineEngine:
 
     def describe_schedule(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        text = self.schedule(routine).words(routine.trigger.event_words)
+        text = self.schedule(routine).words(*routine.event_words)
         if number := routine.gate.moments:
             moments = f"{number} random moments" if number > 1 else "a random moment"
             text = f"at {moments} of a day ({text})"
@@ -415,14 +416,11 @@ class RoutineEngine:
         """Return why a routine is not started by this host; empty if it is."""
         if self._ledger.is_started_here(routine):
             return ""
-        return (
-            f"not on this machine: {self._ledger.host} is none of "
-            f"{', '.join(routine.trigger.machines)}"
-        )
+        return f"not on this machine: {self._ledger.host} is none of {', '.join(routine.machines)}"
 
     def is_for_this_host(self, routine: Routine) -> bool:
         """Tell whether runs of a routine may be executed on this host, whoever starts them."""
-        return matches_host(routine.trigger.machines, self._ledger.host)
+        return matches_host(routine.machines, self._ledger.host)
 
     def _require_routine(self, name: str) -> None:
         if name in self.routines:
@@ -452,17 +450,25 @@ class RoutineEngine:
         schedule = self._ledger.schedules.get(name)
         trigger = StartTrigger(name, schedule) if schedule else None
         if trigger and (start := trigger.get_next_fire_time(None, now)):
-            self._add_job(name, trigger, start)
+            self._add_job(name, trigger, start, self._due_queue.add, name)
         elif self._scheduler and self._scheduler.get_job(name):
             self._scheduler.remove_job(name)
 
-    def _add_job(self, name: str, trigger: BaseTrigger, start: datetime) -> None:
+    def _add_job(
+        self,
+        id_: str,
+        trigger: BaseTrigger,
+        start: datetime,
+        function: Callable[[str], None],
+        name: str,
+    ) -> None:
+        """Have a function called with a name whenever a trigger fires, first at `start`."""
         if self._scheduler:
             self._scheduler.add_job(
-                self._queue_due,
+                function,
                 trigger,
                 args=(name,),
-                id=name,
+                id=id_,
                 name=name,
                 next_run_time=start,
                 replace_existing=True,
@@ -470,14 +476,14 @@ class RoutineEngine:
 
     def _queue_due(self, *names: str) -> None:
         """Queue routines whose slots, or watched files, may be due."""
-        watches = self._triggers.watches
-        self._due_queue.add(*(name for name in names if name not in watches))
-        for name in watches.keys() & set(names):
-            self._triggers.scan_files(name)
+        self._due_queue.add(*names)
+        for name in names:
+            self._triggers.scan_files_of(name)
 
-    def _schedule_scan(self, name: str, at: datetime) -> None:
-        """Have the files of a routine that has no schedule of its own looked at again at `at`."""
-        self._add_job(name, DateTrigger(at, timezone=UTC), at)
+    def _schedule_scan(self, watch: str, at: datetime) -> None:
+        """Have the files of a watch looked at again at `at`."""
+        trigger = DateTrigger(at, timezone=UTC)
+        self._add_job(f"files {watch}", trigger, at, self._triggers.scan_files, watch)
 
     def handle_clock_change(self) -> None:
         """Compute all fire times anew, in a task: the clock was set, or the machine was suspended.

@@ -196,7 +196,7 @@ def _describe_run(run: Run, query: SlotQuery) -> str:
 
 def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
     if query.schedule.prev(slot) == slot:
-        rule = _describe_trigger(query.routine)
+        rule = query.schedule.rule(slot)
     else:
         rule = "the schedule it had then"
     if row.outcome is Outcome.RAN:
@@ -218,7 +218,7 @@ def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str,
 
 def _describe_catch_up(query: SlotQuery, slot: datetime) -> str:
     """Return what `catch_up` says about a slot that is late."""
-    rule = query.schedule.catch_up
+    rule = query.schedule.catch_up(slot)
     if isinstance(rule, timedelta):
         return (
             f'catch_up = "{format_duration(rule)}" starts the latest missed slot if it is no later '
@@ -245,7 +245,7 @@ def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, 
     is_earlier_one = row.last > slot or (
         next_row and next_row.run and next_row.first == query.schedule.next(slot)
     )
-    if query.schedule.catch_up == "none":
+    if query.schedule.catch_up(slot) == "none":
         rule = 'catch_up = "none" starts no slot late'
     elif is_earlier_one:
         rule = "of all missed slots only the latest one may be caught up"
@@ -271,6 +271,7 @@ def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
         case Reason.OVERLAP:
             return f"an earlier run of it was still under way, and {rule}"
         case Reason.QUIET_HOURS:
+            rule = rule or query.schedule.quiet_rule(slot, slot=slot)
             return f"it lay outside of {rule or 'its active hours'}"
         case Reason.PAUSED:
             return f"it was paused{f' ({rule})' if rule else ''}"
@@ -301,9 +302,7 @@ def _from_event(query: SlotQuery, row: SlotRow) -> SlotExplanation:
     trigger = query.run.trigger if query.run else ""
     cause = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
     run_text = f"; {_describe_run(query.run, query)}" if query.run else ""
-    schedule = query.schedule
-    has_slots = schedule.cron or schedule.every or schedule.at
-    schedule_note = ", not by its schedule" if has_slots else ""
+    schedule_note = ", not by its schedule" if query.schedule.clock_entries else ""
     start = f"{query.name} was started {cause} at {query.at(row.first)}"
     return SlotExplanation(
         slot=None,
@@ -319,7 +318,7 @@ def _from_event(query: SlotQuery, row: SlotRow) -> SlotExplanation:
 
 
 def _never_due(query: SlotQuery) -> SlotExplanation:
-    words = query.schedule.words(query.routine.trigger.event_words)
+    words = query.schedule.words(*query.routine.event_words)
     before, after = query.schedule.prev(query.first), query.schedule.next(query.first)
     sentence = f"{query.name} is never due at {query.at(query.first)}: it runs {words}"
     if before and after:
@@ -353,7 +352,7 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
     start = slot + query.schedule.delay
     if start > query.now:
         if slot <= query.now:
-            spread = f'spread = "{format_duration(query.routine.trigger.spread)}"'
+            spread = f'spread = "{format_duration(query.routine.spread)}"'
             return explanation(
                 "not_yet",
                 spread,
@@ -387,7 +386,7 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
         )
         reason = f" ({query.state.paused_why})" if query.state.paused_why else ""
         return f"paused {until}", f", and will be skipped then: it is paused {until}{reason}"
-    if not query.schedule.active(slot):
+    if not query.schedule.active(slot, slot=slot):
         row = SlotRow(
             routine=query.name,
             first=slot,
@@ -413,14 +412,5 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
             f"{moments_rule(number)} (drawn for that day: {_describe_moments(query, number, slot)})"
         )
         return rule, f", and speaks only if a moment is open then: {rule}"
-    rule = _describe_trigger(query.routine)
+    rule = query.schedule.rule(slot)
     return rule, f", by {rule}"
-
-
-def _describe_trigger(routine: Routine) -> str:
-    trigger = routine.trigger
-    if trigger.cron is not None:
-        return f'cron = "{trigger.cron}"'
-    if trigger.every is not None:
-        return f'every = "{format_duration(trigger.every)}"'
-    return f"at = {trigger.at.isoformat()}" if trigger.at else "its trigger"

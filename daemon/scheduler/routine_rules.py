@@ -156,10 +156,11 @@ def sender_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], .
     """Return the check that the sender of a routine's webhooks is in config.toml."""
 
     def check(routine: RoutineDefinition) -> Iterator[Conflict]:
-        name = routine.trigger.sender
-        if name is not None and name not in config.hooks.senders:
-            hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
-            yield Conflict("trigger.sender", "no such sender in config.toml", name, hint)
+        for key, trigger in routine.keyed_triggers:
+            name = trigger.sender
+            if name is not None and name not in config.hooks.senders:
+                hint = did_you_mean(name, config.hooks.senders) or f"add [hooks.senders.{name}]"
+                yield Conflict(f"{key}.sender", "no such sender in config.toml", name, hint)
 
     return (CrossFieldCheck(("trigger.sender",), check),)
 

@@ -6,9 +6,7 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import TRIGGER_KEYS
-from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
-from daemon.definitions.values import parse_duration
+from daemon.definitions.schedule import Schedule, spread_offset
 
 
 def matches_host(globs: Collection[str], host: str) -> bool:
@@ -28,23 +26,21 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
     `zone` is for routines that name no time zone; `machine` is the machine id, which `spread`
     depends on.
     """
-    trigger = routine.trigger
-    catch_up: CatchUp = "once" if trigger.catch_up == "once" else "none"
-    if trigger.catch_up not in ("once", "none"):
-        catch_up = parse_duration(trigger.catch_up)
-    return Schedule.of(
-        timezone=trigger.timezone or zone,
-        cron=trigger.cron,
-        every=trigger.every,
-        at=trigger.at,
-        on_start=trigger.on_start,
-        catch_up=catch_up,
-        delay=spread_offset(routine.name, trigger.spread, machine),
-        active_hours=trigger.active_hours,
-        active_days=trigger.active_days,
+    delay = spread_offset(routine.name, routine.spread, machine)
+    schedules = tuple(
+        Schedule.of(
+            timezone=trigger.timezone or zone,
+            cron=trigger.cron,
+            every=trigger.every,
+            at=trigger.at,
+            on_start=trigger.on_start,
+            catch_up=trigger.catch_up,
+            delay=delay,
+            active_hours=trigger.active_hours,
+            active_days=trigger.active_days,
+        )
+        for trigger in routine.triggers
     )
-
-
-def starts_unattended(routine: Routine) -> bool:
-    """Tell whether anything but a person starts a routine."""
-    return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in TRIGGER_KEYS)
+    if len(schedules) == 1:
+        return schedules[0]
+    return Schedule.union(schedules, zone=routine.timezone or zone)

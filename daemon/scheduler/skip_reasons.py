@@ -37,16 +37,12 @@ class SkipReason:
 
 def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None:
     """Return the key behind a reason, with its value; None for a reason that several keys can
-    have, such as GATE.
+    have, such as GATE, and for QUIET_HOURS, of which the schedule knows the key.
     """
-    trigger, run = routine.trigger, routine.run
+    run = routine.run
     match reason:
         case Reason.OVERLAP:
             return f'overlap = "{run.overlap}"'
-        case Reason.QUIET_HOURS:
-            hours = f'active_hours = "{trigger.active_hours}"' if trigger.active_hours else ""
-            days = f'active_days = "{trigger.active_days}"' if trigger.active_days else ""
-            return " and ".join(filter(None, (hours, days))) or None
         case Reason.PAUSED:
             return state.paused_why
         case Reason.NOT_BEFORE:

@@ -12,6 +12,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -27,12 +28,12 @@ from typing import Any
 import structlog
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.schedule import Schedule
+from daemon.definitions.schedule import Schedule, ScheduleEntry, describe_quiet
 from daemon.errors import NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.runs.rehearsal.approved import is_approved
 from daemon.scheduler.backoff import FailureBackoff
-from daemon.scheduler.routine_times import matches_host, schedule_of, starts_unattended
+from daemon.scheduler.routine_times import matches_host, schedule_of
 from daemon.scheduler.skip_reasons import (
     UNREHEARSED,
     CapCheck,
@@ -246,9 +247,9 @@ class SlotLedger:
         schedule_keys: dict[str, str] = {}
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
-            zone = routine.trigger.timezone or self.zone
-            schedule_keys[name] = f"{routine.schedule_key} {zone}"
-            if routine.enabled and starts_unattended(routine) and self.is_started_here(routine):
+            zones = dict.fromkeys(trigger.timezone or self.zone for trigger in routine.triggers)
+            schedule_keys[name] = f"{routine.schedule_key} {' '.join(zones)}"
+            if routine.enabled and routine.is_automatic and self.is_started_here(routine):
                 schedules[name] = self.schedule(routine)
         definitions = {name: routine.dump() for name, routine in routines.items()}
         return schedule_keys, schedules, definitions
@@ -259,7 +260,7 @@ class SlotLedger:
 
     def is_started_here(self, routine: Routine) -> bool:
         """Tell whether this host starts a routine."""
-        return self._has_shared_journal or matches_host(routine.trigger.machines, self.host)
+        return self._has_shared_journal or matches_host(routine.machines, self.host)
 
     def is_due_for_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is read for the first time."""
@@ -615,14 +616,19 @@ class SlotLedger:
             reason=reason, rule=rule_of(reason, self.routines[name], self.states[name])
         )
 
-    async def skip_reason_now(self, name: str) -> SkipReason | None:
-        """Return why an event may not start a routine now; None if it may."""
+    async def skip_reason_now(
+        self, name: str, entries: Collection[ScheduleEntry]
+    ) -> SkipReason | None:
+        """Return why an event may not start a routine now; None if it may.
+
+        `entries` are those of the routine's schedule that the event belongs to.
+        """
         now = self._clock.now()
         await self._end_pauses([name], now)
         if self.states[name].is_paused(now):
             return self._skip_reason_by_rule(name, Reason.PAUSED)
-        if not self.schedules[name].active(now):
-            return self._skip_reason_by_rule(name, Reason.QUIET_HOURS)
+        if not any(entry.active(now) for entry in entries):
+            return SkipReason(reason=Reason.QUIET_HOURS, rule=describe_quiet(entries, now))
         await self._read_active_runs([name])
         return await self._skip_reason(name, now)
 
@@ -651,8 +657,7 @@ class SlotLedger:
     # --- starting runs
 
     def _claim_due_slot(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
-        trigger = self.routines[name].trigger
-        kind = "cron" if trigger.cron else "every" if trigger.every else "at"
+        kind = self.schedules[name].kind(decision.slot)
         claim = self.make_claim(
             name, kind, decision.slot, outcome=outcome, lateness=decision.lateness
         )

@@ -80,8 +80,11 @@ def classify_slots(
         missed = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
-    if not schedule.active(slot if on_time else now):
-        return SlotDecision(slot=slot, skipped=(*missed, make_skipped(slot, Reason.QUIET_HOURS)))
+    moment = slot if on_time else now
+    if not schedule.active(moment, slot=slot):
+        rule = schedule.quiet_rule(moment, slot=slot)
+        skipped = make_skipped(slot, Reason.QUIET_HOURS, rule=rule)
+        return SlotDecision(slot=slot, skipped=(*missed, skipped))
     if on_time:
         start = Outcome.RAN
     elif slot + schedule.delay < up_since:
@@ -155,7 +158,7 @@ def random_moments(
         slot = schedule.prev(first + length * hash_to_fraction(f"{name}\0{day}\0{index}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
-        if slot is not None and slot < first + length and schedule.active(slot):
+        if slot is not None and slot < first + length and schedule.active(slot, slot=slot):
             drawn_slots.append(slot)
     return tuple(drawn_slots)
 
@@ -173,7 +176,7 @@ def next_random_moment(
             if moment > after:
                 return moment
         _, end = schedule.window(day)
-        next_day = schedule.opening.next(end - INSTANT, schedule.zone) if schedule.opening else end
+        next_day = schedule.next_window(end)
         if next_day is None or schedule.next(day) is None:
             return None
         day = next_day

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from daemon.definitions.routines.routine import Trigger
+from daemon.definitions.schedule import ScheduleEntry
 from daemon.errors import NotFound, Refused, RunUnderWay
 from daemon.models import FAILURES, Json, Reason, Run, Status
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
@@ -65,6 +68,16 @@ REFUSALS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoutineWatch:
+    """The files that one trigger of a routine watches."""
+
+    routine: str
+    watch: FileWatch
+    entry: ScheduleEntry
+    """When the trigger may start the routine."""
+
+
 class EventTriggers:
     """Start runs by events.
 
@@ -81,7 +94,7 @@ class EventTriggers:
         *,
         schedule_scan: Callable[[str, datetime], None],
     ) -> None:
-        """`schedule_scan` has `scan_files` called for a routine at a moment."""
+        """`schedule_scan` has `scan_files` called for a watch at a moment."""
         self._ledger, self._journal, self._clock = ledger, journal, clock
         self._schedule_scan = schedule_scan
         self._watcher = SettledFileWatcher(workspace, self.scan_files, directory_watcher)
@@ -95,21 +108,36 @@ class EventTriggers:
         """When the files that are gone were last forgotten, in seconds of the event loop, by
         routine.
         """
-        self.watches: dict[str, FileWatch] = {}
-        """By routine."""
+        self._watches: dict[str, RoutineWatch] = {}
+        """By name of the watch: that of the routine, or `NAME/1` for its further triggers."""
+        self._watches_of: dict[str, list[str]] = {}
+        """The names of the watches of a routine."""
         self.followers: dict[str, list[str]] = {}
         """The routines that start after a routine (`after`)."""
 
     def read_routines(self) -> None:
         """Take the watches and followers from the routines that the ledger has now."""
-        self.watches, self.followers = {}, {}
+        self._watches, self._watches_of, self.followers = {}, {}, {}
         for name in self._ledger.schedules:
-            trigger = self._ledger.routines[name].trigger
-            if trigger.watch:
-                settle = trigger.settle.total_seconds()
-                self.watches[name] = FileWatch(globs=trigger.watch, settle=settle)
-            for parent in trigger.after:
-                self.followers.setdefault(parent, []).append(name)
+            for trigger, entry in self._triggers_of(name):
+                if trigger.watch:
+                    watches = self._watches_of.setdefault(name, [])
+                    watches.append(f"{name}/{len(watches)}" if watches else name)
+                    settle = trigger.settle.total_seconds()
+                    self._watches[watches[-1]] = RoutineWatch(
+                        routine=name,
+                        watch=FileWatch(globs=trigger.watch, settle=settle),
+                        entry=entry,
+                    )
+                for parent in trigger.after:
+                    followers = self.followers.setdefault(parent, [])
+                    if name not in followers:
+                        followers.append(name)
+
+    def _triggers_of(self, name: str) -> Iterator[tuple[Trigger, ScheduleEntry]]:
+        """Yield the triggers of a routine, each with its entry of the schedule."""
+        entries = self._ledger.schedules[name].entries
+        return zip(self._ledger.routines[name].triggers, entries, strict=True)
 
     def close(self) -> None:
         """Watch no files any more."""
@@ -172,7 +200,10 @@ class EventTriggers:
     async def start_on_start(self) -> None:
         """Start what runs when the daemon starts, unless it did so less than an hour ago."""
         ledger = self._ledger
-        for name in [name for name, schedule in ledger.schedules.items() if schedule.on_start]:
+        for name, schedule in list(ledger.schedules.items()):
+            entries = schedule.on_start_entries
+            if not entries:
+                continue
             # The value is the instant of the latest such slot, and ` done` once it is accounted
             # for: if the process dies in between, the next start goes on with the same slot.
             key = f"on_start:{name}"
@@ -183,7 +214,7 @@ class EventTriggers:
                 await self._journal.key_values.put(key, slot.isoformat())
             if is_done:
                 continue
-            if skip_reason := await ledger.skip_reason_now(name):
+            if skip_reason := await ledger.skip_reason_now(name, entries):
                 await ledger.record_skip(name, slot, skip_reason)
             else:
                 event = f"on_start {slot.isoformat()}"
@@ -209,37 +240,50 @@ class EventTriggers:
 
     def watch(self) -> None:
         """Watch the folders of the routines that `read_routines` has read."""
-        self._watcher.watch(self.watches)
+        self._watcher.watch({name: watch.watch for name, watch in self._watches.items()})
 
-    def scan_files(self, name: str) -> None:
-        """Queue a look at the files that a routine watches, and its start if there are any."""
-        self._file_queue.add(name)
+    def is_watching(self, routine: str) -> bool:
+        """Tell whether a routine watches files."""
+        return routine in self._watches_of
 
-    async def _start_for_files(self, names: Sequence[str]) -> None:
-        """Start a run of each routine for its files that have settled; take the ledger's lock."""
-        for name in names:
-            await self._forget_old_files(name)
+    def scan_files_of(self, routine: str) -> None:
+        """Queue a look at all files that a routine watches, and its start if there are any."""
+        self._file_queue.add(*self._watches_of.get(routine, ()))
+
+    def scan_files(self, watch: str) -> None:
+        """Queue a look at the files of a watch, and the start of its routine if there are any."""
+        self._file_queue.add(watch)
+
+    async def _start_for_files(self, watches: Sequence[str]) -> None:
+        """Start a run for the files of each watch that have settled; take the ledger's lock."""
+        for name in watches:
+            if name not in self._watches:  # the routine was changed since it was queued
+                continue
+            routine = self._watches[name].routine
+            await self._forget_old_files(routine)
             files = await self._watcher.collect_settled(
-                name, await self._journal.slots.get_seen_files(name)
+                name, await self._journal.slots.get_seen_files(routine)
             )
             if not files:
                 continue
             retry_at = None
             async with self._ledger.lock():
-                if name in self.watches:  # else it was changed while we waited for the lock
-                    retry_at = await self._start_or_wait(name, files)
+                if name in self._watches:  # else it was changed while we waited for the lock
+                    retry_at = await self._start_or_wait(self._watches[name], files)
             if retry_at:
                 self._schedule_scan(name, retry_at)
 
-    async def _start_or_wait(self, name: str, files: Mapping[str, str]) -> datetime | None:
+    async def _start_or_wait(
+        self, watch: RoutineWatch, files: Mapping[str, str]
+    ) -> datetime | None:
         """Start one run for settled files, by path with their versions; if it may not start now,
         return when to try again.
 
         Also None where an event will tell when to try again.
         """
-        now = self._clock.now()
-        if skip_reason := await self._ledger.skip_reason_now(name):
-            retry_at = await self._end_of(skip_reason.reason, name, now)
+        name, now = watch.routine, self._clock.now()
+        if skip_reason := await self._ledger.skip_reason_now(name, [watch.entry]):
+            retry_at = await self._end_of(skip_reason.reason, watch, now)
             log.info(
                 "files.waiting",
                 routine=name,
@@ -255,14 +299,15 @@ class EventTriggers:
         await self._ledger.start([claim])
         return None
 
-    async def _end_of(self, reason: Reason, name: str, now: datetime) -> datetime | None:
+    async def _end_of(self, reason: Reason, watch: RoutineWatch, now: datetime) -> datetime | None:
         """Return when a reason not to start may be gone; None where an event will tell."""
+        name = watch.routine
         schedule, gate = self._ledger.schedules[name], self._ledger.routines[name].gate
         match reason:
             case Reason.PAUSED:
                 return self._ledger.states[name].paused_until
             case Reason.QUIET_HOURS:
-                return schedule.opening.next(now, schedule.zone) if schedule.opening else None
+                return watch.entry.next_opening(now)
             case Reason.NOT_BEFORE:
                 return self._ledger.backoff_until(name, now)
             case Reason.OVERLAP:
@@ -281,10 +326,11 @@ class EventTriggers:
         now = asyncio.get_running_loop().time()
         if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
             self._forgotten_at[name] = now
+            present: set[str] = set()
+            for watch in self._watches_of.get(name, ()):
+                present |= await self._watcher.list_matching(watch)
             await self._journal.slots.forget_files(
-                name,
-                present=await self._watcher.list_matching(name),
-                before=self._clock.now() - FILE_MEMORY,
+                name, present=present, before=self._clock.now() - FILE_MEMORY
             )
 
     # --- ends of other runs
@@ -297,8 +343,7 @@ class EventTriggers:
         if run.routine in self.followers:
             self._ended_runs[run.id] = run
             self._end_queue.add(run.id)
-        if run.routine in self.watches:  # they may have waited for this run to end
-            self._file_queue.add(run.routine)
+        self.scan_files_of(run.routine)  # they may have waited for this run to end
 
     async def _start_after_ends(self, run_ids: Sequence[str]) -> None:
         """Start the followers of runs that have ended; the queue holds the ledger's lock."""
@@ -307,17 +352,19 @@ class EventTriggers:
             if run is None:
                 continue
             for name in self.followers.get(run.routine, ()):
-                if run.status in STATUSES_BY_ON[self._ledger.routines[name].trigger.on]:
-                    await self._start_after(name, run)
+                await self._start_after(name, run)
             del self._ended_runs[run_id]
 
     async def start_after_missed_ends(self, names: Iterable[str]) -> None:
         """Start those of these routines whose turn came while no process was there to notice."""
         now = self._clock.now()
         for name in names:
-            schedule = self._ledger.schedules.get(name)
-            trigger = self._ledger.routines[name].trigger
-            if schedule is None or not trigger.after:
+            if name not in self._ledger.schedules:
+                continue
+            triggers = [
+                trigger for trigger in self._ledger.routines[name].triggers if trigger.after
+            ]
+            if not triggers:
                 continue
             key = f"after:{name}"
             progress = await self._journal.key_values.get(key)
@@ -325,21 +372,31 @@ class EventTriggers:
             # A moment in the future was written while the clock was wrong.
             if progress and since < (until := datetime.fromisoformat(progress)) <= now:
                 since = until
-            missed_runs = await self._journal.slots.find_unanswered(
-                name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since
-            )
-            for run in missed_runs:
-                await self._start_after(name, run)
+            for trigger in triggers:
+                missed_runs = await self._journal.slots.find_unanswered(
+                    name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since
+                )
+                for run in missed_runs:
+                    await self._start_after(name, run)
             await self._journal.key_values.put(key, now.isoformat())
 
     async def _start_after(self, name: str, run: Run) -> None:
-        """Start a routine because `run` has ended, or record that it was skipped; once only."""
+        """Start a routine if it follows `run`, which has ended so, or record that it was skipped;
+        once only.
+        """
+        entries = [
+            entry
+            for trigger, entry in self._triggers_of(name)
+            if run.routine in trigger.after and run.status in STATUSES_BY_ON[trigger.on]
+        ]
+        if not entries:
+            return
         slot = run.ended or self._clock.now()
         if slot <= self._ledger.states[name].baseline:
             return
         if await self._journal.slots.get_run_of_event(name, run.id):
             return
-        if skip := await self._ledger.skip_reason_now(name):
+        if skip := await self._ledger.skip_reason_now(name, entries):
             log.info(
                 "slot.skipped",
                 routine=name,
@@ -369,14 +426,17 @@ class EventTriggers:
         Raises NotFound if no webhook starts the routine, Refused if it may not start now.
         """
         ledger = self._ledger
-        if name not in ledger.schedules or not ledger.routines[name].trigger.webhook:
+        entries: list[ScheduleEntry] = []
+        if name in ledger.schedules:
+            entries = [entry for trigger, entry in self._triggers_of(name) if trigger.webhook]
+        if not entries:
             raise NotFound(f"there is no webhook {name!r} here")
         # A name space of its own: a stranger must not get hold of the runs of other events.
         event = f"webhook {event}"
         if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
         now = self._clock.now()
-        if skip_reason := await ledger.skip_reason_now(name):
+        if skip_reason := await ledger.skip_reason_now(name, entries):
             await ledger.record_skip(name, now, skip_reason)
             raise Refused(
                 f"{name} does not run now: {REFUSALS[skip_reason.reason]}; send it again later"

@@ -191,7 +191,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ("", "run.prompt: is missing, and nothing is gathered; say what to do"),
         (
             '[trigger]\ncron = "0 8 * * *"\nevery = "1h"\n[run]\nprompt = "x"',
-            "trigger: cron and every exclude one another; keep one, or make two routines",
+            "trigger: cron and every exclude one another; give each a [[trigger]] of its own",
         ),
         (
             '[trigger]\ntimezone = "Europe/Berlin"\n[run]\nprompt = "x"',
@@ -334,7 +334,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[trigger]\nwatch = ["inbox/*.csv"]\nwebhook = true\n[run]\nprompt = "x"',
-            "trigger: watch and webhook exclude one another; keep one, or make two routines",
+            "trigger: watch and webhook exclude one another; give each a [[trigger]] of its own",
         ),
         (
             '[trigger]\nwatch = "inbox/*.csv"\n[run]\nprompt = "x"',

@@ -366,7 +366,7 @@ def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
         if count > 1 or unit == "day"
         else f"every {unit}"
     )
-    assert parsed.every == timedelta(**{f"{unit}s": count})
+    assert parsed.entries[0].every == timedelta(**{f"{unit}s": count})
 
 
 @scaled_settings(100)

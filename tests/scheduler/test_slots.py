@@ -326,7 +326,7 @@ def test_next_random_moment_goes_through_all_moments_of_all_days(schedule: Sched
 
 def test_a_schedule_without_a_slot_left_has_no_random_moment() -> None:
     once = Schedule.of(timezone="UTC", at=at("2026-01-04T12:00"), active_hours="08:00-22:00")
-    assert next_random_moment(once, "daily", 1, at("2026-01-01T00:00")) == once.at
+    assert next_random_moment(once, "daily", 1, at("2026-01-01T00:00")) == once.entries[0].at
     assert next_random_moment(once, "daily", 1, at("2026-01-04T12:00")) is None
 
 

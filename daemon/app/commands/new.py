@@ -119,7 +119,7 @@ class NewRoutine:
     @property
     def words(self) -> str:
         """When it runs, in English."""
-        return self.schedule.words(self.routine.trigger.event_words)
+        return self.schedule.words(*self.routine.event_words)
 
     @property
     def fires(self) -> list[datetime]:
@@ -407,7 +407,7 @@ def _describe_facts(routine: Routine) -> str:
         return f"it gathers {steps}"
     if routine.run.tools:
         return f"It gathers no facts; its agent may use {', '.join(routine.run.tools)}"
-    if routine.trigger.event_words:
+    if any(routine.event_words):
         return "It gathers no facts besides what its event brings"
     return (
         "It gathers no facts: a model can only say what it knows by itself; "

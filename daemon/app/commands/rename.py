@@ -60,7 +60,8 @@ async def rename(
     return sorted(
         name
         for name, routine in engine.routines.items()
-        if old in (*routine.trigger.after, *(routine.run.context_from or ()))
+        if old in (routine.run.context_from or ())
+        or any(old in trigger.after for trigger in routine.triggers)
     )
 
 

@@ -531,7 +531,7 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         if routine.run.mode == "agent"
         and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
         and not (routine.run.required_tools or routine.gather or routine.run.media)
-        and not (routine.trigger.watch or routine.trigger.webhook or routine.trigger.after)
+        and not any(routine.event_words)
         and routine.dedupe is None
     ]
 

@@ -41,18 +41,24 @@ def _faults_by_name(
 ) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
-        names_others = routine.trigger.after or routine.run.context_from
+        names_others = _parents(routine) or routine.run.context_from
         if names_others and (conflicts := list(check(name))):
             file = display(routine.path or f"{name}.toml")
             faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in conflicts))
     return faults
 
 
+def _parents(routine: Routine) -> list[str]:
+    """Return the routines that a routine follows."""
+    return [name for trigger in routine.triggers for name in trigger.after]
+
+
 def _unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
-    for index, name in enumerate(routine.trigger.after):
-        if name not in names:
-            hint = did_you_mean(name, {*names} - {routine.name})
-            yield Conflict(f"trigger.after[{index}]", "no such routine", name, hint)
+    for key, trigger in routine.keyed_triggers:
+        for index, name in enumerate(trigger.after):
+            if name not in names:
+                hint = did_you_mean(name, {*names} - {routine.name})
+                yield Conflict(f"{key}.after[{index}]", "no such routine", name, hint)
 
 
 def _unknown_reporters(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
@@ -74,14 +80,19 @@ def _circles_through(name: str, routines: Mapping[str, Routine]) -> Iterator[Con
     followers: dict[str, str] = {}
     queue = [name]
     for current in queue:
-        for parent in routines[current].trigger.after if current in routines else ():
+        for parent in _parents(routines[current]) if current in routines else ():
             if parent == name:
                 circle = [name, current]
                 while circle[-1] != name:
                     circle.append(followers[circle[-1]])
                 hint = "no run would ever be the first; take one of them out"
+                key = next(
+                    key
+                    for key, trigger in routines[name].keyed_triggers
+                    if circle[-2] in trigger.after
+                )
                 yield Conflict(
-                    "trigger.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint
+                    f"{key}.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint
                 )
                 return
             if parent not in followers:

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
     SerializationInfo,
     SerializerFunctionWrapHandler,
+    Tag,
     model_serializer,
 )
 
@@ -116,9 +119,13 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
+# The keys of a trigger that start a routine; one of them, and `on_start` may join it.
+TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after")
+
+
 class Trigger(Table):
     """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may
-    join any.
+    join any. `[[trigger]]` may be repeated: the routine starts whenever one of them says so.
     """
 
     cron: Annotated[str, _parsed_by(crontab.parse)] | None = None
@@ -162,8 +169,12 @@ class Trigger(Table):
     @property
     def is_automatic(self) -> bool:
         """Something besides a person starts it: a schedule or an event."""
-        scheduled = self.cron is not None or self.every is not None or self.at is not None
-        return bool(scheduled or self.on_start or self.watch or self.after or self.webhook)
+        return self.on_start or any(getattr(self, kind) for kind in TRIGGER_KEYS)
+
+    @property
+    def has_clock(self) -> bool:
+        """It has slots: moments at which the routine is due."""
+        return self.cron is not None or self.every is not None or self.at is not None
 
     @property
     def event_words(self) -> str:
@@ -173,6 +184,25 @@ class Trigger(Table):
         if self.after:
             return f"after {_joined_by_or(self.after)} {self.on}"
         return "by webhook" if self.webhook else ""
+
+
+def _form_of_triggers(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple) else "table"
+
+
+def _unwrap_single(value: Trigger | tuple[Trigger, ...]) -> Trigger | tuple[Trigger, ...]:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+Triggers: TypeAlias = Annotated[
+    Annotated[Trigger, Tag("table")]
+    | Annotated[Items[Trigger], Field(min_length=1, max_length=20), Tag("list")],
+    Discriminator(_form_of_triggers),
+    AfterValidator(_unwrap_single),
+]
+"""A table `[trigger]`, or several `[[trigger]]`. A list of one is that one, so that both ways to
+write it are the same routine, and what versions before lists have written is read as ever.
+"""
 
 
 def _joined_by_or(choices: Iterable[str]) -> str:
@@ -443,7 +473,7 @@ class RoutineDefinition(Table):
     ping: Name | None = None
     """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch.
     """
-    trigger: Trigger = Trigger()
+    trigger: Triggers = Trigger()
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()
     gate: Gate = Gate()
@@ -458,6 +488,51 @@ class RoutineDefinition(Table):
         judge = self.check.judge if self.check else None
         names = (self.run.provider, *self.run.fallback, judge.provider if judge else None)
         return {name for name in names if name}
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        """What starts it, at least one; an empty one means by hand only."""
+        return self.trigger if isinstance(self.trigger, tuple) else (self.trigger,)
+
+    @property
+    def keyed_triggers(self) -> tuple[tuple[str, Trigger], ...]:
+        """Its triggers, each with its place in the file: `trigger`, or `trigger[0]` and so on."""
+        if not isinstance(self.trigger, tuple):
+            return (("trigger", self.trigger),)
+        return tuple((f"trigger[{index}]", entry) for index, entry in enumerate(self.trigger))
+
+    @property
+    def is_automatic(self) -> bool:
+        """Something besides a person starts it: a schedule or an event."""
+        return any(trigger.is_automatic for trigger in self.triggers)
+
+    @property
+    def webhook(self) -> Trigger | None:
+        """The trigger by which a webhook starts it; None if none does."""
+        return next((trigger for trigger in self.triggers if trigger.webhook), None)
+
+    @property
+    def event_words(self) -> tuple[str, ...]:
+        """In English, which event each trigger starts it by; empty for one without."""
+        return tuple(trigger.event_words for trigger in self.triggers)
+
+    @property
+    def timezone(self) -> str | None:
+        """The first time zone that a trigger names: its days and the times of its runs are of this
+        one. None if none names any.
+        """
+        return next((trigger.timezone for trigger in self.triggers if trigger.timezone), None)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Globs of the hosts that it starts on; none: on any. All triggers have the same."""
+        return self.triggers[0].machines
+
+    @property
+    def spread(self) -> timedelta:
+        """By up to how much its starts are delayed; all triggers with a clock have the same."""
+        spreads = (trigger.spread for trigger in self.triggers if trigger.has_clock)
+        return max(spreads, default=timedelta(0))
 
 
 class Routine(RoutineDefinition):
@@ -475,7 +550,8 @@ class Routine(RoutineDefinition):
     @property
     def schedule_key(self) -> str:
         """A digest of what decides when it runs: a new one means a new baseline."""
-        text = f"{self.enabled} {self.trigger.model_dump_json(exclude_none=True)}"
+        texts = [trigger.model_dump_json(exclude_none=True) for trigger in self.triggers]
+        text = f"{self.enabled} {' '.join(texts)}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

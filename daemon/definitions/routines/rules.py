@@ -4,68 +4,101 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.reading import Conflict, CrossFieldCheck
-from daemon.definitions.routines.routine import RoutineDefinition
+from daemon.definitions.routines.routine import TRIGGER_KEYS, RoutineDefinition
+from daemon.definitions.values import format_duration
 from daemon.definitions.words import did_you_mean
 from daemon.system.patterns import Patterns
 
-TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after")
 # In the arguments of a gather step: replaced by the path of each file that started the run.
 PATH_PLACEHOLDER = "{path}"
 
 
-def _one_trigger(routine: RoutineDefinition) -> Iterator[Conflict]:
-    trigger = routine.trigger
-    kinds = [kind for kind in TRIGGER_KEYS if getattr(trigger, kind)]
-    if len(kinds) > 1:
-        yield Conflict(
-            "trigger",
-            f"{' and '.join(kinds)} exclude one another",
-            hint="keep one, or make two routines",
-        )
-    elif not kinds and not trigger.on_start and trigger.model_fields_set:
-        hint = (
-            "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by "
-            "hand only"
-        )
-        yield Conflict("trigger", "nothing here starts the routine", hint=hint)
+def _one_kind_each(routine: RoutineDefinition) -> Iterator[Conflict]:
+    for key, trigger in routine.keyed_triggers:
+        kinds = [kind for kind in TRIGGER_KEYS if getattr(trigger, kind)]
+        if len(kinds) > 1:
+            yield Conflict(
+                key,
+                f"{' and '.join(kinds)} exclude one another",
+                hint="give each a [[trigger]] of its own",
+            )
+        elif not trigger.is_automatic and (trigger.model_fields_set or len(routine.triggers) > 1):
+            hint = (
+                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it "
+                "runs by hand only"
+            )
+            yield Conflict(key, "nothing here starts the routine", hint=hint)
 
 
 def _trigger_keys_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
-    trigger = routine.trigger
-    keys = trigger.model_fields_set
-    if "settle" in keys and not trigger.watch:
-        yield Conflict(
-            "trigger.settle",
-            "belongs to watch, which is not there",
-            hint='like watch = ["inbox/*.csv"]',
-        )
-    if trigger.sender is not None and not trigger.webhook:
-        yield Conflict(
-            "trigger.sender", "belongs to webhook, which is not there", hint="add webhook = true"
-        )
-    if "on" in keys and not trigger.after:
-        yield Conflict(
-            "trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]'
-        )
-    if trigger.watch or trigger.webhook or trigger.after:
-        for key in sorted(keys & {"catch_up", "spread"}):
+    for key, trigger in routine.keyed_triggers:
+        keys = trigger.model_fields_set
+        if "settle" in keys and not trigger.watch:
             yield Conflict(
-                f"trigger.{key}",
-                "is for cron, every and at: an event has no other moment",
-                hint="take it out",
+                f"{key}.settle",
+                "belongs to watch, which is not there",
+                hint='like watch = ["inbox/*.csv"]',
             )
+        if trigger.sender is not None and not trigger.webhook:
+            yield Conflict(
+                f"{key}.sender",
+                "belongs to webhook, which is not there",
+                hint="add webhook = true",
+            )
+        if "on" in keys and not trigger.after:
+            yield Conflict(
+                f"{key}.on", "belongs to after, which is not there", hint='like after = ["backup"]'
+            )
+        if trigger.watch or trigger.webhook or trigger.after:
+            for name in sorted(keys & {"catch_up", "spread"}):
+                yield Conflict(
+                    f"{key}.{name}",
+                    "is for cron, every and at: an event has no other moment",
+                    hint="take it out",
+                )
+
+
+def _triggers_agree(routine: RoutineDefinition) -> Iterator[Conflict]:
+    """Find what several triggers of a routine cannot each have for itself."""
+    first_key, first = routine.keyed_triggers[0]
+    webhook_key = clock_key = None
+    spread = timedelta(0)
+    for key, trigger in routine.keyed_triggers:
+        if trigger.webhook and webhook_key:
+            problem = f"{webhook_key} has it already: a routine has one webhook, of its own name"
+            yield Conflict(f"{key}.webhook", problem, hint="take one of them out")
+        elif trigger.webhook:
+            webhook_key = key
+        if trigger.machines != first.machines:
+            problem = f"differs from {first_key}, but says where the whole routine runs"
+            yield Conflict(
+                f"{key}.machines", problem, list(trigger.machines), "write the same in each"
+            )
+        if not trigger.has_clock:
+            continue
+        if clock_key and trigger.spread != spread:
+            yield Conflict(
+                f"{key}.spread",
+                f"differs from {clock_key}, but runs start in the order of their slots",
+                format_duration(trigger.spread),
+                "write the same in each that has cron, every or at",
+            )
+        elif not clock_key:
+            clock_key, spread = key, trigger.spread
 
 
 def _path_arguments_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
+    watches_files = any(trigger.watch for trigger in routine.triggers)
     for index, gather in enumerate(routine.gather):
         for key, value in gather.args.items():
             if not isinstance(value, str) or PATH_PLACEHOLDER not in value:
                 continue
-            if value != PATH_PLACEHOLDER and routine.trigger.watch:
+            if value != PATH_PLACEHOLDER and watches_files:
                 hint = (
                     f'write {key} = "{PATH_PLACEHOLDER}", with a tool that takes a path, such as '
                     "file_read"
@@ -76,7 +109,7 @@ def _path_arguments_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
                     value,
                     hint,
                 )
-            elif value == PATH_PLACEHOLDER and not routine.trigger.watch:
+            elif value == PATH_PLACEHOLDER and not watches_files:
                 hint = 'add watch to [trigger], like watch = ["inbox/*.csv"]'
                 yield Conflict(
                     f"gather[{index}].args.{key}", "without watch no file lands", value, hint
@@ -84,15 +117,17 @@ def _path_arguments_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
 
 
 def _media_path_fits(routine: RoutineDefinition) -> Iterator[Conflict]:
-    if PATH_PLACEHOLDER in routine.run.media and not routine.trigger.watch:
+    watches_files = any(trigger.watch for trigger in routine.triggers)
+    if PATH_PLACEHOLDER in routine.run.media and not watches_files:
         hint = 'add watch to [trigger], like watch = ["inbox/*.png"]'
         yield Conflict("run.media", "without watch no file lands", PATH_PLACEHOLDER, hint)
 
 
 def _reports_are_not_watched(routine: RoutineDefinition) -> Iterator[Conflict]:
-    if not routine.trigger.watch:
+    globs = [glob for trigger in routine.triggers for glob in trigger.watch]
+    if not globs:
         return
-    patterns = Patterns(routine.trigger.watch)
+    patterns = Patterns(tuple(globs))
     for index, target in enumerate(routine.deliver):
         if target.path and patterns.fits(_FIELD.sub("x", target.path)):
             hint = "write it to another folder"
@@ -196,10 +231,21 @@ def _gate_facts_exist(routine: RoutineDefinition) -> Iterator[Conflict]:
 def _moments_have_slots(routine: RoutineDefinition) -> Iterator[Conflict]:
     if routine.gate.moments is None:
         return
-    if routine.trigger.cron is None and routine.trigger.every is None:
+    if not any(trigger.cron or trigger.every for trigger in routine.triggers):
         hint = 'add cron or every to [trigger], such as every = "30m"'
         yield Conflict(
             "gate.moments", "are drawn from the slots of a schedule, and there is none", hint=hint
+        )
+    hours = {
+        (trigger.active_hours, trigger.timezone)
+        for trigger in routine.triggers
+        if trigger.has_clock
+    }
+    if len(hours) > 1:
+        yield Conflict(
+            "gate.moments",
+            "are drawn from the active hours of a day, and these differ from trigger to trigger",
+            hint="give all with cron, every or at the same active_hours and timezone",
         )
     if not routine.deliver:
         yield Conflict(
@@ -275,9 +321,22 @@ def _path_fault(path: str) -> tuple[str, str] | None:
 
 
 RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-    CrossFieldCheck(tuple(f"trigger.{kind}" for kind in (*TRIGGER_KEYS, "on_start")), _one_trigger),
+    CrossFieldCheck(
+        tuple(f"trigger.{kind}" for kind in (*TRIGGER_KEYS, "on_start")), _one_kind_each
+    ),
     CrossFieldCheck(
         ("trigger.watch", "trigger.webhook", "trigger.sender", "trigger.after"), _trigger_keys_fit
+    ),
+    CrossFieldCheck(
+        (
+            "trigger.cron",
+            "trigger.every",
+            "trigger.at",
+            "trigger.webhook",
+            "trigger.machines",
+            "trigger.spread",
+        ),
+        _triggers_agree,
     ),
     CrossFieldCheck(("gather.args", "trigger.watch"), _path_arguments_fit),
     CrossFieldCheck(("run.media", "trigger.watch"), _media_path_fits),
@@ -288,7 +347,15 @@ RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("gather.name",), _gather_names_are_unique),
     CrossFieldCheck(("gate.changed", "gather.name"), _gate_facts_exist),
     CrossFieldCheck(
-        ("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_have_slots
+        (
+            "gate.moments",
+            "trigger.cron",
+            "trigger.every",
+            "trigger.active_hours",
+            "trigger.timezone",
+            "deliver",
+        ),
+        _moments_have_slots,
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
     CrossFieldCheck(
@@ -316,11 +383,12 @@ def _is_fit_for_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
             "is missing: only what agents made lies in this folder",
             hint="move it to your own",
         )
-    for key in _EVENT_KEYS:
-        if getattr(routine.trigger, key):
-            yield Conflict(
-                f"trigger.{key}", "an agent gives its routines a schedule and nothing else"
-            )
+    for place, trigger in routine.keyed_triggers:
+        for key in _EVENT_KEYS:
+            if getattr(trigger, key):
+                yield Conflict(
+                    f"{place}.{key}", "an agent gives its routines a schedule and nothing else"
+                )
     for key in ("gather", "ping", "check"):
         if getattr(routine, key):
             yield Conflict(key, "is not for a routine that an agent made")

@@ -148,7 +148,7 @@ class Approvals:
         run = await self._journal.runs.get(run_id)
         definition = await self._journal.runs.get_definition(run.definition)
         try:
-            zone = Routine.restore(definition).trigger.timezone
+            zone = Routine.restore(definition).timezone
         except ValueError:  # another version of agentd wrote it
             zone = None
         return ZoneInfo(zone or self._zone)

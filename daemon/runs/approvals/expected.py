@@ -131,7 +131,9 @@ def strangers_words(routine: Routine, tools: Iterable[str]) -> tuple[str, ...]:
     """Return the events, and the gathered or offered tools, that bring words of strangers."""
     from daemon.injection.inspector import OWN_TOOLS  # a start can do without it
 
-    events = [event for event in EVENTS if getattr(routine.trigger, event)]
+    events = [
+        event for event in EVENTS if any(getattr(trigger, event) for trigger in routine.triggers)
+    ]
     tools_of_routine = dict.fromkeys([*(gather.tool for gather in routine.gather), *tools])
     return (*events, *(tool for tool in tools_of_routine if tool not in OWN_TOOLS))
 

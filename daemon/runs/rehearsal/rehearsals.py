@@ -187,7 +187,7 @@ def describe_deliveries(run: Run, routine: Routine, zone: str) -> list[str]:
         slot=run.slot,
         status=run.status,
         text=run.report or "",
-        scheduled_zone=routine.trigger.timezone or zone,
+        scheduled_zone=routine.timezone or zone,
     )
     lines = []
     for delivery in routine.deliver:

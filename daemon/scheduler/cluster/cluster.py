@@ -143,7 +143,7 @@ class Cluster:
             return
         queues = {
             ANYWHERE,
-            *(queue_of(routine.trigger.machines) for routine in routines if is_here(routine)),
+            *(queue_of(routine.machines) for routine in routines if is_here(routine)),
         }
         self._serve_queues(queues)
         self._search_handed_over()

@@ -27,7 +27,7 @@ ANYWHERE = "any"  # the queue of runs that any machine may execute
 NEEDS_PREFIX = "has"
 CHANNEL = "agentd"
 # To be raised with every change of queue.sql: processes of two versions may share a database.
-VERSION = 3
+VERSION = 4
 
 _SQL = Path(__file__).parent
 

@@ -6,7 +6,8 @@ BEGIN
         'agentd.live', 0, NULL, NULL, jsonb_build_object('run', id), due
     )::procrastinate_job_to_defer_v1])
     FROM (
-        SELECT run.id, body::jsonb -> 'trigger' -> 'machines' AS machines,
+        SELECT run.id, CASE jsonb_typeof(body::jsonb -> 'trigger') -- several triggers have the same machines
+            WHEN 'array' THEN body::jsonb -> 'trigger' -> 0 ELSE body::jsonb -> 'trigger' END -> 'machines' AS machines,
             CASE WHEN not_before IS NOT NULL THEN to_timestamp(not_before / 1000000.0) END AS due
         FROM run JOIN definition ON definition.hash = run.definition
         WHERE run.id = wanted AND run.status = 'queued' AND run.trigger <> 'subagent'

@@ -43,7 +43,7 @@ def missing_requirements(routine: Routine, capabilities: Json, host: str) -> lis
 
     Empty `capabilities` come from a version that does not write them: only the host is checked.
     """
-    globs = routine.trigger.machines
+    globs = routine.machines
     missing_host = [] if matches_host(globs, host) else [f"the name {' or '.join(globs)}"]
     if not capabilities:
         return missing_host
