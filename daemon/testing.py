@@ -253,11 +253,14 @@ class TestApp:
         """
         executor = self.daemon.runs.queue
         while True:
+            # looked up on both sides of the read: the run may end, or begin, while it is read
+            task = executor.running.get(run_id)
             run = await self.daemon.store.journal.runs.get(run_id)
             if run.status.has_ended or run.status is Status.WAITING:
                 return run
-            if run_id in executor.running:
-                await asyncio.wait([executor.running[run_id]])
+            task = task or executor.running.get(run_id)
+            if task:
+                await asyncio.wait([task])
             elif executor.queue_position(run_id) is not None:  # others have taken all places
                 await asyncio.wait(executor.running.values(), return_when=asyncio.FIRST_COMPLETED)
             else:

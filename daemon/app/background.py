@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from daemon.app.parts import App, DeliveryServices, Store
     from daemon.chat.inbound import ChatInbound
     from daemon.definitions.config.config import Config
+    from daemon.memory.maintenance import MemoryMaintenance
     from daemon.policy.policy import LivePolicy, Observation
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.run_queue import LocalRunQueue
     from daemon.store.database import Database
+    from daemon.store.maintenance import JournalMaintenance
     from daemon.store.retention import RetentionLimits
     from daemon.system.clock import Clock
 
@@ -152,6 +154,25 @@ def maintenance_tasks(
 ) -> list[BackgroundTask]:
     """Return the tasks that keep memory and the journal in order, and send the digest."""
     from daemon.delivery.digest import Digest
+
+    memory, journal = make_maintenance(installation, settings, clock, store, queue)
+    digest = Digest(store.journal, delivery.outbox, clock=clock, settings=settings)
+    return [
+        BackgroundTask(name="memory maintenance", run=memory.run),
+        BackgroundTask(name="journal maintenance", run=journal.run),
+        BackgroundTask(name="digest", run=digest.run),
+        BackgroundTask(name="trials of the policy", run=partial(watch_trials, settings, clock)),
+    ]
+
+
+def make_maintenance(
+    installation: Installation,
+    settings: LiveSettings,
+    clock: Clock,
+    store: Store,
+    queue: LocalRunQueue,
+) -> tuple[MemoryMaintenance, JournalMaintenance]:
+    """Return what keeps memory and the journal in order, by the config in force."""
     from daemon.memory.maintenance import MemoryMaintenance
     from daemon.store.maintenance import JournalMaintenance
 
@@ -166,13 +187,7 @@ def maintenance_tasks(
         workspace=installation.workspace,
         is_idle=lambda: not queue.running,
     )
-    digest = Digest(store.journal, delivery.outbox, clock=clock, settings=settings)
-    return [
-        BackgroundTask(name="memory maintenance", run=memory.run),
-        BackgroundTask(name="journal maintenance", run=journal.run),
-        BackgroundTask(name="digest", run=digest.run),
-        BackgroundTask(name="trials of the policy", run=partial(watch_trials, settings, clock)),
-    ]
+    return memory, journal
 
 
 def _retention_limits(config: Config) -> RetentionLimits:

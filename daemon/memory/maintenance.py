@@ -49,11 +49,12 @@ class MemoryMaintenance:
 
     async def _daily(self) -> None:
         while True:
-            await self._run_task("examination", self._examine)
+            await self._run_task("examination", self.examine)
             await self._run_task("retention", self.retain)
             await asyncio.sleep(DAY)
 
-    async def _examine(self) -> None:
+    async def examine(self) -> None:
+        """Check the index, and renew it if it is damaged."""
         await self._memory.memory_store.examine()
 
     async def retain(self) -> None:

@@ -31,8 +31,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
+from heapq import nlargest
 from itertools import groupby
-from math import inf
+from math import inf, log
 from typing import NamedTuple
 
 from daemon import tokens
@@ -246,10 +247,7 @@ def _propose(
     terms, frequent_terms = _choose_terms(connection, query_terms)
     scores = _best(connection, terms, pool) if terms else {}
     if frequent_terms:
-        (newest,) = connection.execute("SELECT max(id) FROM memory_segment").fetchone()
-        scores |= fulltext.of(connection).best_within(
-            connection, (*terms, *frequent_terms), (newest or 0) - _NEWEST, newest or 0, pool
-        )
+        scores = _add_newest(connection, scores, frequent_terms, pool)
     if query_terms and not scores:
         index.check_newest(connection)
     if ids_within:
@@ -258,6 +256,31 @@ def _propose(
         for (id_,) in connection.execute(_LATEST_WITHIN, (*ids_within, POOL // 4)):
             scores.setdefault(id_, 0.0)
     return scores
+
+
+def _add_newest(
+    connection: Connection, scores: Mapping[int, float], terms: Sequence[str], pool: int
+) -> dict[int, float]:
+    """Return the scores and those of the newest texts with frequent terms: at most `pool`, the best
+    first.
+
+    Each term adds its weight in the newest texts. BM25 would count all texts with the term, which
+    takes the longer the more there are.
+    """
+    (newest,) = connection.execute("SELECT max(id) FROM memory_segment").fetchone()
+    ids_by_term = fulltext.of(connection).ids_within(
+        connection, terms, (newest or 0) - _NEWEST + 1, newest or 0
+    )
+    added: defaultdict[int, float] = defaultdict(float)
+    for ids in ids_by_term:
+        weight = log(_NEWEST / len(ids)) if ids else 0.0
+        for id_ in ids:
+            added[id_] += weight
+    best_added = nlargest(pool, ((score, id_) for id_, score in added.items()))
+    sums = dict(scores)
+    for score, id_ in best_added:
+        sums[id_] = sums.get(id_, 0.0) + score
+    return dict(sorted(sums.items(), key=lambda entry: (-entry[1], -entry[0])))
 
 
 def _choose_terms(
@@ -277,7 +300,9 @@ def _choose_terms(
     goals = goals_among(connection, few)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
     ranking = sorted((count, position) for position, count in enumerate(counts) if count)
-    rare = [terms[position] for count, position in ranking[:limit] if count < _FREQUENT]
+    rare = [
+        terms[position] for _, position in ranking[:limit] if len(ids_by_term[position]) < _FREQUENT
+    ]
     if len(rare) >= _ENOUGH_TERMS:
         return rare, ()
     return rare, [terms[position] for _, position in ranking[len(rare) : 2 * _ENOUGH_TERMS]]

@@ -1,4 +1,7 @@
-"""`python -m tests.bench [--quick] [--list] [ROW…]`: measure and print one table."""
+"""`python -m tests.bench [--quick] [--list] [ROW…]`: measure and print one table.
+
+`python -m tests.bench year` is a table of its own, see year.py.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from tests.bench import (
     sandbox,
     start,
     thousands,
+    year,
 )
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
@@ -46,6 +50,8 @@ ROWS: dict[str, Bench] = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["year"]:
+        return year.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description="Costs, as ratios to measured floors."
     )

@@ -130,6 +130,21 @@ async def test_in_a_large_memory_rare_words_select_and_all_words_rank(library: L
     assert await match_expression(small=0, budget=1) == f'("walrus") AND ({everything})'
 
 
+async def test_a_long_question_of_frequent_words_finds_the_newest_texts_with_most_of_them(
+    library: Library,
+) -> None:
+    words = [f"reading{number}" for number in range(24)]
+    for number in range(150):  # each word is in most texts
+        half = words[:16] if number % 2 else words[8:]
+        await library.run(f"run-{number}", " ".join([*half]), " ".join(half))
+        library.clock.advance(days=1)
+    await library.run("all", "On this day " + " ".join(words))
+    library.clock.advance(days=1)
+    await library.run("few", "On the last day " + " ".join(words[:3]))
+    first, *_ = await library.found("Compare " + " ".join(words))
+    assert first.startswith("On this day")
+
+
 @in_a_file
 async def test_word_frequency_is_estimated_in_the_larger_table(library: Library) -> None:
     for n in range(40):

@@ -230,11 +230,11 @@ def test_patterns_in_and_around_out_are_folders_in_use(pattern: str, folder: str
     config: Any = SimpleNamespace(
         targets={}, mcp={}, identity_paths=(), folder=empty, routines_path=empty, scripts_path=empty
     )
-    watcher = SimpleNamespace(name="x", trigger=SimpleNamespace(watch=(pattern,)), deliver=())
+    watcher = SimpleNamespace(name="x", triggers=(SimpleNamespace(watch=(pattern,)),), deliver=())
     delivery = SimpleNamespace(path=pattern)
     sender = SimpleNamespace(
         name="news",
-        trigger=SimpleNamespace(watch=()),
+        triggers=(SimpleNamespace(watch=()),),
         deliver=(delivery, SimpleNamespace(path=None)),
     )
     routines: list[Any] = [sender] if "{" in pattern else [watcher, sender]

@@ -483,13 +483,6 @@ class RoutineDefinition(Table):
     origin: Origin | None = None
 
     @property
-    def named_providers(self) -> set[str]:
-        """The providers that it names, besides the one that config.toml names for all."""
-        judge = self.check.judge if self.check else None
-        names = (self.run.provider, *self.run.fallback, judge.provider if judge else None)
-        return {name for name in names if name}
-
-    @property
     def triggers(self) -> tuple[Trigger, ...]:
         """What starts it, at least one; an empty one means by hand only."""
         return self.trigger if isinstance(self.trigger, tuple) else (self.trigger,)
@@ -533,6 +526,13 @@ class RoutineDefinition(Table):
         """By up to how much its starts are delayed; all triggers with a clock have the same."""
         spreads = (trigger.spread for trigger in self.triggers if trigger.has_clock)
         return max(spreads, default=timedelta(0))
+
+    @property
+    def named_providers(self) -> set[str]:
+        """The providers that it names, besides the one that config.toml names for all."""
+        judge = self.check.judge if self.check else None
+        names = (self.run.provider, *self.run.fallback, judge.provider if judge else None)
+        return {name for name in names if name}
 
 
 class Routine(RoutineDefinition):

@@ -149,8 +149,10 @@ def find_line(text: str, key: str) -> int | None:
             line_key = table + _parts(match[1])
         else:
             continue
-        if len(line_key) > best_length and key_parts[: len(line_key)] == line_key:
-            best, best_length = number, len(line_key)
+        # [[trigger]] alone is `trigger`: a list of one is written like a table
+        for candidate in (line_key, [part for part in line_key if part != "0"]):
+            if len(candidate) > best_length and key_parts[: len(candidate)] == candidate:
+                best, best_length = number, len(candidate)
     return best
 
 

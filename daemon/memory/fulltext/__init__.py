@@ -53,6 +53,13 @@ class FullText(Protocol):
     def ids_with(self, connection: Any, terms: Sequence[str], limit: int) -> list[list[int]]:
         """Return the ids of up to `limit` texts with each term, in the order of the terms."""
 
+    def ids_within(
+        self, connection: Any, terms: Sequence[str], first_id: int, last_id: int
+    ) -> list[list[int]]:
+        """Return the ids of the segments from `first_id` to `last_id` with each term, in the order
+        of the terms. What it costs does not depend on the size of the store, as with a score.
+        """
+
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
         """Return the scores of the best texts by id, the best first, at most `pool`; in a large
         store only texts with the rare terms are scored.

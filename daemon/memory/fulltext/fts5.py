@@ -48,6 +48,10 @@ _IDS_WITH = (
     "SELECT json_group_array(rowid) FROM"
     " (SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? LIMIT ?)"
 )
+_IDS_WITHIN = (
+    "SELECT json_group_array(rowid) FROM memory_fts"
+    " WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
+)
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 
 
@@ -169,6 +173,17 @@ def runs_with_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> lis
 def ids_with(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[list[int]]:
     return [
         json.loads(connection.execute(_IDS_WITH, (any_of([term]), limit)).fetchone()[0])
+        for term in terms
+    ]
+
+
+def ids_within(
+    connection: sqlite3.Connection, terms: Sequence[str], first_id: int, last_id: int
+) -> list[list[int]]:
+    return [
+        json.loads(
+            connection.execute(_IDS_WITHIN, (any_of([term]), first_id, last_id)).fetchone()[0]
+        )
         for term in terms
     ]
 

@@ -121,12 +121,27 @@ def runs_with_terms(connection: Any, terms: Sequence[str]) -> list[str]:
 
 
 def ids_with(connection: Any, terms: Sequence[str], limit: int) -> list[list[int]]:
+    return _ids(connection, terms, "LIMIT ?", (limit,))
+
+
+def ids_within(
+    connection: Any, terms: Sequence[str], first_id: int, last_id: int
+) -> list[list[int]]:
+    return _ids(connection, terms, "AND rowid BETWEEN ? AND ?", (first_id, last_id))
+
+
+def _ids(
+    connection: Any, terms: Sequence[str], condition: str, arguments: tuple[int, ...]
+) -> list[list[int]]:
+    """Return the ids of the texts with each term that fulfil a condition."""
     if not terms:
         return []
-    ids_sql = "ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) LIMIT ?)"
+    ids_sql = (
+        f"ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {condition})"  # noqa: S608  fixed texts
+    )
     # a term of which the server makes several words is looked up by the first of them
     words = [next(_words(term), "") for term in terms]
-    literals = [(f"'{word}'" if word else "", limit) for word in words]
+    literals = [(f"'{word}'" if word else "", *arguments) for word in words]
     row = connection.execute(
         f"SELECT {', '.join([ids_sql] * len(words))}",
         list(chain.from_iterable(literals)),

@@ -1,0 +1,154 @@
+"""`[[trigger]]`: a routine file with several triggers, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from daemon.definitions.routines.chains import find_broken_chains
+from daemon.definitions.routines.folder import load_routine
+from daemon.definitions.routines.routine import Routine
+from daemon.definitions.routines.source import find_line
+from daemon.errors import ConfigError
+
+RUN = '[run]\nprompt = "x"\n'
+SINGLE = '[trigger]\ncron = "0 8 * * *"\n'
+SEVERAL = """\
+[[trigger]]
+cron = "30 8 * * 1-5"
+timezone = "Europe/Berlin"
+
+[[trigger]]
+webhook = true
+
+[[trigger]]
+watch = ["inbox/*.csv"]
+settle = "5s"
+"""
+
+
+def load(folder: Path, text: str, name: str = "report") -> Routine:
+    path = folder / f"{name}.toml"
+    path.write_text(text + RUN)
+    return load_routine(path)
+
+
+def faults(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        load(folder, text)
+    return [str(fault).partition(".toml: ")[2] for fault in raised.value.faults]
+
+
+def test_each_trigger_has_its_own_keys(tmp_path: Path) -> None:
+    routine = load(tmp_path, SEVERAL)
+    cron, webhook, watch = routine.triggers
+    assert (cron.cron, cron.timezone) == ("30 8 * * 1-5", "Europe/Berlin")
+    assert webhook.webhook and watch.watch == ("inbox/*.csv",)
+    assert routine.webhook is webhook
+    assert routine.timezone == "Europe/Berlin"
+    assert routine.is_automatic
+
+
+def test_a_list_of_one_trigger_is_the_same_routine_as_a_table(tmp_path: Path) -> None:
+    table, array = (
+        load(tmp_path, SINGLE),
+        load(tmp_path, SINGLE.replace("[trigger]", "[[trigger]]")),
+    )
+    assert array == table
+    assert (array.schedule_key, array.dump()) == (table.schedule_key, table.dump())
+    assert isinstance(json.loads(array.dump())["trigger"], dict)
+
+
+def test_the_schedule_keys_of_earlier_versions_hold() -> None:
+    """A new one would begin a new baseline at the upgrade, and slots of the night would be lost."""
+    by_hand = Routine.model_validate({"name": "x", "run": {"prompt": "x"}})
+    daily = Routine.model_validate(
+        {"name": "x", "run": {"prompt": "x"}, "trigger": {"cron": "0 9 * * *", "spread": "5m"}}
+    )
+    assert (by_hand.schedule_key, daily.schedule_key) == ("77c9e74b12dc49b2", "1e58b8bd340bb620")
+
+
+def test_a_run_keeps_all_triggers_and_reads_them_back(tmp_path: Path) -> None:
+    routine = load(tmp_path, SEVERAL)
+    copy = Routine.restore(routine.dump())
+    assert copy.triggers == routine.triggers
+    assert copy.schedule_key == routine.schedule_key
+    triggers = json.loads(routine.dump())["trigger"]
+    assert [table["webhook"] for table in triggers] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            SINGLE.replace("[trigger]", "[[trigger]]") + '[[trigger]]\ncron = "x 8 * * *"\n',
+            ["trigger[1].cron: minute 'x': "],
+        ),
+        (SEVERAL + "[[trigger]]\nchron = 1\n", ["trigger[3].chron: unknown key"]),
+        (
+            SEVERAL + '[[trigger]]\nevery = "1h"\nat = 2026-12-24T18:00:00Z\n',
+            [
+                "trigger[3]: every and at exclude one another; give each a [[trigger]] of its own",
+            ],
+        ),
+        (
+            SEVERAL + '[[trigger]]\ntimezone = "UTC"\n',
+            ["trigger[3]: nothing here starts the routine; add cron"],
+        ),
+        (SEVERAL + "[[trigger]]\n", ["trigger[3]: nothing here starts the routine; add cron"]),
+        (
+            SEVERAL + "[[trigger]]\nwebhook = true\n",
+            ["trigger[3].webhook: trigger[1] has it already: a routine has one webhook"],
+        ),
+        (
+            SEVERAL + '[[trigger]]\nevery = "1h"\nspread = "5m"\n',
+            ["trigger[3].spread: differs from trigger[0], but runs start in the order of their"],
+        ),
+        (
+            SEVERAL + '[[trigger]]\nevery = "1h"\nmachines = ["box"]\n',
+            ["trigger[3].machines: differs from trigger[0], but says where the whole routine runs"],
+        ),
+        (
+            SEVERAL + '[[trigger]]\nwebhook = true\nsettle = "5s"\n',
+            ["trigger[3].settle: belongs to watch", "trigger[3].webhook: trigger[1] has it"],
+        ),
+        ("trigger = []\n", ["trigger: must not be empty"]),
+        ("trigger = 'daily'\n", ["trigger: expected a table of keys and values"]),
+        ("[[trigger]]\non_start = true\n" * 21, ["trigger: takes at most 20 of them"]),
+        (
+            SEVERAL + '[gate]\nmoments = 2\n[[deliver]]\nto = "log"\n[[trigger]]\nevery = "1h"\n',
+            ["gate.moments: are drawn from the active hours of a day, and these differ"],
+        ),
+    ],
+)
+def test_a_fault_names_the_trigger(tmp_path: Path, text: str, lines: list[str]) -> None:
+    reported = faults(tmp_path, text)
+    assert len(reported) == len(lines), reported
+    for line, start in zip(reported, lines, strict=True):
+        assert line.startswith(start)
+
+
+def test_a_fault_in_one_trigger_hides_none_in_another_key(tmp_path: Path) -> None:
+    reported = faults(tmp_path, SEVERAL + "[[trigger]]\nevery = 5\n[gate]\nidle = 3\n")
+    assert [line.partition(":")[0] for line in reported] == ["trigger[3].every", "gate.idle"]
+
+
+def test_an_editor_finds_the_line_of_a_trigger() -> None:
+    assert find_line(SEVERAL, "trigger[1].webhook") == 6
+    assert find_line(SEVERAL, "trigger[2].settle") == 10
+    assert find_line("[[trigger]]\ncron = 'x'\n", "trigger.cron") == 2
+
+
+def test_chains_go_through_any_trigger(tmp_path: Path) -> None:
+    first = load(tmp_path, SEVERAL + '[[trigger]]\nafter = ["second"]\n', "first")
+    second = load(tmp_path, '[trigger]\nafter = ["first"]\n', "second")
+    third = load(
+        tmp_path, '[[trigger]]\nafter = ["first"]\n[[trigger]]\nafter = ["frist"]\n', "third"
+    )
+    broken = find_broken_chains({"first": first, "second": second, "third": third})
+    assert [fault.key for fault in broken["first"].faults] == ["trigger[3].after"]
+    assert "first → second → first" in broken["first"].faults[0].problem
+    assert [fault.key for fault in broken["second"].faults] == ["trigger.after"]
+    assert [fault.key for fault in broken["third"].faults] == ["trigger[1].after[0]"]

@@ -1,0 +1,216 @@
+"""Routines with several triggers, on a real journal: each starts runs, and none hides another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+from freezegun.api import FrozenDateTimeFactory
+
+from daemon.errors import NotFound, Refused
+from daemon.models import Status
+from tests.engine_harness import at, routine
+from tests.scheduler.test_triggers import Workplace
+
+NINE = {"cron": "0 9 * * *"}
+NOON = {"cron": "0 12 * * *"}
+
+
+@pytest.fixture
+def time() -> Iterator[FrozenDateTimeFactory]:
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
+        yield frozen
+
+
+@pytest.fixture
+async def harness(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[Workplace]:
+    harness = Workplace(tmp_path, time)
+    yield harness
+    await harness.crash()
+
+
+def several(*triggers: dict[str, Any], name: str = "daily", **more: Any) -> Any:
+    return routine(name, list(triggers), **more)
+
+
+async def test_each_schedule_starts_runs_of_its_kind(harness: Workplace) -> None:
+    await harness.boot(several(NINE, {"every": timedelta(hours=6)}, {"at": at("02 10:00")}))
+    await harness.reach("01 09:30")
+    await harness.end(harness.submitted[0])
+    await harness.reach("01 12:30")
+    await harness.end(harness.submitted[1])
+    harness.time.move_to(at("02 09:59"))
+    await harness.ring()
+    await harness.reach("02 10:30")
+    await harness.end(harness.submitted[-1])
+    kinds = [(f"{run.slot:%d %H:%M}", run.trigger) for run in harness.submitted]
+    assert kinds == [("01 09:00", "cron"), ("01 12:00", "every"), ("02 10:00", "at")]
+    assert await harness.rows() == [
+        "01 09:00 ran",
+        "01 12:00 ran",
+        "01 18:00 to 02 09:00, 4 missed down",
+        "02 10:00 ran",
+    ]
+
+
+async def test_a_run_of_one_trigger_keeps_another_from_starting(harness: Workplace) -> None:
+    await harness.boot(several(NINE, NOON))
+    await harness.reach("01 12:30")
+    assert harness.started == ["daily 01 09:00"]
+    assert await harness.rows() == ["01 09:00 ran", "01 12:00 skipped overlap"]
+
+
+async def test_two_triggers_at_one_instant_start_one_run(harness: Workplace) -> None:
+    await harness.boot(several(NINE, {"every": timedelta(hours=3)}))
+    await harness.reach("01 10:00")
+    assert harness.started == ["daily 01 09:00"]
+    assert await harness.rows() == ["01 09:00 ran"]
+
+
+async def test_slots_of_a_downtime_are_accounted_for_once(harness: Workplace) -> None:
+    triggers = (NINE, NOON, {"every": timedelta(hours=6), "catch_up": "none"})
+    await harness.boot(several(*triggers))
+    await harness.reach("01 10:00")
+    await harness.end(harness.submitted[0])
+    await harness.crash()
+    harness.time.move_to(at("03 12:10"))
+    await harness.boot(several(*triggers))
+    await harness.boot(several(*triggers))
+    assert harness.started == ["daily 01 09:00", "daily 03 12:00"]
+    assert await harness.rows() == [
+        "01 09:00 ran",
+        "01 12:00 to 03 09:00, 10 missed down",
+        "03 12:00 caught_up",
+    ]
+
+
+async def test_a_slot_outside_the_hours_of_one_trigger_starts_by_another(
+    harness: Workplace,
+) -> None:
+    await harness.boot(
+        several({**NINE, "active_hours": "10:00-12:00"}, {**NOON, "active_hours": "11:00-13:00"})
+    )
+    await harness.reach("01 09:30")
+    assert await harness.rows() == ["01 09:00 skipped quiet_hours"]
+    row = (await harness.journal.slots.find("daily"))[0]
+    assert row.rule == 'active_hours = "10:00-12:00"'
+    await harness.reach("01 12:30")
+    assert harness.started == ["daily 01 12:00"]
+
+
+async def test_files_start_a_routine_that_has_a_schedule(harness: Workplace) -> None:
+    await harness.boot(
+        several(
+            NINE,
+            {"watch": ["inbox/*.csv"], "settle": timedelta(seconds=0.1)},
+            {"watch": ["inbox/*.txt", "inbox/*.csv"], "settle": timedelta(seconds=0.2)},
+        )
+    )
+    harness.drop("a.csv")
+    first = await harness.next_run()
+    assert (first.trigger, await harness.paths(first)) == ("watch", ["inbox/a.csv"])
+    await harness.end(first)
+    harness.drop("b.txt")
+    second = await harness.next_run()
+    assert await harness.paths(second) == ["inbox/b.txt"], "each version is handled once"
+    await harness.end(second)
+    await harness.reach("01 09:30")
+    third = await harness.next_run()
+    assert (third.trigger, third.slot) == ("cron", at("01 09:00"))
+
+
+async def test_files_wait_for_the_hours_of_their_own_trigger(harness: Workplace) -> None:
+    files = {"watch": ["inbox/*"], "settle": timedelta(seconds=0.1), "active_hours": "10:00-12:00"}
+    await harness.boot(several(NINE, files))
+    harness.drop("a.csv")
+    await harness.reach("01 09:30")
+    assert (await harness.next_run()).trigger == "cron"
+    await harness.end(harness.submitted[0])
+    await harness.reach("01 10:00")
+    run = await harness.next_run()
+    assert (run.trigger, run.slot) == ("watch", at("01 10:00"))
+
+
+async def test_ends_of_other_runs_count_by_the_trigger_that_waits_for_them(
+    harness: Workplace,
+) -> None:
+    follower = several(
+        {"after": ["backup"], "on": "failed"},
+        {"after": ["sync"], "active_days": "sat"},
+        NINE,
+        name="report",
+    )
+    await harness.boot(routine("backup", {}), routine("sync", {}), follower)
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.trigger("sync"))
+    await harness.quiet()
+    assert [run for run in harness.submitted if run.routine == "report"] == []
+    assert await harness.rows("report") == ["01 08:02 skipped quiet_hours"]
+    await harness.end(await harness.engine.trigger("backup"), Status.FAILED)
+    await harness.quiet()
+    assert [run.trigger for run in harness.submitted if run.routine == "report"] == ["after"]
+
+
+async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
+    harness: Workplace,
+) -> None:
+    follower = several(
+        {"after": ["backup"], "on": "failed"}, {"after": ["sync"]}, NOON, name="report"
+    )
+    others = routine("backup", {}), routine("sync", {})
+    await harness.boot(*others)
+    runs = [await harness.engine.trigger(name) for name in ("backup", "sync")]
+    await harness.boot(*others, follower)
+    harness.journal.runs.when_ended = lambda _run: None  # as if the daemon were down
+    for run in runs:
+        await harness.end(run)
+    await harness.boot(*others, follower)
+    started = [run for run in harness.submitted if run.routine == "report"]
+    assert [run.event for run in started] == [runs[1].id]
+
+
+async def test_a_webhook_counts_by_the_hours_of_its_own_trigger(harness: Workplace) -> None:
+    await harness.boot(several(NINE, {"webhook": True, "active_hours": "10:00-12:00"}))
+    assert harness.engine.webhook_routines == ["daily"]
+    with pytest.raises(Refused, match="outside its active hours"):
+        await harness.engine.start_by_webhook("daily", event="1", body={})
+    await harness.reach("01 10:30")
+    await harness.end(harness.submitted[0])
+    run = await harness.engine.start_by_webhook("daily", event="1", body={})
+    assert run.trigger == "webhook"
+    await harness.reload(several(NINE, NOON))
+    with pytest.raises(NotFound):
+        await harness.engine.start_by_webhook("daily", event="2", body={})
+
+
+async def test_a_routine_starts_with_the_daemon_and_by_the_clock(harness: Workplace) -> None:
+    await harness.boot(several({"on_start": True}, NINE))
+    assert [run.trigger for run in harness.submitted] == ["on_start"]
+    await harness.end(harness.submitted[0])
+    await harness.reach("01 09:30")
+    assert [run.trigger for run in harness.submitted] == ["on_start", "cron"]
+
+
+async def test_next_starts_are_those_of_all_triggers(harness: Workplace) -> None:
+    await harness.boot(several(NINE, {**NOON, "active_days": "sat"}, {"webhook": True}))
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_fires("daily", 4)] == [
+        "01 09:00",
+        "02 09:00",
+        "03 09:00",
+        "03 12:00",
+    ]
+    words = harness.engine.describe_schedule(harness.engine.routines["daily"])
+    assert words == "at 09:00, UTC; or at 12:00 on Saturday, UTC; or by webhook"
+
+
+async def test_an_added_trigger_begins_with_its_next_slot(harness: Workplace) -> None:
+    await harness.boot(several(NOON))
+    harness.time.move_to(at("01 09:30"))
+    await harness.reload(several(NOON, NINE))
+    assert harness.started == []
+    await harness.reach("01 12:30")
+    assert harness.started == ["daily 01 12:00"]
