@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step, Usage
 
@@ -523,6 +523,10 @@ class ForecastView(TypedDict):
     """The first minutes in which several routines start."""
     collided: int
     """In how many minutes several routines start."""
+    paced: NotRequired[list[dict[str, Any]]]
+    """Routines whose runs say when to come again (`pace`): the fewest starts, which the sums hold,
+    and the most; left out if there are none.
+    """
     nights: list[dict[str, Any]]
     """Nights in which clocks change, and what starts in them."""
     breaches: list[dict[str, Any]]
