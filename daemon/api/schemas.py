@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step, Usage
 
@@ -147,7 +147,7 @@ class RunBrief(TypedDict):
     status: str
     """queued, running, waiting, succeeded, skipped, failed, timed_out, cancelled or interrupted"""
     trigger: str
-    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, …"""
+    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, pace, …"""
     slot: str
     """The moment at which it was due."""
     created: str

@@ -7,9 +7,8 @@ says when to come again: the scheduler reads that from the steps of the run once
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+import inspect
+from typing import TYPE_CHECKING, Literal
 
 from daemon.definitions.values import InvalidValue, format_duration, parse_duration
 from daemon.errors import ToolFailed
@@ -67,7 +66,7 @@ def register_paced(registry: FunctionRegistry, pace: Pace) -> None:
         notify: bool = True,
         reason: str = "",
         report: str = "",
-        next: Annotated[str, Field(description=description)] = "",  # noqa: A002  as models read it
+        next: str = "",  # noqa: A002  as models read it
     ) -> str:
         text = finish(status, notify, reason, report)
         if not next:
@@ -81,5 +80,6 @@ def register_paced(registry: FunctionRegistry, pace: Pace) -> None:
         note = "" if pace[0] <= asked <= pace[1] else f": {shortest} to {longest} are the bounds"
         return f"{text}; comes again after {wait}{note}"
 
-    paced_finish.__doc__ = finish.__doc__
+    # a line of "Args", the last section
+    paced_finish.__doc__ = f"{inspect.getdoc(finish)}\n    next: {description}"
     registry.register(FINISH, None, paced_finish, read_only=True)
