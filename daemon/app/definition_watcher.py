@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from daemon.definitions.calendar_file import version_of_status
 from daemon.errors import ConfigError
 from daemon.system.clock import host_zone
 from daemon.system.watch import DirectoryWatcher, Subscription
@@ -53,9 +54,17 @@ class DefinitionWatcher:
         reload: Callable[[], Awaitable[object]],
         folders: Callable[[], Iterable[Path]],
         directory_watcher: DirectoryWatcher,
+        *,
+        named_files: Callable[[], Mapping[Path, tuple[int, ...]]] = dict,
     ) -> None:
+        """`folders` hold the definitions. `named_files` returns the files elsewhere that the
+        definitions in force name, each with the version that was read (`version_of`).
+        """
         self._reload, self._folders, self._directory_watcher = reload, folders, directory_watcher
+        self._named_files = named_files
         self._files: dict[str, tuple[int, ...]] = {}
+        self._named_versions: dict[Path, tuple[int, ...]] = {}
+        """Of the files elsewhere, as they were when they were last looked at."""
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,8 +77,12 @@ class DefinitionWatcher:
         return folders | linked_folders
 
     def start(self, folders: Iterable[Path]) -> None:
-        """Reload from now on whenever the files in `folders` differ from those that were noted."""
-        self._subscription = self._directory_watcher.subscribe(folders, self._schedule)
+        """Reload from now on whenever the files in `folders`, or those that the definitions name,
+        differ from those that were noted.
+        """
+        self._subscription = self._directory_watcher.subscribe(
+            {*folders, *self._folders_of_named_files()}, self._schedule
+        )
 
     def reload_now(self) -> None:
         """Reload now, or once more after the reload under way."""
@@ -100,9 +113,10 @@ class DefinitionWatcher:
             is_forced, self._reload_again, self._is_forced = self._is_forced, False, False
             old_files = self._files
             folders = await self.note_files()
+            has_changed = self._files != old_files or await self._have_named_files_changed()
             if self._subscription:
-                self._subscription.watch(folders)
-            if self._files == old_files and not is_forced:
+                self._subscription.watch(folders | self._folders_of_named_files())
+            if not has_changed and not is_forced:
                 continue
             try:
                 await self._reload()
@@ -110,6 +124,32 @@ class DefinitionWatcher:
                 log.warning("definitions.kept", faults=[str(fault) for fault in error.faults])
             except Exception:  # the daemon goes on with what it has
                 log.exception("definitions.kept")
+            if self._subscription:  # what was read now may name other files
+                self._subscription.watch(folders | self._folders_of_named_files())
+
+    def _folders_of_named_files(self) -> set[Path]:
+        return {path.parent for path in self._named_files()}
+
+    async def _have_named_files_changed(self) -> bool:
+        """Tell whether a file that the definitions name is another one than was read, or than was
+        there at the last look, where what it held then was of no use.
+        """
+        versions_read, last_versions = self._named_files(), self._named_versions
+        self._named_versions = await asyncio.to_thread(
+            lambda: {path: version_of(path) for path in versions_read}
+        )
+        return any(
+            version != last_versions.get(path, versions_read[path])
+            for path, version in self._named_versions.items()
+        )
+
+
+def version_of(path: Path) -> tuple[int, ...]:
+    """Return what tells a file from an earlier one at its path; empty if there is none."""
+    try:
+        return version_of_status(path.stat())
+    except OSError:
+        return ()
 
 
 def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:
@@ -138,12 +178,7 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
                         not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
                     )
                     if entry.is_file() and (is_secret or entry.name.endswith(SUFFIXES)):
-                        versions[entry.path] = (
-                            status.st_dev,
-                            status.st_ino,
-                            status.st_size,
-                            status.st_ctime_ns,
-                        )
+                        versions[entry.path] = version_of_status(status)
                         if entry.is_symlink():
                             linked_folders.add(Path(os.path.realpath(entry.path)).parent)
     return versions, linked_folders

@@ -308,7 +308,12 @@ def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
         finally:
             notifier.send("READY=1", f"STATUS={len(app.scheduling.engine.routines)} routines")
 
-    return DefinitionWatcher(reload, app.reloader.folders, app.scheduling.directory_watcher)
+    return DefinitionWatcher(
+        reload,
+        app.reloader.folders,
+        app.scheduling.directory_watcher,
+        named_files=app.reloader.calendars_in_force,
+    )
 
 
 async def _load_routines(app: App) -> FolderContents:

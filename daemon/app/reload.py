@@ -104,6 +104,14 @@ class Reloader:
             folders.append(routines_of_agents)
         return list(dict.fromkeys(folders))
 
+    def calendars_in_force(self) -> dict[Path, tuple[int, ...]]:
+        """Return the calendars that routines skip, by path with the version that was read."""
+        return {
+            self._installation.workspace / calendar.path: calendar.version
+            for routine in self._engine.routines.values()
+            for calendar in routine.calendars
+        }
+
     async def load_routines(
         self, config: Config | None = None, own_tools: FunctionRegistry | None = None
     ) -> FolderContents:
@@ -125,6 +133,7 @@ class Reloader:
             agent_folder=self._installation.state / AGENT_FOLDER,
             rules=self.routine_rules(config, own_tools),
             cache=self._files,
+            workspace=self._installation.workspace,
         )
         # set before any of them can run or watch; earlier ones run until they are replaced
         old, new = self._engine.routines, contents.routines

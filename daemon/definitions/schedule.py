@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from daemon.definitions.cron import Crontab
+    from daemon.definitions.skipped_days import SkippedTime
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZERO = timedelta(0)
 # How many times the active hours may begin before a search for a slot within them gives up: more
 # than a year of days.
 MOST_OPENINGS = 400
+# Of the key `skip` in words, so many entries are named.
+MOST_SKIPS_IN_WORDS = 3
+# How the rule begins by which a slot falls on a day to skip; else it is one of active hours.
+SKIP_RULE = "skip = "
 SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
 WEEKDAY_WORDS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -69,6 +74,8 @@ class ScheduleEntry:
     """Sunday is 0. A night counts as the day on which it began."""
     opening: Crontab | None = None
     """When the active hours begin; None: no active hours and days are set."""
+    skip: tuple[SkippedTime, ...] = ()
+    """Days on which nothing starts, whatever the active hours say."""
     rule: str = ""
     """The key with its value that makes the slots, as it is written in the file."""
     hours_rule: str = ""
@@ -110,7 +117,7 @@ class ScheduleEntry:
         return self.prev(slot) == slot
 
     def next_active(self, after: datetime) -> datetime | None:
-        """Return the first slot after `after` within the active hours and days.
+        """Return the first slot after `after` that is not skipped by hours or days.
 
         None if the schedule ends, or none of the next 400 active times has a slot.
         """
@@ -125,10 +132,13 @@ class ScheduleEntry:
         return None
 
     def active(self, moment: datetime) -> bool:
-        """Tell whether a moment lies within the active hours and days.
+        """Tell whether a moment lies within the active hours and days, and on no day to skip.
 
-        Hours over midnight belong to the day on which they begin.
+        Hours over midnight belong to the day on which they begin; days to skip are those of the
+        calendar.
         """
+        if self.skip and self.find_skip(moment):
+            return False
         if self.opening is None:
             return True
         local = moment.astimezone(self.zone)
@@ -145,12 +155,21 @@ class ScheduleEntry:
                 return False
         return self.active_days is None or day in self.active_days
 
-    def quiet_rule(self, _moment: datetime) -> str:
+    def find_skip(self, moment: datetime) -> tuple[str, datetime] | None:
+        """Return for what a moment is skipped, and when that ends; None if `skip` does not."""
+        return next(filter(None, (skip.find(moment, self.zone) for skip in self.skip)), None)
+
+    def quiet_rule(self, moment: datetime) -> str:
         """Return the keys with their values by which the entry is not active at a moment."""
-        return self.hours_rule
+        found = self.find_skip(moment)
+        return f'{SKIP_RULE}"{found[0]}"' if found else self.hours_rule
 
     def next_opening(self, after: datetime) -> datetime | None:
-        """Return when an entry that is not active at `after` may be so again; None: never."""
+        """Return when an entry that is not active at `after` may be so again, though it need not;
+        None: never.
+        """
+        if found := self.find_skip(after):
+            return found[1]
         return self.opening.next(after, self.zone) if self.opening else None
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
@@ -184,8 +203,13 @@ class ScheduleEntry:
             limits += " within {}-{}".format(*map(_time_words, self.active_hours))
         if self.active_days:
             limits += f" {_weekdays_words(self.active_days)}"
-        if self.cron or self.at or self.active_hours or self.active_days:
+        if self.cron or self.at or self.active_hours or self.active_days or self.skip:
             limits += f", {self.zone.key}"
+        if self.skip:
+            names = [skip.words for skip in self.skip[:MOST_SKIPS_IN_WORDS]]
+            if len(self.skip) > len(names):
+                names.append(f"{len(self.skip) - len(names)} more")
+            limits += f", but not on {_join_by_and(names)}"
         return " and ".join(part for part in parts if part), limits
 
 
@@ -220,12 +244,15 @@ class Schedule:
         delay: timedelta = ZERO,
         active_hours: str | None = None,
         active_days: str | None = None,
+        skip: tuple[SkippedTime, ...] = (),
     ) -> Self:
         """Make a schedule of the keys of one `[trigger]`. Raises ValueError for invalid ones."""
         hours = _parse_hours(active_hours) if active_hours else None
         hour, minute = divmod(hours[0], 60) if hours else (0, 0)
-        rule = (
-            f'cron = "{cron}"' if cron else f'every = "{format_duration(every)}"' if every else ""
+        rules = (
+            f'cron = "{cron}"' if cron else "",
+            f'every = "{format_duration(every)}"' if every else "",
+            f"at = {at.isoformat()}" if at else "",
         )
         hours_rules = (
             f'active_hours = "{active_hours}"' if active_hours else "",
@@ -243,7 +270,8 @@ class Schedule:
             opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}")
             if hours or active_days
             else None,
-            rule=rule or (f"at = {at.isoformat()}" if at else ""),
+            skip=skip,
+            rule="".join(rules),
             hours_rule=" and ".join(filter(None, hours_rules)),
         )
         return cls(entries=(entry,), delay=delay, zone=entry.zone)
@@ -398,7 +426,8 @@ class Schedule:
         entries = self.clock_entries or self.entries
         if any(entry.opening is None for entry in entries):
             return end
-        openings = (entry.next_opening(end - timedelta(microseconds=1)) for entry in entries)
+        last = end - timedelta(microseconds=1)
+        openings = (entry.opening.next(last, entry.zone) for entry in entries if entry.opening)
         return min((opening for opening in openings if opening), default=None)
 
     # --- words

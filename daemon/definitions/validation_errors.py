@@ -58,8 +58,10 @@ _PROBLEMS = {
     "union_tag_not_found": "is missing",
 }
 # An error of these types in one branch of a union is left out if another branch found errors deeper
-# inside the value: that branch is the one that was meant.
+# inside the value: that branch is the one that was meant. Of a list that is too short pydantic
+# counts the sound items only.
 _TYPE_ERRORS = {
+    "too_short",
     "string_type",
     "bool_type",
     "int_type",

@@ -280,6 +280,15 @@ def seed(connection: Connection, seeds: Iterable[tuple[str, str]], category: str
             )
 
 
+class PartPlace(NamedTuple):
+    """Where a part of an archived run stands, in any database."""
+
+    run: str
+    iteration: int
+    segment: int
+    part: int
+
+
 def put_run(
     connection: Connection,
     *,
@@ -290,6 +299,7 @@ def put_run(
     started: int,
     ended: int,
     parts: Sequence[SegmentPart],
+    repeated: Sequence[PartPlace | None] | None = None,
 ) -> bool:
     """Archive a run as the parts of its segments, in place of an earlier archive, as after a crash.
 
@@ -301,6 +311,9 @@ def put_run(
       would cost more than all other work for a run;
     - a text of the same day that differs in numbers only does so, too (folding.py).
 
+    `repeated` is for an import: by part, the place of the earlier text that superseded it where it
+    comes from; None where none did.
+
     Return whether searches may change: not if the same day had all texts already. `started` and
     `ended` are in microseconds.
     """
@@ -311,19 +324,12 @@ def put_run(
         row = connection.execute(_INSERT_RUN, run_values).fetchone()
     (memory_run,) = row
     equal_texts = _find_equal_texts(connection, {part.digest for part in parts})
-    # by position in `parts`: the equal text of the same day, None where there is none
-    superseding_ids = [_id_of_same_day(equal_texts[part.digest], part.at) for part in parts]
     templates = folding.make_templates(routine, parts)
     stored_templates = folding.find_templates(connection, templates)
-    for position, (part, template) in enumerate(zip(parts, templates, strict=True)):
-        if superseding_ids[position] is None and template:
-            stored_template = stored_templates.get(template.digest)
-            if (
-                stored_template
-                and _is_same_day(stored_template.at, part.at)
-                and stored_template.is_within_bounds(template.numbers)
-            ):
-                superseding_ids[position] = stored_template.segment
+    if repeated is None:
+        superseding_ids = _find_superseding(parts, templates, equal_texts, stored_templates)
+    else:
+        superseding_ids = [place and _id_at(connection, place) for place in repeated]
     connection.executemany(
         _INSERT_SEGMENT,
         [
@@ -377,6 +383,38 @@ def put_run(
             ids_to_index,
         )
     return is_replaced or not parts or None in superseding_ids
+
+
+def _find_superseding(
+    parts: Sequence[SegmentPart],
+    templates: Sequence[folding.Template | None],
+    equal_texts: Mapping[int, Sequence[_EqualText]],
+    stored_templates: Mapping[int, StoredTemplate],
+) -> list[int | None]:
+    """Return, by part, the text of the same day that is equal or differs in numbers only; None
+    where there is none.
+    """
+    superseding_ids = [_id_of_same_day(equal_texts[part.digest], part.at) for part in parts]
+    for position, (part, template) in enumerate(zip(parts, templates, strict=True)):
+        if superseding_ids[position] is None and template:
+            stored_template = stored_templates.get(template.digest)
+            if (
+                stored_template
+                and _is_same_day(stored_template.at, part.at)
+                and stored_template.is_within_bounds(template.numbers)
+            ):
+                superseding_ids[position] = stored_template.segment
+    return superseding_ids
+
+
+def _id_at(connection: Connection, place: PartPlace) -> int | None:
+    """Return the id of the text at a place; None if it is not there."""
+    row = connection.execute(
+        "SELECT s.id FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+        " WHERE r.run_id = ? AND s.iteration = ? AND s.segment = ? AND s.part = ?",
+        place,
+    ).fetchone()
+    return row[0] if row else None
 
 
 _DAY = 86_400_000_000  # microseconds

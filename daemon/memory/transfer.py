@@ -1,8 +1,14 @@
-"""Export memory as lines of JSON, and import them."""
+"""Export memory as lines of JSON, and import them.
+
+The line of a run says of each text its digest and which earlier text stands for it in the index:
+retention has shortened texts and forgotten wordings since, so an import could not find that out
+again, and would answer questions otherwise than the memory that was exported.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -19,6 +25,7 @@ from daemon.store.rows import clean, from_microseconds, to_microseconds
 
 FORMAT = "agentd-memory/1"
 _MAX_POSITION = 2**31
+_DIGEST = re.compile(r"-?[0-9]{1,19}")
 # Items or runs per page.
 _PAGE = 200
 
@@ -67,12 +74,14 @@ def _item(item: rows.StoredItem) -> Json:
 def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
     id_, run, routine, goal, status, started, ended = row
     texts = connection.execute(
-        "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE "
-        "memory_run = ?"
-        " ORDER BY id",
+        "SELECT s.iteration, s.segment, s.part, s.type, s.at, s.who, s.tainted, s.digest, s.text,"
+        " other_run.run_id, other.iteration, other.segment, other.part FROM memory_segment s"
+        # an equal text of a later day stands for it when that has been imported, too
+        " LEFT JOIN memory_segment other ON other.id = s.superseded AND other.id < s.id"
+        " LEFT JOIN memory_run other_run ON other_run.id = other.memory_run"
+        " WHERE s.memory_run = ? ORDER BY s.id",
         (id_,),
     )
-    names = ("iteration", "segment", "part", "type", "at", "who", "tainted", "text")
     return {
         "archived": run,
         "routine": routine,
@@ -80,14 +89,25 @@ def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
         "status": status,
         "started": from_microseconds(started).isoformat(),
         "ended": from_microseconds(ended).isoformat(),
-        "texts": [
-            {
-                **dict(zip(names, text, strict=True)),
-                "at": from_microseconds(text[4]).isoformat(),
-                "tainted": bool(text[6]),
-            }
-            for text in texts
-        ],
+        "texts": [_text(*text) for text in texts],
+    }
+
+
+def _text(
+    iteration: int, segment: int, part: int, type_: str, at: int, who: str, tainted: int,
+    digest: int, text: str, *repeated: Any,
+) -> Json:  # fmt: skip
+    return {
+        "iteration": iteration,
+        "segment": segment,
+        "part": part,
+        "type": type_,
+        "at": from_microseconds(at).isoformat(),
+        "who": who,
+        "tainted": bool(tainted),
+        "digest": str(digest),  # as text: not every reader of JSON has numbers of 64 bits
+        **({"repeats": list(repeated)} if repeated[0] is not None else {}),
+        "text": text,
     }
 
 
@@ -104,7 +124,10 @@ class ImportRows(NamedTuple):
     """The rows of some lines; all lines are parsed before a row is written."""
 
     items: list[rows.StoredItem]
-    runs: list[tuple[dict[str, Any], list[Any]]]
+    runs: list[tuple[dict[str, Any], list[Any], list[rows.PartPlace | None] | None]]
+    """The columns of each run, its parts, and the texts that they repeat; None for an export of a
+    version that did not tell.
+    """
 
 
 def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
@@ -176,10 +199,13 @@ def _read_item(data: Json) -> rows.StoredItem:
     )
 
 
-def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
+def _read_run(
+    data: Json,
+) -> tuple[dict[str, Any], list[Any], list[rows.PartPlace | None] | None]:
     fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
     moments = {name: to_microseconds(_read_moment(data[name])) for name in ("started", "ended")}
     parts, previous = [], ""
+    repeated: list[rows.PartPlace | None] = []
     for text in data["texts"]:
         segment = Segment(
             iteration=_read_number(text["iteration"]),
@@ -191,9 +217,28 @@ def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
             tainted=bool(text.get("tainted")),
         )
         part = _read_number(text["part"])
-        parts.append(make_segment_part(fields["routine"], segment, part, segment.text, previous))
+        new_part = make_segment_part(fields["routine"], segment, part, segment.text, previous)
+        if "digest" in text:
+            new_part = new_part._replace(digest=_read_digest(text["digest"]))
+            repeated.append(_read_place(text["repeats"]) if "repeats" in text else None)
+        parts.append(new_part)
         previous = segment.text
-    return {"run": clean(data["archived"]), **fields, **moments}, parts
+    are_known = len(repeated) == len(parts)
+    run_fields = {"run": clean(data["archived"]), **fields, **moments}
+    return run_fields, parts, repeated if are_known else None
+
+
+def _read_digest(value: object) -> int:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value) or abs(int(value)) >= 2**63:
+        raise ValueError("a digest is a whole number of 64 bits, as text")
+    return int(value)
+
+
+def _read_place(value: object) -> rows.PartPlace:
+    if not isinstance(value, list) or len(value) != 4:
+        raise ValueError("what a text repeats is the run, iteration, segment and part")
+    run, *position = value
+    return rows.PartPlace(clean(run), *map(_read_number, position))
 
 
 def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
@@ -218,12 +263,12 @@ def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
             " pinned = ? WHERE key = ?",
             (item.created, item.created, item.pinned, item.key),
         )
-    for fields, parts in work.runs:
+    for fields, parts, repeated in work.runs:
         if connection.execute(
             "SELECT 1 FROM memory_run WHERE run_id = ?", (fields["run"],)
         ).fetchone():
             unchanged += 1
             continue
-        rows.put_run(connection, **fields, parts=parts)
+        rows.put_run(connection, **fields, parts=parts, repeated=repeated)
         rows.hide_run_line(connection, fields["run"])
     return ImportResult(len(work.items), len(work.runs), unchanged)

@@ -464,6 +464,13 @@ class Policy:
                 effects[tool] = max(tainted_effects, key=strictness)
         return effects
 
+    def trusts_when_tainted(self, tool: str, routine: str) -> bool:
+        """Tell whether `tainted_tools` names a tool for a routine; for `maker/name` that of the
+        maker.
+        """
+        tainted_tools = self._restriction_of(routine).tainted_tools
+        return any(is_granted(tool, pattern) for pattern in tainted_tools)
+
     def denies_once_tainted(self, routine: str, tools: Collection[str]) -> bool:
         """Tell whether calls of any of these tools that taint holds are denied instead of asked
         about.

@@ -699,7 +699,7 @@ class RunContext:
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
         entries = self.services.approvals.remembered_calls.entries()
-        remembered_tools = {entry.tool for entry in entries if entry.routine == run.base_routine}
+        remembered_tools = {entry.tool for entry in entries if entry.routine == name}
         return (
             *held_tools,
             *(tool for tool in asked_tools if tool in remembered_tools and tool not in held_tools),

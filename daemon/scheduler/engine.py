@@ -137,6 +137,10 @@ class RoutineEngine:
         self._realign_task: asyncio.Task[None] | None = None
         self._clock_changes = 0
         """How often the clock was set."""
+        self._clock_changes_at_check = self._clock_changes_before = 0
+        """Likewise at the last look of `watch_lateness`, and at the one before."""
+        self._overdue: datetime | None = None
+        """What was due at the last look and had not been taken."""
 
     # --- start, reload, stop
 
@@ -247,20 +251,34 @@ class RoutineEngine:
         await self._triggers.stop()
 
     async def watch_lateness(self, *, check_every: float = LATENESS_CHECK_SECONDS) -> None:
+        """Look after what an event may have missed, every `check_every` seconds."""
+        while True:
+            await asyncio.sleep(check_every)
+            await self._move_late_waits()
+            self._wake_scheduler_if_late()
+
+    async def _move_late_waits(self) -> None:
+        """After the clock was set, move waits once more: a run that ended at that moment may have
+        written the time of its end, taken before, after the other waits were moved.
+        """
+        # Of the last two intervals: the clock may have been set a moment before this look.
+        if self._clock_changes != self._clock_changes_before:
+            await self._move_waits()
+        self._clock_changes_before = self._clock_changes_at_check
+        self._clock_changes_at_check = self._clock_changes
+
+    def _wake_scheduler_if_late(self) -> None:
         """Wake the scheduler where what is due is not taken: its timer is lost if it fails in its
         turn of the event loop, and nothing would start any more.
         """
-        overdue: datetime | None = None
-        while True:
-            await asyncio.sleep(check_every)
-            due = self._job_store.get_next_run_time()
-            if due is None or due > self._clock.now():
-                overdue = None
-            elif due != overdue:  # it may have become due just now
-                overdue = due
-            elif self._scheduler and self._scheduler.running:
-                log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
-                self._scheduler.wakeup()
+        due = self._job_store.get_next_run_time()
+        if due is None or due > self._clock.now():
+            self._overdue = None
+        elif due != self._overdue:  # it may have become due just now
+            self._overdue = due
+        elif self._scheduler and self._scheduler.running:
+            log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
+            self._scheduler.wakeup()
 
     # --- what API and app ask
 
@@ -537,14 +555,7 @@ class RoutineEngine:
             while changes != self._clock_changes:  # the clock may be set again meanwhile
                 changes = self._clock_changes
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
-                try:
-                    for run in (await self._journal.move_waits()).runs:
-                        if run.trigger != SUBAGENT:  # those are submitted by their parent run
-                            await self._submit(run)
-                    self._on_waits_moved()
-                except DaemonError as error:
-                    # No room, or no database. Slots are corrected all the same.
-                    log.warning("clock.waits_not_moved", detail=str(error))
+                await self._move_waits()
                 async with self._ledger.lock():
                     await self._ledger.realign()
                     await self._schedule_next_starts(self._ledger.schedules)
@@ -552,6 +563,17 @@ class RoutineEngine:
             # A background task: what is due is found below, and jobs keep their old fire times.
             log.exception("engine.realign_failed")
         self._queue_due(*self._ledger.schedules)
+
+    async def _move_waits(self) -> None:
+        """Have the waits that began while the clock was ahead begin now."""
+        try:
+            for run in (await self._journal.move_waits()).runs:
+                if run.trigger != SUBAGENT:  # those are submitted by their parent run
+                    await self._submit(run)
+            self._on_waits_moved()
+        except DaemonError as error:
+            # No room, or no database. Slots are corrected all the same.
+            log.warning("clock.waits_not_moved", detail=str(error))
 
 
 # --- APScheduler

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.schedule import Schedule
+from daemon.definitions.schedule import SKIP_RULE, Schedule
 from daemon.definitions.values import format_duration
 from daemon.durations import duration_in_words
 from daemon.models import WAIT_MOVED, Approval, Outcome, Reason, Run, Status
@@ -278,6 +278,8 @@ def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
             return f"an earlier run of it was still under way, and {rule}"
         case Reason.QUIET_HOURS:
             rule = rule or query.schedule.quiet_rule(slot, slot=slot)
+            if rule.startswith(SKIP_RULE):
+                return f"it lay on a day to skip ({rule})"
             return f"it lay outside of {rule or 'its active hours'}"
         case Reason.PAUSED:
             return f"it was paused{f' ({rule})' if rule else ''}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import KINDS_WITH_MODEL, PROVIDER_KINDS, ProviderConfig
 from daemon.definitions.reading import Conflict, CrossFieldCheck
+from daemon.definitions.routines.folder import calendar_checks
 from daemon.definitions.routines.routine import RoutineDefinition
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.words import did_you_mean
@@ -28,7 +29,7 @@ def routine_rules(
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return the rules for routines beside `config`. Without `tools`, their names are not
     checked; arguments of gather steps are where one of `registries` has the tool, and the schemas
-    of reports are read where the `workspace` is given.
+    of reports and the calendars to skip are read where the `workspace` is given.
     """
     return (
         *reference_checks(config.provider_names, tools, targets=config.target_names),
@@ -37,6 +38,7 @@ def routine_rules(
         *sender_checks(config),
         *judge_checks(config),
         *(schema_checks(workspace) if workspace else ()),
+        *(calendar_checks(workspace) if workspace else ()),
         *argument_checks(registries),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from daemon.definitions.routines.routine import Routine
+from daemon.definitions.routines.routine import Routine, Trigger
 from daemon.definitions.schedule import Schedule, spread_offset
+from daemon.definitions.skipped_days import SkippedTime, is_calendar, parse_dates
 
 
 def matches_host(globs: Collection[str], host: str) -> bool:
@@ -18,6 +19,17 @@ def matches_host(globs: Collection[str], host: str) -> bool:
     return not globs or any(
         fnmatchcase(name, glob.lower()) for glob in globs for name in host_names
     )
+
+
+def _skipped_times(routine: Routine, trigger: Trigger) -> tuple[SkippedTime, ...]:
+    """Return what a trigger skips; without the calendars that were not read."""
+    times: list[SkippedTime] = []
+    for text in trigger.skip or ():
+        if is_calendar(text):
+            times += [calendar for calendar in routine.calendars if calendar.path == text]
+        else:
+            times.append(parse_dates(text))
+    return tuple(times)
 
 
 def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
@@ -38,6 +50,7 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
             delay=delay,
             active_hours=trigger.active_hours,
             active_days=trigger.active_days,
+            skip=_skipped_times(routine, trigger),
         )
         for trigger in routine.triggers
     )

@@ -23,7 +23,7 @@ from typing import Any
 import structlog
 
 from daemon.definitions.routines.routine import Trigger
-from daemon.definitions.schedule import ScheduleEntry
+from daemon.definitions.schedule import SKIP_RULE, ScheduleEntry
 from daemon.errors import NotFound, Refused, RunUnderWay
 from daemon.models import FAILURES, Json, Reason, Run, Status
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
@@ -442,9 +442,10 @@ class EventTriggers:
         now = self._clock.now()
         if skip_reason := await ledger.skip_reason_now(name, entries):
             await ledger.record_skip(name, now, skip_reason)
-            raise Refused(
-                f"{name} does not run now: {REFUSALS[skip_reason.reason]}; send it again later"
-            )
+            reason, rule = REFUSALS[skip_reason.reason], skip_reason.rule or ""
+            if rule.startswith(SKIP_RULE):
+                reason = f"this is a day to skip ({rule})"
+            raise Refused(f"{name} does not run now: {reason}; send it again later")
         runs = await ledger.start(
             [ledger.make_claim(name, "webhook", now, event=event, input=body)]
         )

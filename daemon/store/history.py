@@ -3,10 +3,10 @@
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.models import Json
 from daemon.store.connection import Connection
@@ -42,11 +42,20 @@ _UNDELIVERED = (
 )
 _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
+_ALL = 2**63 - 1  # the greatest id there can be
 _TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
 _USAGE_BY_MODEL = (
     f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
-    " FROM spending GROUP BY 1, 2"
+    " FROM spending WHERE id > ? AND id <= ? GROUP BY 1, 2"
 )
+# The last call before the first one that is under way: no row up to it changes any more. A row that
+# a process left as it died is that of no running run.
+_LAST_ENDED_CALL = """
+SELECT coalesce((
+    SELECT id - 1 FROM spending WHERE id > ? AND outcome = 'asked'
+        AND run_id IN (SELECT id FROM run WHERE status = 'running') ORDER BY id LIMIT 1
+), (SELECT max(id) FROM spending), 0)
+"""
 # One seek for each routine instead of a walk through the history; see runs.py.
 _LAST_SUCCESSES = """
 WITH RECURSIVE name (routine) AS (
@@ -107,8 +116,23 @@ class HistoryMetrics:
     """Bytes of the database."""
 
 
+class UsageTotals(NamedTuple):
+    """What the calls to models up to one of them have used."""
+
+    last_call: int = 0
+    """The id of its row."""
+    sums: Mapping[tuple[str, str], tuple[int | None, ...]] = {}
+    """By provider and model: the tokens of each kind, and the cost, None where no price is known.
+    """
+
+
 class HistoryRepository(Repository):
     """Sums over all tables of the journal; it writes nothing."""
+
+    _totals = UsageTotals()
+    """Of the calls that had ended when the metrics were read last: a monitoring system reads them
+    every few seconds, and the calls of years need not be added up each time.
+    """
 
     async def get_days(self, edges: Sequence[datetime]) -> list[Day]:
         """Return the outcomes of each routine by day, where there are any; a day goes from one of
@@ -153,7 +177,13 @@ class HistoryRepository(Repository):
 
     async def get_metrics(self) -> HistoryMetrics:
         """Return the figures of the present for the metrics."""
-        return await self._db.read(_read_metrics)
+
+        def work(connection: Connection) -> tuple[HistoryMetrics, UsageTotals]:
+            # rows of other machines may appear behind later ones: then all are added up
+            return _read_metrics(connection, UsageTotals() if self.shared else self._totals)
+
+        metrics, self._totals = await self._db.read(work)
+        return metrics
 
     async def get_usage_of_runs(
         self, routines: Iterable[str], *, last: int = 100
@@ -190,7 +220,23 @@ class HistoryRepository(Repository):
         return await self._db.read(work)
 
 
-def _read_metrics(connection: Connection) -> HistoryMetrics:
+def _add_usage(connection: Connection, totals: UsageTotals, last_call: int) -> UsageTotals:
+    """Return the totals with those of the calls behind them, up to `last_call`."""
+    sums = dict(totals.sums)
+    rows = connection.execute(_USAGE_BY_MODEL, (totals.last_call, last_call))
+    for provider, model, *amounts in rows:
+        before = sums.get((provider, model), (None,) * len(amounts))
+        sums[provider, model] = tuple(
+            amount if known is None else known if amount is None else known + amount
+            for known, amount in zip(before, amounts, strict=True)
+        )
+    return UsageTotals(last_call, sums)
+
+
+def _read_metrics(
+    connection: Connection, totals: UsageTotals
+) -> tuple[HistoryMetrics, UsageTotals]:
+    """Return the metrics, and the totals of the calls that have ended."""
     active = connection.execute(
         "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting')"
         " GROUP BY status"
@@ -209,12 +255,14 @@ def _read_metrics(connection: Connection) -> HistoryMetrics:
     }
     tokens: dict[tuple[str, str, str], int] = {}
     cost: dict[tuple[str, str], float] = {}
-    for provider, model, *sums, billionths in connection.execute(_USAGE_BY_MODEL):
+    (last_ended,) = connection.execute(_LAST_ENDED_CALL, (totals.last_call,)).fetchone()
+    totals = _add_usage(connection, totals, max(last_ended, totals.last_call))
+    for (provider, model), (*sums, billionths) in _add_usage(connection, totals, _ALL).sums.items():
         for kind, count in zip(_TOKEN_KINDS, sums, strict=True):
-            tokens[provider, model, kind] = count
+            tokens[provider, model, kind] = count or 0
         if billionths is not None:
             cost[provider, model] = billionths / 1e9
-    return HistoryMetrics(
+    metrics = HistoryMetrics(
         runs=runs,
         outbox=outbox,
         incidents=incidents,
@@ -223,3 +271,4 @@ def _read_metrics(connection: Connection) -> HistoryMetrics:
         cost=cost,
         size=connection.size(),
     )
+    return metrics, totals

@@ -309,6 +309,81 @@ async def test_a_push_to_github_starts_a_routine_as_gh_webhook_forward_hands_it_
     assert secret not in (home.state / "logs" / "agentd.jsonl").read_text()
 
 
+# --- several triggers
+
+SEVERAL = """
+[[trigger]]
+{clock}
+timezone = "Europe/Berlin"
+skip = ["2031-12-24/2032-01-06", "holidays.ics"]
+
+[[trigger]]
+webhook = true
+
+[[trigger]]
+watch = ["inbox/*.csv"]
+settle = "0.1s"
+
+[run]
+prompt = "What is new?"
+overlap = "queue_one"
+"""
+HOLIDAYS = """\
+BEGIN:VCALENDAR
+BEGIN:VEVENT
+SUMMARY:Leap day
+DTSTART;VALUE=DATE:{day}
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+@pytest.mark.process
+async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
+    (home.workspace / "inbox").mkdir(parents=True)
+    (home.workspace / "holidays.ics").write_text(HOLIDAYS.format(day="20280229"))
+    home.routine("news", SEVERAL.format(clock='every = "2s"'))
+    await home.start()
+    assert "every 2 seconds, Europe/Berlin, but not on" in home.output
+    await home.logged("run.finished", routine="news")
+    first = (await runs(home, "news"))[-1]
+    assert first["trigger"] == "every"
+    sentence = (await home.agentctl("why", "news", "--at", first["slot"])).out
+    assert 'by every = "2s"' in sentence
+
+    home.routine("news", SEVERAL.format(clock='cron = "0 4 29 2 *"'))
+    assert (await home.agentctl("reload")).code == 0
+    answer = await post(home, "news", b'{"who": "Ada"}', webhook_id="m-1")
+    assert answer.status == 202
+    await home.logged("run.finished", run=json.loads(answer.raw)["run"])
+    (home.workspace / "inbox" / "a.csv").write_text("1,2")
+    await home.logged("run.started", routine="news", trigger="watch")
+    triggers = {run["trigger"] for run in await runs(home, "news")}
+    assert triggers == {"every", "webhook", "watch"}
+
+    words = (
+        "at 04:00 on the 29th of February, Europe/Berlin, but not on 2031-12-24 to 2032-01-06 and "
+        "the days of holidays.ics; or by webhook; or when a file lands in inbox/*.csv"
+    )
+    (listed,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (listed["words"], listed["by_hand"]) == (words, False)
+    assert words in (await home.agentctl("list")).out
+    starts = (await home.agentctl("next", "news", "--json")).json["items"]
+    assert starts[0]["at"].startswith("2032-02-29"), "the leap day of 2028 is skipped"
+    sentence = (await home.agentctl("why", "news", "--at", "2028-02-29T04:00")).out
+    assert 'on a day to skip (skip = "holidays.ics: Leap day")' in " ".join(sentence.split())
+    definition = (await home.agentctl("show", "news", "--json")).json["definition"]
+    assert [bool(trigger["watch"]) for trigger in definition["trigger"]] == [False, False, True]
+
+    (home.workspace / "holidays.ics").write_text(HOLIDAYS.format(day="20320229"))
+    await home.logged("definitions.reloaded", 2, changed=["news"])  # by itself
+    starts = (await home.agentctl("next", "news", "--json")).json["items"]
+    assert starts[0]["at"].startswith("2028-02-29")
+    (home.workspace / "holidays.ics").write_text("gone")
+    result = await home.agentd("validate")
+    assert "news.toml: trigger[0].skip[1]: line 1: is no property of a calendar" in result.out
+
+
 # --- machines
 
 

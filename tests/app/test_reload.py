@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
+from daemon.app.definition_watcher import DefinitionWatcher, version_of, watch_zone
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
 from daemon.testing import CONFIG, TestApp
@@ -306,3 +306,25 @@ async def test_the_log_names_a_policy_that_came_into_force(tmp_path: Path) -> No
             await app.daemon.reloader.reload()  # nothing has changed: no line
         events = [event for event in logs if event["event"] == "definitions.reloaded"]
         assert [event["files"] for event in events] == [["policy.toml"]]
+
+
+async def test_a_file_that_the_definitions_name_is_read_again_when_it_changes(tmp_path):
+    workspace, file = tmp_path / "workspace", tmp_path / "workspace" / "holidays.ics"
+    workspace.mkdir()
+    file.write_text("a")
+    in_force = {file: version_of(file)}
+    definitions = Definitions()
+    reloads = DefinitionWatcher(
+        definitions, list, DirectoryWatcher(wake_every=0.05), named_files=lambda: in_force
+    )
+    reloads.start(await reloads.note_files())
+    (workspace / "report.md").write_text("of no interest")
+    file.write_text("not what it was")  # and of no use, so what is in force stays
+    await definitions.times_read(1)
+    await wait_until_idle(reloads)
+    reloads._schedule(frozenset())  # as any change in the folder does
+    await wait_until_idle(reloads)
+    file.unlink()
+    await definitions.times_read(1)
+    assert definitions.times == 2
+    reloads.close()

@@ -459,17 +459,19 @@ class OddReportPlan:
 
 
 def reports(
-    runs: int, *, end: datetime, seed: int = 7, varied: bool = True
+    runs: int, *, end: datetime, days: float = 0, seed: int = 7, varied: bool = True
 ) -> Iterator[tuple[Reporter, datetime, Report]]:
     """Yield so many reports of all routines with their moments, the oldest first, the last of them
-    before `end`.
+    before `end`; with `days` spread over so many days, else as often as the routines run.
     """
-    begin = end - timedelta(days=runs / RUNS_PER_DAY)
+    stretch = days * RUNS_PER_DAY / runs if days else 1.0
+    begin = end - stretch * timedelta(days=runs / RUNS_PER_DAY)
     writers = [ReportWriter(routine, seed=seed, varied=varied) for routine in ROUTINES]
     # by routine: its slots are offset, so that not all of them fall into one minute
-    slots = [begin + routine.every * (n + 1) / 21 for n, routine in enumerate(ROUTINES)]
+    intervals = [stretch * routine.every for routine in ROUTINES]
+    slots = [begin + every * (number + 1) / 21 for number, every in enumerate(intervals)]
     plan = OddReportPlan(begin, end)
     for _ in range(runs):
         number = min(range(len(slots)), key=slots.__getitem__)
-        at, slots[number] = slots[number], slots[number] + ROUTINES[number].every
+        at, slots[number] = slots[number], slots[number] + intervals[number]
         yield ROUTINES[number], at, writers[number].write(at, plan.take(ROUTINES[number], at))

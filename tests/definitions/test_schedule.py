@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
+from daemon.definitions.skipped_days import parse_dates
 from tests.properties import scaled_settings
 
 BERLIN = "Europe/Berlin"
@@ -247,3 +248,71 @@ def test_a_crontab_line_in_words(cron: str, words: str) -> None:
 )
 def test_a_trigger_in_words(trigger: dict[str, Any], words: str) -> None:
     assert schedule(timezone=BERLIN, **trigger).words() == words
+
+
+# --- days to skip
+
+
+def on_days_to_skip(*texts: str, **words: Any) -> Schedule:
+    return schedule(skip=tuple(map(parse_dates, texts)), **words)
+
+
+def test_days_to_skip_are_days_of_the_zone_of_the_trigger() -> None:
+    hourly = on_days_to_skip("2026-12-25", every=timedelta(hours=1), timezone="America/New_York")
+    assert hourly.active(at("2026-12-25T04:59")) and not hourly.active(at("2026-12-25T05:00"))
+    assert not hourly.active(at("2026-12-26T04:59")) and hourly.active(at("2026-12-26T05:00"))
+
+
+@pytest.mark.parametrize("hours", [{}, {"active_hours": "22:00-06:00"}, {"active_days": "mon-fri"}])
+@pytest.mark.parametrize("zone", ["UTC", BERLIN])
+def test_the_next_start_lies_behind_the_days_to_skip(hours: dict[str, Any], zone: str) -> None:
+    ranges = ("2026-03-25/2026-04-06", "2026-04-07", "2026-10-20/2028-10-19")
+    skipping = on_days_to_skip(*ranges, cron="0 */3 * * *", timezone=zone, **hours)
+    without = schedule(cron="0 */3 * * *", timezone=zone, **hours)
+    for start in ("2026-03-24T12:00", "2026-03-26T00:00", "2026-10-19T23:00"):
+        slot = without.next_active(at(start))
+        while slot and any(
+            days.first <= slot.astimezone(skipping.zone).date() <= days.last
+            for days in map(parse_dates, ranges)
+        ):
+            slot = without.next_active(slot)
+        assert skipping.next_active(at(start)) == slot
+
+
+def test_a_night_after_a_day_to_skip_is_judged_by_its_own_day() -> None:
+    night = on_days_to_skip("2026-12-24", every=timedelta(hours=1), active_hours="22:00-06:00")
+    assert not night.active(at("2026-12-24T23:00"))
+    assert night.active(at("2026-12-25T01:00"))
+
+
+def test_the_rule_names_the_entry_of_skip() -> None:
+    skipping = on_days_to_skip(
+        "2026-12-24/2027-01-06", "2026-12-24", cron="0 9 * * *", active_hours="10:00-12:00"
+    )
+    slot, other = at("2026-12-24T09:00"), at("2026-12-23T09:00")
+    assert skipping.quiet_rule(slot, slot=slot) == 'skip = "2026-12-24/2027-01-06"'
+    assert skipping.quiet_rule(other, slot=other) == 'active_hours = "10:00-12:00"'
+
+
+def test_days_to_skip_stand_in_the_words() -> None:
+    few = on_days_to_skip("2026-12-24/2027-01-06", "2026-05-01", cron="0 9 * * *")
+    assert few.words() == "at 09:00, UTC, but not on 2026-12-24 to 2027-01-06 and 2026-05-01"
+    many = on_days_to_skip(*(f"2026-05-0{day}" for day in range(1, 6)), every=timedelta(hours=1))
+    assert many.words() == (
+        "every hour, UTC, but not on 2026-05-01, 2026-05-02, 2026-05-03 and 2 more"
+    )
+
+
+def test_a_slot_of_two_triggers_is_skipped_only_on_a_day_that_both_skip() -> None:
+    slot = at("2026-12-25T09:00")
+    christmas = on_days_to_skip("2026-12-25", cron="0 9 * * *")
+    daily = schedule(every=timedelta(hours=3))
+    assert Schedule.union((christmas, daily), zone="UTC").active(slot, slot=slot)
+    both = Schedule.union(
+        (christmas, on_days_to_skip("2026-12-20/2026-12-31", every=timedelta(hours=3))), zone="UTC"
+    )
+    assert not both.active(slot, slot=slot)
+    assert both.quiet_rule(slot, slot=slot) == (
+        'skip = "2026-12-25" and skip = "2026-12-20/2026-12-31"'
+    )
+    assert both.next_active(slot) == at("2026-12-26T09:00")

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from daemon.definitions.routines.chains import find_broken_chains
-from daemon.definitions.routines.folder import load_routine
+from daemon.definitions.routines.folder import (
+    FileCache,
+    FolderContents,
+    calendar_checks,
+    diff,
+    load_folder,
+    load_routine,
+)
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.source import find_line
 from daemon.errors import ConfigError
+from daemon.scheduler.routine_times import schedule_of
 
 RUN = '[run]\nprompt = "x"\n'
 SINGLE = '[trigger]\ncron = "0 8 * * *"\n'
@@ -114,6 +123,7 @@ def test_a_run_keeps_all_triggers_and_reads_them_back(tmp_path: Path) -> None:
             SEVERAL + '[[trigger]]\nwebhook = true\nsettle = "5s"\n',
             ["trigger[3].settle: belongs to watch", "trigger[3].webhook: trigger[1] has it"],
         ),
+        ("[[trigger]]\nevery = 5\n", ["trigger[0].every: expected a duration in quotes"]),
         ("trigger = []\n", ["trigger: must not be empty"]),
         ("trigger = 'daily'\n", ["trigger: expected a table of keys and values"]),
         ("[[trigger]]\non_start = true\n" * 21, ["trigger: takes at most 20 of them"]),
@@ -152,3 +162,93 @@ def test_chains_go_through_any_trigger(tmp_path: Path) -> None:
     assert "first → second → first" in broken["first"].faults[0].problem
     assert [fault.key for fault in broken["second"].faults] == ["trigger.after"]
     assert [fault.key for fault in broken["third"].faults] == ["trigger[1].after[0]"]
+
+
+# --- days to skip
+
+CALENDAR = """\
+BEGIN:VCALENDAR
+BEGIN:VEVENT
+SUMMARY:Christmas
+DTSTART;VALUE=DATE:20261225
+RRULE:FREQ=YEARLY
+END:VEVENT
+END:VCALENDAR
+"""
+SKIPPING = '[trigger]\ncron = "0 8 * * *"\nskip = ["2026-12-24/2027-01-06", "holidays.ics"]\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ('["christmas"]', "trigger.skip[0]: is no date, no range of dates and no calendar"),
+        ('["2026-12-32"]', "trigger.skip[0]: has a day that does not exist"),
+        ('["2026-12-24/2026-12-23"]', "trigger.skip[0]: ends before it begins"),
+        ('["2026-12-24", "../x.ics"]', "trigger.skip[1]: leaves the workspace"),
+        ('["/x.ics"]', "trigger.skip[0]: leaves the workspace"),
+        ("[]", "trigger.skip: must not be empty"),
+        ('"2026-12-24"', "trigger.skip: expected a list"),
+        ("[2026-12-24]", "trigger.skip[0]: expected text in quotes"),
+    ],
+)
+def test_a_day_to_skip_that_is_none_is_a_fault(tmp_path: Path, value: str, line: str) -> None:
+    (reported,) = faults(tmp_path, f'[trigger]\ncron = "0 8 * * *"\nskip = {value}\n')
+    assert reported.startswith(line)
+
+
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a folder with a routine, and a workspace with its calendar."""
+    routines, workspace = tmp_path / "routines", tmp_path / "workspace"
+    routines.mkdir()
+    workspace.mkdir()
+    (routines / "report.toml").write_text(SKIPPING + RUN)
+    (workspace / "holidays.ics").write_text(CALENDAR)
+    return routines, workspace
+
+
+def test_a_routine_is_given_the_calendars_that_it_names(tmp_path: Path) -> None:
+    routines, workspace = folders(tmp_path)
+    routine = load_folder(routines, workspace=workspace).routines["report"]
+    schedule = schedule_of(routine, zone="UTC")
+    slot = datetime(2027, 12, 25, 8, tzinfo=UTC)
+    assert not schedule.active(slot, slot=slot)
+    assert schedule.quiet_rule(slot, slot=slot) == 'skip = "holidays.ics: Christmas"'
+    assert "holidays" in routine.dump() and "Christmas" not in routine.dump()
+    assert schedule.words() == (
+        "at 08:00, UTC, but not on 2026-12-24 to 2027-01-06 and the days of holidays.ics"
+    )
+
+
+def test_a_changed_calendar_changes_the_routine_but_begins_no_new_baseline(tmp_path: Path) -> None:
+    routines, workspace = folders(tmp_path)
+    cache, rules = FileCache(settled_after=0), calendar_checks(workspace)
+
+    def read() -> FolderContents:
+        cache.begin("the same rules")
+        return load_folder(routines, rules=rules, workspace=workspace, cache=cache)
+
+    old = read().routines
+    assert not diff(old, read().routines)
+    (workspace / "holidays.ics").write_text(CALENDAR.replace("20261225", "20261224"))
+    changes = diff(old, read().routines)
+    assert (changes.changed, changes.schedule_changed) == (("report",), ())
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read in the workspace: No such file or directory"),
+        (CALENDAR.replace("YEARLY", "SECONDLY"), "line 5: RRULE: FREQ is one of"),
+    ],
+)
+def test_a_calendar_that_cannot_be_read_is_a_fault_of_the_routine(
+    tmp_path: Path, content: str | None, problem: str
+) -> None:
+    routines, workspace = folders(tmp_path)
+    (workspace / "holidays.ics").unlink()
+    if content:
+        (workspace / "holidays.ics").write_text(content)
+    contents = load_folder(routines, rules=calendar_checks(workspace), workspace=workspace)
+    (fault,) = contents.faults["report"].faults
+    assert (fault.key, fault.found) == ("trigger.skip[1]", '"holidays.ics"')
+    assert fault.problem.startswith(problem) and str(workspace) in fault.hint

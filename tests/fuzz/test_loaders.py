@@ -225,9 +225,11 @@ ARCHIVED: Document = {
             "iteration": 1,
             "segment": 1,
             "part": 0,
-            "type": "answer",
+            "type": "response",
             "at": "2026-11-27T12:00:00+00:00",
             "who": "x",
+            "digest": "-12",
+            "repeats": ["r0", 1, 1, 0],
             "tainted": True,
             "text": "words",
         }
@@ -240,7 +242,9 @@ def load_memory(content: bytes, folder: Path) -> object:
     for item in rows.items:
         _fits_database(*item)
         from_microseconds(item.created), from_microseconds(item.updated)
-    for fields, parts in rows.runs:
+    for fields, parts, repeated in rows.runs:
+        for place in repeated or ():
+            _fits_database(*(place or ()))
         _fits_database(*fields.values())
         from_microseconds(fields["started"]), from_microseconds(fields["ended"])
         for part in parts:

@@ -516,3 +516,96 @@ tools = ["file_write"]
         assert (await app.finish(run.id)).status is Status.SUCCEEDED
         sentence = (await app.request("GET", "/v1/routines/notes/why")).json["sentence"]
         assert "waits" not in sentence
+
+
+# --- several triggers, and days to skip
+
+TWO = {
+    "trigger": [
+        {"cron": "0 9 * * 1-5", "timezone": "UTC", "skip": ["2026-01-07/2026-01-08"]},
+        {"cron": "0 12 * * *", "timezone": "UTC", "active_days": "sat,sun", "catch_up": "none"},
+        {"webhook": True},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("moment", "arguments", "sentence"),
+    [
+        (
+            "02 09:00",
+            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "lived": run(Status.SUCCEEDED)},
+            (
+                'started on time for Fri 02 Jan 09:00 UTC, by cron = "0 9 * * 1-5"; run TVWXYZ12 '
+                "succeeded."
+            ),
+        ),
+        (
+            "03 12:00",
+            {"rows": [row("03 12:00", Outcome.MISSED, Reason.DOWN)]},
+            (
+                "missed Sat 03 Jan 12:00 UTC: the daemon was down or asleep, or its clock jumped, "
+                'and catch_up = "none" starts no slot late.'
+            ),
+        ),
+        (
+            "02 12:00",
+            {"rows": [row("02 12:00", Outcome.SKIPPED, Reason.QUIET_HOURS, rule=None)]},
+            'skipped Fri 02 Jan 12:00 UTC: it lay outside of active_days = "sat,sun".',
+        ),
+        (
+            "07 09:00",
+            {
+                "rows": [
+                    row(
+                        "07 09:00",
+                        Outcome.SKIPPED,
+                        Reason.QUIET_HOURS,
+                        rule='skip = "2026-01-07/2026-01-08"',
+                    )
+                ]
+            },
+            (
+                "skipped Wed 07 Jan 09:00 UTC: it lay on a day to skip "
+                '(skip = "2026-01-07/2026-01-08").'
+            ),
+        ),
+        (
+            "08 09:00",
+            {"now": "08 08:00"},
+            (
+                "is not due until Thu 08 Jan 09:00 UTC, in 1 h, and will be skipped then: it lies "
+                'on a day to skip (skip = "2026-01-07/2026-01-08").'
+            ),
+        ),
+        (
+            "09 09:00",
+            {"now": "09 08:00"},
+            'is not due until Fri 09 Jan 09:00 UTC, in 1 h, by cron = "0 9 * * 1-5".',
+        ),
+        (
+            "02 10:00",
+            {},
+            (
+                "is never due at Fri 02 Jan 10:00 UTC: it runs at 09:00 on weekdays, UTC, but not "
+                "on 2026-01-07 to 2026-01-08; or at 12:00 on weekends, UTC; or by webhook; its "
+                "slots around that are Fri 02 Jan 09:00 UTC and Fri 02 Jan 12:00 UTC."
+            ),
+        ),
+        (
+            "02 10:30",
+            {
+                "rows": [row("02 10:30", Outcome.RAN, event="webhook 1", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="webhook"),
+            },
+            (
+                "was started by a webhook (webhook = true) at Fri 02 Jan 10:30 UTC, not by its "
+                "schedule; run TVWXYZ12 succeeded."
+            ),
+        ),
+    ],
+)
+def test_the_trigger_that_has_a_slot_explains_it(
+    moment: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    assert explain_slot(moment, **TWO, **arguments).sentence == f"daily {sentence}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from freezegun import freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
+from daemon.definitions.calendar_file import parse_calendar
 from daemon.errors import NotFound, Refused
 from daemon.models import Status
 from tests.engine_harness import at, routine
@@ -214,3 +216,96 @@ async def test_an_added_trigger_begins_with_its_next_slot(harness: Workplace) ->
     assert harness.started == []
     await harness.reach("01 12:30")
     assert harness.started == ["daily 01 12:00"]
+
+
+# --- days to skip
+
+NEW_YEAR = {"skip": ["2026-01-02/2026-01-03"]}
+
+
+async def test_slots_of_days_to_skip_are_recorded_with_the_entry(harness: Workplace) -> None:
+    await harness.boot(routine("daily", {**NINE, **NEW_YEAR}))
+    await harness.reach("01 10:00")
+    await harness.end(harness.submitted[0])
+    await harness.reach("04 09:30")
+    assert harness.started == ["daily 01 09:00", "daily 04 09:00"]
+    assert await harness.rows() == [
+        "01 09:00 ran",
+        "02 09:00 to 03 09:00, 2 skipped quiet_hours",
+        "04 09:00 ran",
+    ]
+    row = (await harness.journal.slots.find("daily"))[1]
+    assert row.rule == 'skip = "2026-01-02/2026-01-03"'
+
+
+async def test_next_starts_lie_behind_days_to_skip(harness: Workplace) -> None:
+    await harness.boot(routine("daily", {**NINE, **NEW_YEAR}))
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_fires("daily", 3)] == [
+        "01 09:00",
+        "04 09:00",
+        "05 09:00",
+    ]
+
+
+async def test_a_slot_missed_over_days_to_skip_is_not_caught_up_on_one(harness: Workplace) -> None:
+    late = {**NINE, "catch_up": "2h", "skip": ["2026-01-02"]}
+    await harness.boot(routine("daily", late))
+    harness.time.move_to(at("02 10:00"))
+    await harness.boot(routine("daily", late))
+    assert harness.started == []
+    assert (await harness.rows())[-1] == "02 09:00 skipped quiet_hours"
+
+
+async def test_files_wait_until_the_days_to_skip_are_over(harness: Workplace) -> None:
+    files = {"watch": ["inbox/*"], "settle": timedelta(seconds=0.1), "skip": ["2026-01-01"]}
+    await harness.boot(several(files, {**NOON, "skip": ["2026-01-01"]}, name="inbox"))
+    harness.drop("a.csv")
+    async with asyncio.timeout(60):
+        while harness.engine._job_store.lookup_job("files inbox") is None:
+            await asyncio.sleep(0.01)
+    await harness.reach("02 00:00")
+    run = await harness.next_run()
+    assert (run.trigger, run.slot) == ("watch", at("02 00:00"))
+
+
+async def test_a_webhook_is_refused_on_a_day_to_skip(harness: Workplace) -> None:
+    await harness.boot(routine("hook", {"webhook": True, "skip": ["2026-01-01"]}))
+    with pytest.raises(
+        Refused, match=r'this is a day to skip .skip = "2026-01-01".; send it again'
+    ):
+        await harness.engine.start_by_webhook("hook", event="1", body={})
+    await harness.reach("02 00:00")
+    assert (await harness.engine.start_by_webhook("hook", event="1", body={})).trigger == "webhook"
+
+
+async def test_the_end_of_another_run_is_skipped_on_a_day_to_skip(harness: Workplace) -> None:
+    await harness.boot(
+        routine("backup", {}), routine("report", {"after": ["backup"], "skip": ["2026-01-01"]})
+    )
+    await harness.end(await harness.engine.trigger("backup"))
+    await harness.quiet()
+    (row,) = await harness.journal.slots.find("report")
+    assert (row.outcome, row.reason, row.rule) == (
+        "skipped",
+        "quiet_hours",
+        'skip = "2026-01-01"',
+    )
+
+
+async def test_another_calendar_counts_from_its_reload_on(harness: Workplace) -> None:
+    def skipping(day: str) -> Any:
+        event = f"BEGIN:VEVENT\nSUMMARY:Off\nDTSTART:{day}\nEND:VEVENT\n"
+        content = f"BEGIN:VCALENDAR\n{event}END:VCALENDAR\n"
+        calendar = parse_calendar(content.encode(), "off.ics")
+        return routine("daily", {**NINE, "skip": ["off.ics"]}, calendars=(calendar,))
+
+    await harness.boot(skipping("20260101"))
+    await harness.reach("01 10:00")
+    assert await harness.rows() == ["01 09:00 skipped quiet_hours"]
+    assert [f"{slot:%d}" for slot in harness.engine.next_fires("daily", 2)] == ["02", "03"]
+    changes = await harness.reload(skipping("20260102"))
+    assert (changes.changed, changes.schedule_changed) == (("daily",), ())
+    assert [f"{slot:%d}" for slot in harness.engine.next_fires("daily", 2)] == ["03", "04"]
+    await harness.reach("03 09:30")
+    assert harness.started == ["daily 03 09:00"]
+    assert (await harness.journal.slots.find("daily"))[1].rule == 'skip = "off.ics: Off"'

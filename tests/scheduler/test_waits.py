@@ -189,6 +189,26 @@ async def test_spending_recorded_with_a_clock_ahead_counts_once(machine: Machine
     assert await machine.journal.spending.get_totals_by_routine(tomorrow) == {}
 
 
+async def test_a_wait_written_just_after_a_clock_was_set_back_is_moved_soon(
+    machine: Machine,
+) -> None:
+    ahead, back = at("2046-01-01T08:00"), at("01 08:00")
+    await machine.set_clock(ahead)
+    await machine.engine.trigger("a")
+    await machine.ring()
+    await machine.set_clock(back)
+    stamp = int(ahead.timestamp() * 1_000_000)
+    # as of a run that took the time of its end before the clock was set
+    await machine.journal._db.write(
+        lambda connection: connection.execute(
+            "UPDATE outbox SET next_at = ?, waits_since = ?", (stamp, stamp)
+        )
+    )
+    assert await machine.journal.outbox.get_next_due() == ahead
+    await machine.engine._move_late_waits()
+    assert await machine.journal.outbox.get_next_due() == back
+
+
 async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(
     machine: Machine,
 ) -> None:

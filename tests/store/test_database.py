@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from daemon.errors import ConfigError, StoreFull
+from daemon.errors import ConfigError, StoreDamaged, StoreFull
 from daemon.store.connection import check_features, check_sqlite, open_reader
 from daemon.store.database import BATCH, FUTURES_PER_TURN, Database, Work
 
@@ -263,6 +263,18 @@ async def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
         await Database.open(path)
 
 
+async def test_a_changed_name_in_the_schema_is_damage(db: Database) -> None:
+    """As of one byte that was flipped, in which SQLite sees nothing wrong."""
+    await db.write(lambda connection: connection.execute("ALTER TABLE meta RENAME value TO walue"))
+    for statement in ("SELECT value FROM meta", "UPDATE meta SET value = ''"):
+
+        def work(connection: sqlite3.Connection, statement: str = statement) -> None:
+            connection.execute(statement)
+
+        with pytest.raises(StoreDamaged, match=r"file is damaged; .* \(no such column: value\)"):
+            await (db.read if statement.startswith("SELECT") else db.write)(work)
+
+
 async def test_the_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     foreign = sqlite3.connect(path)
@@ -342,7 +354,7 @@ async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Pat
     await tables(path, migrations)
     broken = migrations / "002_second.sql"
     broken.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+    with pytest.raises(StoreDamaged, match="no such table: nowhere"):
         await tables(path, migrations)
     broken.write_text("CREATE TABLE second (x);")
     assert await tables(path, migrations) == ["migration", "first", "second"]

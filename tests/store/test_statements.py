@@ -54,7 +54,6 @@ _READS_ALL = {
         "SELECT status, count(*) FROM outbox",
         "SELECT status, count(*) FROM run GROUP BY status",
         "SELECT count(*) FROM step",
-        "SELECT provider, model, sum(input)",
     ),
     "retention, a slice at a time in the background": (
         "SELECT digest FROM text WHERE used < ?",

@@ -17,7 +17,12 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml
-from daemon.definitions.routines.folder import AGENT_FOLDER, is_routine_file, load_folder
+from daemon.definitions.routines.folder import (
+    AGENT_FOLDER,
+    calendar_checks,
+    is_routine_file,
+    load_folder,
+)
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.skills import load_skills as load_skills
@@ -152,6 +157,7 @@ def examine(
             *sender_checks(config),
             *judge_checks(config),
             *schema_checks(config.workspace_path(state)),
+            *calendar_checks(config.workspace_path(state)),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
         contents = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.definitions.reading import CrossFieldCheck, parse, read_toml
+from daemon.definitions.calendar_file import Calendar, CalendarFault, read_calendar
+from daemon.definitions.reading import Conflict, CrossFieldCheck, parse, read_toml
 from daemon.definitions.routines.chains import find_broken_chains, find_circles
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
@@ -134,8 +135,9 @@ class FileCache:
 def _depends_on_other_files(result: Routine | ConfigError) -> bool:
     """Tell whether what a routine file holds was checked against a file that it names."""
     if isinstance(result, ConfigError):
-        return any(fault.key == "check.schema" for fault in result.faults)
-    return result.check is not None and result.check.schema_file is not None
+        return any(fault.key == "check.schema" or ".skip" in fault.key for fault in result.faults)
+    has_calendars = any(trigger.skipped_calendars for trigger in result.triggers)
+    return has_calendars or (result.check is not None and result.check.schema_file is not None)
 
 
 def load_folder(
@@ -144,10 +146,12 @@ def load_folder(
     agent_folder: Path | None = None,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
     cache: FileCache | None = None,
+    workspace: Path | None = None,
 ) -> FolderContents:
     """Return the routines of a folder, checked by `rules` as well, and the faults of each file.
 
-    Files that `cache` knows are not read again. `agent_folder` has the routines that agents made.
+    With a `workspace` they have the calendars that they skip: without, they skip only dates. Files
+    that `cache` knows are not read again. `agent_folder` has the routines that agents made.
     If one of them has the name of a person's routine, it gets a fault under the name
     `routines.d/NAME`.
     """
@@ -173,10 +177,57 @@ def load_folder(
                 for key, fault in agent_routines.faults.items()
             }
         )
+    if workspace is not None:
+        _read_calendars(contents, workspace)
     for name, fault in find_broken_chains(contents.routines, unreadable=contents.faults).items():
         del contents.routines[name]
         contents.faults[name] = fault
     return contents
+
+
+def _read_calendars(contents: FolderContents, workspace: Path) -> None:
+    """Give the routines the calendars that they name, each file being read once."""
+    calendars: dict[str, Calendar] = {}
+    for name, routine in list(contents.routines.items()):
+        paths = [path for trigger in routine.triggers for path in trigger.skipped_calendars]
+        if not paths:
+            continue
+        try:
+            for path in paths:
+                if path not in calendars:
+                    calendars[path] = read_calendar(workspace, path)
+        except CalendarFault as error:
+            file = display(routine.path or f"{name}.toml")
+            fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
+            contents.faults[name] = ConfigError(fault)
+            del contents.routines[name]
+        else:
+            update = {"calendars": tuple(calendars[path] for path in dict.fromkeys(paths))}
+            contents.routines[name] = routine.model_copy(update=update)
+
+
+def calendar_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
+    """Return the check that the calendars that a routine skips can be read. Many routines may name
+    one calendar: the check reads each once, as long as it is used.
+    """
+    problems: dict[str, str] = {}
+
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
+        for key, trigger in routine.keyed_triggers:
+            for index, path in enumerate(trigger.skip or ()):
+                if path not in trigger.skipped_calendars:
+                    continue
+                if path not in problems:
+                    problems[path] = ""
+                    try:
+                        read_calendar(workspace, path)
+                    except CalendarFault as error:
+                        problems[path] = str(error)
+                if problem := problems[path]:
+                    hint = f"it is looked for in {workspace}"
+                    yield Conflict(f"{key}.skip[{index}]", problem, path, hint)
+
+    return (CrossFieldCheck(("trigger.skip",), check),)
 
 
 def _read(

@@ -21,13 +21,16 @@ from pydantic import (
     PlainSerializer,
     SerializationInfo,
     SerializerFunctionWrapHandler,
+    SkipValidation,
     Tag,
     model_serializer,
 )
 
 from daemon.definitions import cron as crontab
+from daemon.definitions.calendar_file import Calendar
 from daemon.definitions.config.tables import Dollars, Name, Zone
 from daemon.definitions.schedule import interval_in_words
+from daemon.definitions.skipped_days import is_calendar, leaves_workspace, parse_dates
 from daemon.definitions.values import (
     Duration,
     InvalidValue,
@@ -114,6 +117,20 @@ def _check_media_pattern(value: Any) -> Any:
     return value if value == "{path}" else _check_glob(value)
 
 
+def _check_skip(value: Any) -> Any:
+    if isinstance(value, str):
+        hint = 'like "2026-12-25", "2026-12-24/2027-01-06" or "holidays.ics"'
+        if not is_calendar(value):
+            try:
+                parse_dates(value)
+            except ValueError as error:
+                raise InvalidValue(str(error), hint=hint) from None
+        elif leaves_workspace(value):
+            raise InvalidValue("leaves the workspace", hint=hint)
+    return value
+
+
+Skip = Annotated[str, BeforeValidator(_check_skip)]
 MediaPattern = Annotated[str, BeforeValidator(_check_media_pattern)]
 Count = Annotated[int, Field(ge=1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -191,6 +208,10 @@ class Trigger(Table):
     """Skip slots outside of these hours."""
     active_days: Annotated[str, _parsed_by(crontab.weekdays)] | None = None
     """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
+    skip: Annotated[Items[Skip], Field(min_length=1, max_length=100)] | None = None
+    """Skip slots and events of these days, whatever the hours say: dates such as "2026-12-25",
+    ranges such as "2026-12-24/2027-01-06", and calendars of the workspace such as "holidays.ics".
+    """
     machines: Items[Name] = ()
     """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
 
@@ -198,6 +219,11 @@ class Trigger(Table):
     def is_automatic(self) -> bool:
         """Something besides a person starts it: a schedule or an event."""
         return self.on_start or any(getattr(self, kind) for kind in TRIGGER_KEYS)
+
+    @property
+    def skipped_calendars(self) -> tuple[str, ...]:
+        """The calendars that `skip` names."""
+        return tuple(text for text in self.skip or () if is_calendar(text))
 
     @property
     def has_clock(self) -> bool:
@@ -584,6 +610,8 @@ class Routine(RoutineDefinition):
     name: str
     path: Path | None = Field(default=None, exclude=True)
     """The file it was read from; no part of its definition."""
+    calendars: tuple[SkipValidation[Calendar], ...] = Field(default=(), exclude=True)
+    """Those that its triggers skip, as they were read; no part of its definition, either."""
 
     @property
     def policy_name(self) -> str:

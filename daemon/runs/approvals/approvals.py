@@ -247,7 +247,7 @@ class Approvals:
         """
         old_request = approval.approval_request.request
         new_request = await self.describer.describe(
-            approval.approval_request.tool, old_request["arguments"], routine=approval.routine
+            approval.approval_request.tool, old_request["arguments"], routine=old_request["routine"]
         )
         if digest(new_request) == approval.approval_request.digest:
             return ""

@@ -8,7 +8,6 @@ otherwise a person is asked anew.
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
@@ -70,11 +69,11 @@ class RunApprover:
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Return whether a call may start, is refused, or waits for a person."""
-        routine = self._run.routine
-        request = await self._describer.describe(call.name, call.arguments, routine=routine)
-        if (not taint or self._is_trusted_when_tainted(call.name)) and (
-            rule := self._remembered_calls.find_rule(request)
-        ):
+        request = await self._describer.describe(
+            call.name, call.arguments, routine=self._policy_name
+        )
+        is_trusted = self._settings.policy.trusts_when_tainted(call.name, self._policy_name)
+        if (not taint or is_trusted) and (rule := self._remembered_calls.find_rule(request)):
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
         approval_request = ApprovalRequest(
@@ -95,12 +94,6 @@ class RunApprover:
             or self._decide_by_same_call(approval_request, verdict)
             or self._decide_by_refusals(approval_request, verdict)
             or self._request_approval(approval_request, verdict)
-        )
-
-    def _is_trusted_when_tainted(self, tool: str) -> bool:
-        table = self._settings.policy.routines.get(self._policy_name)
-        return table is not None and any(
-            fnmatchcase(tool, pattern) for pattern in table.tainted_tools
         )
 
     def _approvals_of(self, request: ApprovalRequest) -> list[Approval]:

@@ -52,6 +52,7 @@ class RememberedCall(Table):
     id: str
     """The id of the approval by which the call was allowed."""
     routine: str
+    """The name by which the policy knows it: `maker/name` if an agent made it."""
     tool: str
     what: str
     """The call in words, for people; `call` decides."""
@@ -207,7 +208,7 @@ def _make_entry(approval: Approval, *, by: str, at: datetime) -> RememberedCall:
     request = approval.approval_request.request
     return RememberedCall(
         id=approval.id,
-        routine=approval.routine,
+        routine=request["routine"],
         tool=approval.approval_request.tool,
         what=format_request(request),
         call=json.dumps(_compared_part(request), sort_keys=True, ensure_ascii=False),
@@ -263,7 +264,9 @@ def _describe_alternative(approval: Approval) -> str:
     The taint of a run asks only where nothing else does: a rule and `autonomy` ask in any run.
     """
     request = approval.approval_request
-    tools = f'[routine.{approval.routine.partition("/")[0]}] tainted_tools = ["{request.tool}"]'
+    # for a routine that an agent made, the table of its maker counts
+    name = request.request["routine"].partition("/")[0]
+    tools = f'[routine.{name}] tainted_tools = ["{request.tool}"]'
     if request.rule == "taint":
         address = "name whole addresses in a rule with safe = true, or "
         return (

@@ -41,7 +41,7 @@ class CallDescriber:
         self._settings = settings
 
     async def describe(self, tool: str, arguments: Json, *, routine: str) -> Json:
-        """Return exactly what a call would do."""
+        """Return exactly what a call would do. `routine` is its name in the policy."""
         policy, scripts = self._settings.policy, self._settings.config.scripts_path
         return await asyncio.to_thread(
             describe, policy, tool, arguments, routine=routine, scripts=scripts
@@ -51,7 +51,7 @@ class CallDescriber:
 def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
     """Return exactly what a call would do; it reads files, so not on the event loop.
 
-    `scripts` is their folder.
+    `routine` is the name by which the policy knows it; `scripts` is their folder.
     """
     request: Json = {
         "tool": tool,

@@ -131,7 +131,7 @@ class ApprovalHarness(BareRunContext):
         return self.routine
 
     def context(self, run: Run) -> ToolContext:
-        return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
+        return ToolContext(run=run.id, routine=self.routine.policy_name, workspace=self.workspace)
 
     def approver(self, run: Run) -> RunApprover:
         approvals = self.approvals

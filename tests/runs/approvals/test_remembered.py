@@ -117,22 +117,72 @@ async def test_the_line_that_is_named_for_a_tainted_call_ends_the_question(build
     assert (await harness.execute()).status is Status.SUCCEEDED
 
 
+def made_by(maker, harness):
+    """Have the routine of a harness be one that an agent of the routine `maker` made."""
+    origin = Origin(routine=maker, run="r")
+    harness.routine = harness.routine.model_copy(update={"origin": origin})
+    return harness
+
+
 @pytest.mark.parametrize(("maker", "asks"), [(None, False), ("watcher", True)])
 async def test_a_routine_made_by_an_agent_has_not_the_rights_of_a_table_with_its_name(
     build_harness, maker, asks
 ):
-    table = f'[routine.daily]\ntainted_tools = ["{APPEND[0]}"]\n'
+    def harness_with(*replies):
+        harness = build_harness(*replies)
+        return made_by(maker, harness) if maker else harness
+
+    harness = harness_with(turn(APPEND), "Done.")
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    harness = harness_with(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    harness.set_policy(f'{POLICY}[routine.daily]\ntainted_tools = ["{APPEND[0]}"]\n')
+    run = await harness.execute()
+    assert run.status is (Status.WAITING if asks else Status.SUCCEEDED)
+
+
+async def test_a_routine_made_by_an_agent_has_not_the_remembered_calls_of_one_of_its_name(
+    build_harness,
+):
     harness = build_harness(turn(APPEND), "Done.")
     run, approval = await harness.run_to_question()
     await remember(harness, approval)
     await harness.execute(run)
-    harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
-    harness.set_policy(POLICY + table)
-    if maker:
-        origin = Origin(routine=maker, run="r")
-        harness.routine = harness.routine.model_copy(update={"origin": origin})
-    run = await harness.execute()
-    assert run.status is (Status.WAITING if asks else Status.SUCCEEDED)
+    harness = made_by("watcher", build_harness(turn(APPEND), "Done."))
+    run, approval = await harness.run_to_question()
+    assert '+routine = "watcher/daily"' in (await remember(harness, approval)).splitlines()
+    await harness.execute(run)
+    harness = made_by("watcher", build_harness(turn(APPEND), "Done."))
+    assert (await harness.execute()).status is Status.SUCCEEDED
+
+
+async def test_of_a_routine_made_by_an_agent_the_table_of_its_maker_is_named_and_counts(
+    build_harness,
+):
+    replies = (turn(("look", {"at": "a page"})), turn(("send", {"text": "hi"})), "Done.")
+    _, approval = await made_by("watcher", build_harness(*replies)).run_to_question()
+    with pytest.raises(Refused) as refused:
+        await build_harness().approvals.proposal(approval.id)
+    line = '[routine.watcher] tainted_tools = ["send"]'
+    assert f"{line} in policy.toml" in str(refused.value)
+    harness = made_by("watcher", build_harness(*replies))
+    harness.set_policy(POLICY + line.replace("] t", "]\nt") + "\n")
+    assert (await harness.execute()).status is Status.SUCCEEDED
+
+
+async def test_a_remembered_call_of_a_routine_made_by_an_agent_follows_the_table_of_its_maker(
+    build_harness,
+):
+    harness = made_by("watcher", build_harness(turn(APPEND), "Done."))
+    run, approval = await harness.run_to_question()
+    await remember(harness, approval)
+    await harness.execute(run)
+    replies = (turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
+    for name, status in (("daily", Status.WAITING), ("watcher", Status.SUCCEEDED)):
+        harness = made_by("watcher", build_harness(*replies))
+        harness.set_policy(f'{POLICY}[routine.{name}]\ntainted_tools = ["{APPEND[0]}"]\n')
+        assert (await harness.execute()).status is status
 
 
 async def test_of_a_call_that_a_rule_asks_about_that_rule_is_named(build_harness):

@@ -1,0 +1,269 @@
+"""Calendars of holidays, as calendar programs write them: read whole, or refused by the line."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import icalendar
+import pytest
+from dateutil.rrule import rrulestr
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from daemon.definitions.calendar_file import (
+    MAX_BYTES,
+    MAX_EVENTS,
+    MAX_RECURRING,
+    Calendar,
+    CalendarFault,
+    parse_calendar,
+    read_calendar,
+)
+from tests.properties import scaled_settings
+
+BERLIN, UTC_ZONE = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
+CHRISTMAS = """\
+BEGIN:VEVENT
+UID:1
+SUMMARY:Christmas\\, both days
+DTSTART;VALUE=DATE:20251225
+DTEND;VALUE=DATE:20251227
+RRULE:FREQ=YEARLY
+END:VEVENT
+"""
+
+
+def calendar(events: str, newline: str = "\r\n") -> Calendar:
+    text = f"BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\n{events}END:VCALENDAR\n"
+    return parse_calendar(text.replace("\n", newline).encode(), "holidays.ics")
+
+
+def event(*lines: str) -> str:
+    return "\n".join(["BEGIN:VEVENT", "UID:1", *lines, "END:VEVENT", ""])
+
+
+def moment(text: str, zone: ZoneInfo = BERLIN) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=zone)
+
+
+def is_skipped(value: Calendar, text: str, zone: ZoneInfo = BERLIN) -> bool:
+    return value.find(moment(text, zone), zone) is not None
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\n"])
+def test_whole_days_are_those_of_the_zone_of_the_trigger(newline: str) -> None:
+    value = calendar(CHRISTMAS, newline)
+    for zone in (BERLIN, UTC_ZONE, ZoneInfo("Pacific/Auckland")):
+        assert value.find(moment("2026-12-25T00:00", zone), zone) == (
+            "holidays.ics: Christmas, both days",
+            moment("2026-12-27T00:00", zone).astimezone(UTC),
+        )
+        assert is_skipped(value, "2026-12-26T23:59", zone)
+        assert not is_skipped(value, "2026-12-27T00:00", zone)
+        assert not is_skipped(value, "2026-12-24T23:59", zone)
+    assert not is_skipped(value, "2024-12-25T12:00"), "it begins in 2025"
+
+
+def test_an_event_over_new_year_is_found_in_both_years() -> None:
+    value = calendar(event("DTSTART;VALUE=DATE:20261224", "DTEND;VALUE=DATE:20270107"))
+    assert is_skipped(value, "2026-12-31T23:59") and is_skipped(value, "2027-01-06T12:00")
+    assert not is_skipped(value, "2027-01-07T00:00")
+    found = value.find(moment("2027-01-01T12:00"), BERLIN)
+    assert found and found[0] == "holidays.ics", "an event without a summary is named by the file"
+
+
+def test_an_event_with_times_is_skipped_from_its_beginning_to_its_end() -> None:
+    value = calendar(
+        event("DTSTART;TZID=America/New_York:20260302T090000", "DURATION:PT1H30M")
+        + event("DTSTART:20260401T100000Z", "DTEND;TZID=Europe/Berlin:20260401T130000")
+        + event("DTSTART:20260501T080000", "DTEND:20260501T090000")
+    )
+    assert is_skipped(value, "2026-03-02T15:00") and is_skipped(value, "2026-03-02T16:29")
+    assert not is_skipped(value, "2026-03-02T16:30")
+    assert is_skipped(value, "2026-04-01T12:59") and not is_skipped(value, "2026-04-01T13:00")
+    assert is_skipped(value, "2026-05-01T08:00"), "without a zone: in that of the trigger"
+
+
+def test_times_of_a_recurring_event_follow_the_clock_of_its_zone() -> None:
+    value = calendar(
+        event("DTSTART;TZID=Europe/Berlin:20260301T090000", "DURATION:PT1H", "RRULE:FREQ=DAILY")
+    )
+    for day in ("2026-03-28", "2026-03-30", "2026-10-26"):  # around the changes of the clocks
+        assert is_skipped(value, f"{day}T09:30") and not is_skipped(value, f"{day}T10:00")
+
+
+def test_moved_cancelled_and_excepted_instances_do_not_count() -> None:
+    value = calendar(
+        event(
+            "DTSTART;VALUE=DATE:20260105",
+            "RRULE:FREQ=WEEKLY",
+            "EXDATE;VALUE=DATE:20260112,20260119",
+            "RDATE;VALUE=DATE:20260114",
+        )
+        + event("RECURRENCE-ID;VALUE=DATE:20260126", "DTSTART;VALUE=DATE:20260128")
+        + event(
+            "RECURRENCE-ID;VALUE=DATE:20260202", "DTSTART;VALUE=DATE:20260202", "STATUS:CANCELLED"
+        )
+    )
+    days = [f"2026-01-{day:02}" for day in range(1, 32)] + ["2026-02-02", "2026-02-09"]
+    skipped = [day for day in days if is_skipped(value, f"{day}T12:00")]
+    assert skipped == ["2026-01-05", "2026-01-14", "2026-01-28", "2026-02-09"]
+
+
+def test_lines_are_unfolded_even_within_a_character() -> None:
+    long = "SUMMARY:Tag der Deutschen Einheit, nur für die, die Überstunden gemacht haben"
+    raw = long.encode()
+    split = raw.index("ü".encode()) + 1
+    content = (
+        b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20261003\r\n"
+        + raw[:split]
+        + b"\r\n "
+        + raw[split:]
+        + b"\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    found = parse_calendar(content, "x.ics").find(moment("2026-10-03T12:00"), BERLIN)
+    assert found and found[0].startswith("x.ics: Tag der Deutschen Einheit, nur für die")
+    assert len(found[0]) < 80
+
+
+def test_what_stands_beside_events_is_passed_over() -> None:
+    value = calendar(
+        "BEGIN:VTIMEZONE\nTZID:Berlin\nBEGIN:STANDARD\nDTSTART:16010101T000000\n"
+        "RRULE:FREQ=HOURLY\nEND:STANDARD\nEND:VTIMEZONE\n"
+        "BEGIN:VTODO\nDTSTART:nonsense\nEND:VTODO\n"
+        + event(
+            "DTSTART;VALUE=DATE:20260501",
+            'X-APPLE-THING;X-PARAM="a:b;c":1',
+            "BEGIN:VALARM",
+            "TRIGGER:-PT5M",
+            "DURATION:nonsense",
+            "END:VALARM",
+        )
+    )
+    assert is_skipped(value, "2026-05-01T12:00") and len(value.events) == 1
+
+
+def test_a_calendar_of_the_library_icalendar_is_read() -> None:
+    source = icalendar.Calendar()
+    source.add("prodid", "-//x//y//")
+    source.add("version", "2.0")
+    entry = icalendar.Event()
+    entry.add("summary", "Betriebsferien; lang, " + "länger " * 20)
+    entry.add("dtstart", date(2026, 8, 3))
+    entry.add("dtend", date(2026, 8, 15))
+    entry.add("rrule", {"freq": "yearly", "until": date(2028, 12, 31)})
+    source.add_component(entry)
+    value = parse_calendar(source.to_ical(), "x.ics")
+    assert is_skipped(value, "2027-08-14T12:00") and not is_skipped(value, "2027-08-15T12:00")
+    assert is_skipped(value, "2028-08-03T12:00") and not is_skipped(value, "2029-08-03T12:00")
+
+
+RULES = st.builds(
+    lambda *parts: ";".join(part for part in parts if part),
+    st.sampled_from(["FREQ=DAILY", "FREQ=WEEKLY", "FREQ=MONTHLY", "FREQ=YEARLY"]),
+    st.sampled_from(["", "INTERVAL=2", "INTERVAL=3"]),
+    st.sampled_from(["", "BYMONTH=1,5,12", "BYMONTH=2"]),
+    st.sampled_from(["", "", "BYMONTHDAY=1,13,31", "BYMONTHDAY=-1", "BYMONTHDAY=29,30"]),
+    st.sampled_from(["", "", "BYDAY=MO,FR", "BYDAY=1MO,-1SU", "BYDAY=3TH", "BYDAY=SU"]),
+    st.sampled_from(["", "UNTIL=20270615", "COUNT=7", "COUNT=40"]),
+    st.sampled_from(["", "WKST=SU"]),
+)
+
+
+@scaled_settings(400)
+@given(RULES, st.dates(date(2024, 1, 1), date(2026, 12, 31)))
+def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start: date) -> None:
+    has_ordinal = "=1MO" in rule or "=3TH" in rule
+    assume(not (has_ordinal and ("DAILY" in rule or "WEEKLY" in rule)))
+    first, last = datetime(2026, 1, 1), datetime(2028, 12, 31)
+    begin = datetime.combine(start, datetime.min.time())
+    expected = {day.date() for day in rrulestr(rule, dtstart=begin).between(first, last, inc=True)}
+    value = calendar(event(f"DTSTART;VALUE=DATE:{start:%Y%m%d}", f"RRULE:{rule}"))
+    days = [(first + timedelta(days=n)).date() for n in range(3 * 366 - 2)]
+    skipped = {day for day in days if is_skipped(value, f"{day}T12:00", UTC_ZONE)}
+    assert skipped == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "line", "problem"),
+    [
+        (event("SUMMARY:x"), 4, "has no DTSTART"),
+        (event("DTSTART:2026-12-24"), 6, "DTSTART: 2026-12-24 is no date, like 20261224"),
+        (event("DTSTART:20261324"), 6, "DTSTART: 20261324 does not exist"),
+        (event("DTSTART:00261224"), 6, "DTSTART: the year 26 is none of 1900 to 2200"),
+        (event("DTSTART;TZID=W. Europe Standard Time:20261224T100000"), 6, "is no time zone that"),
+        (event("DTSTART:20261224", "DTEND:20261224T100000"), 7, "is of another kind than DTSTART"),
+        (event("DTSTART:20261224T100000Z", "DTEND:20261224T090000Z"), 7, "lies before DTSTART"),
+        (event("DTSTART:20261224", "DURATION:two days"), 7, "DURATION: two days is none"),
+        (event("DTSTART:20261224", "DURATION:P99999W"), 7, "DURATION: P99999W is too long"),
+        (event("DTSTART:20261224", "RRULE:FREQ=HOURLY"), 7, "FREQ is one of DAILY, WEEKLY"),
+        (event("DTSTART:20261224", "RRULE:INTERVAL=2"), 7, "FREQ is one of DAILY"),
+        (event("DTSTART:20261224", "RRULE:FREQ=YEARLY;BYSETPOS=1"), 7, "BYSETPOS is not underst"),
+        (event("DTSTART:20261224", "RRULE:FREQ=YEARLY;BYMONTH=13"), 7, "BYMONTH=13 is out of ra"),
+        (event("DTSTART:20261224", "RRULE:FREQ=YEARLY;BYMONTH=x"), 7, "BYMONTH=X is not underst"),
+        (event("DTSTART:20261224", "RRULE:FREQ=WEEKLY;BYDAY=1MO"), 7, "BYDAY=1MO is not underst"),
+        (event("DTSTART:20261224", "RRULE:FREQ=DAILY;INTERVAL=0"), 7, "INTERVAL=0 is out of ran"),
+        (event("DTSTART:20261224", "RRULE:FREQ=DAILY;UNTIL=x"), 7, "UNTIL=X is no date"),
+        (event("DTSTART:20261224", "RRULE:FREQ=DAILY;COUNT=2;UNTIL=20270101"), 7, "both COUNT an"),
+        (event("DTSTART:20261224", *["RRULE:FREQ=DAILY"] * 2), 8, "RRULE is not understood besi"),
+        (event("DTSTART:20261224", "RDATE;VALUE=PERIOD:20270101T100000Z/PT1H"), 7, "RDATE: "),
+        ("BEGIN:VEVENT\nDTSTART:20261224\nEND:VTODO\n", 6, "ends a VTODO that has not begun"),
+        ("no property\n", 4, "is no property of a calendar: NAME:VALUE"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_its_line(
+    events: str, line: int, problem: str
+) -> None:
+    with pytest.raises(CalendarFault) as raised:
+        calendar(events)
+    assert str(raised.value).startswith(f"line {line}: ")
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"hello", "line 1: is no property"),
+        (b"BEGIN:VCARD\nEND:VCARD\n", "line 1: is no calendar"),
+        (b"BEGIN:VCALENDAR\nBEGIN:VEVENT\n", "ends within a VEVENT"),
+        (b"BEGIN:VCALENDAR\nSUMMARY:\xff\nEND:VCALENDAR\n", "line 2: is not UTF-8 text"),
+    ],
+)
+def test_a_file_that_is_no_calendar_is_refused(content: bytes, problem: str) -> None:
+    with pytest.raises(CalendarFault, match=problem):
+        parse_calendar(content, "x.ics")
+
+
+def test_calendars_are_bounded(tmp_path: Path) -> None:
+    many = event("DTSTART:20261224") * (MAX_EVENTS + 1)
+    with pytest.raises(CalendarFault, match="is one of more than 5,000 events"):
+        calendar(many)
+    recurring = event("DTSTART:20261224", "RRULE:FREQ=DAILY") * (MAX_RECURRING + 1)
+    with pytest.raises(CalendarFault, match="is one of more than 500 recurring events"):
+        calendar(recurring)
+    (tmp_path / "big.ics").write_bytes(b"x" * (MAX_BYTES + 1))
+    with pytest.raises(CalendarFault, match="longer than the 1,000,000 bytes"):
+        read_calendar(tmp_path, "big.ics")
+
+
+def test_no_calendar_is_read_outside_of_the_workspace(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.ics"
+    outside.write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "link.ics").symlink_to(outside)
+    (workspace / "folder.ics").mkdir()
+    os.mkfifo(workspace / "pipe.ics")
+    for path in ("../outside.ics", "link.ics", "missing.ics", "folder.ics", "pipe.ics"):
+        with pytest.raises(CalendarFault):
+            read_calendar(workspace, path)
+
+
+def test_calendars_are_equal_by_name_and_content() -> None:
+    assert calendar(CHRISTMAS) == calendar(CHRISTMAS)
+    assert hash(calendar(CHRISTMAS)) == hash(calendar(CHRISTMAS))
+    assert calendar(CHRISTMAS) != calendar(CHRISTMAS.replace("1225", "1224"))

@@ -1,0 +1,57 @@
+"""What the journal adds to the metrics: tokens and dollars of all calls to models."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from daemon.models import Run, Usage
+from daemon.store.records import CallOutcome, ModelCall
+from tests.store.conftest import Ledger
+
+
+def call(run: Run, outcome: CallOutcome, tokens: int, cost: int | None = None) -> ModelCall:
+    return ModelCall(
+        at=datetime(2026, 3, 2, tzinfo=UTC),
+        run=run.id,
+        routine=run.routine,
+        provider="p",
+        model="m",
+        outcome=outcome,
+        usage=Usage(input=tokens, output=1),
+        cost=cost,
+    )
+
+
+async def tokens_of(ledger: Ledger) -> int:
+    metrics = await ledger.journal.history.get_metrics()
+    return metrics.tokens.get(("p", "m", "input"), 0)
+
+
+async def test_each_call_is_counted_once_however_often_metrics_are_read(ledger: Ledger) -> None:
+    spending, run = ledger.journal.spending, await ledger.running()
+    assert await tokens_of(ledger) == 0
+    await spending.record(call(run, CallOutcome.ANSWERED, 100, cost=7_000_000_000))
+    assert await tokens_of(ledger) == 100
+    assert await tokens_of(ledger) == 100
+    await spending.record(call(run, CallOutcome.FAILED, 20))
+    assert await tokens_of(ledger) == 120
+    assert (await ledger.journal.history.get_metrics()).cost == {("p", "m"): 7.0}
+
+
+async def test_a_call_under_way_counts_with_what_it_used_once_it_has_ended(ledger: Ledger) -> None:
+    spending, run = ledger.journal.spending, await ledger.running()
+    reserved = await spending.reserve(call(run, CallOutcome.ASKED, 1000))
+    await spending.record(call(run, CallOutcome.ANSWERED, 5))
+    assert await tokens_of(ledger) == 1005
+    await spending.record(call(run, CallOutcome.ANSWERED, 300), reserved)
+    assert await tokens_of(ledger) == 305
+
+
+async def test_calls_of_a_process_that_died_count_with_the_most_they_can_have_used(
+    ledger: Ledger,
+) -> None:
+    spending, run = ledger.journal.spending, await ledger.queued()
+    await spending.reserve(call(run, CallOutcome.ASKED, 1000))
+    await spending.record(call(run, CallOutcome.ANSWERED, 5))
+    assert await tokens_of(ledger) == 1005
+    assert await tokens_of(ledger) == 1005
