@@ -147,7 +147,9 @@ class RunBrief(TypedDict):
     status: str
     """queued, running, waiting, succeeded, skipped, failed, timed_out, cancelled or interrupted"""
     trigger: str
-    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, pace…"""
+    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, pace,
+    …
+    """
     slot: str
     """The moment at which it was due."""
     created: str
