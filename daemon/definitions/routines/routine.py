@@ -21,7 +21,6 @@ from pydantic import (
     PlainSerializer,
     SerializationInfo,
     SerializerFunctionWrapHandler,
-    SkipValidation,
     Tag,
     model_serializer,
 )
@@ -567,7 +566,7 @@ class Routine(RoutineDefinition):
     name: str
     path: Path | None = Field(default=None, exclude=True)
     """The file it was read from; no part of its definition."""
-    calendars: tuple[SkipValidation[Calendar], ...] = Field(default=(), exclude=True)
+    calendars: Items[Calendar] = Field(default=(), exclude=True)
     """Those that its triggers skip, as they were read; no part of its definition, either."""
 
     @property
