@@ -26,7 +26,7 @@ from daemon.system.watch import DirectoryWatcher
 from tests.empty_database import copy_empty_database
 
 NINE = {"cron": "0 9 * * *"}
-OURS = ("slot claims", "file claims", "chain claims", "clock set")
+OURS = ("slot claims", "file claims", "chain claims", "pace claims", "clock set")
 HALF_HOURLY = {"every": timedelta(minutes=30)}
 
 

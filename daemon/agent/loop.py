@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from daemon.agent.texts import say
 from daemon.errors import OverBudget
 from daemon.models import Reply, Status, Usage
+from daemon.tools.builtin.finish import FINISH
 from daemon.tools.reported_items import REPORT_ITEMS
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from daemon.agent.transcript import PendingCall, Transcript
     from daemon.models import Json, LLMResponse
 
-FINISH = "finish"
 # the usual estimate for Latin text; corrected by the vendor's own count from the second call on
 CHARACTERS_PER_TOKEN = 4
 

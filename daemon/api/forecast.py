@@ -25,10 +25,19 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
 
     until = api.clock.now() + timedelta(days=days)
-    starts = {}
+    starts, paced = {}, []
     async for name in in_batches(sorted(api.engine.routines)):
         fires = api.engine.next_fires(name, MAX_FIRES)
         starts[name] = [moment for moment in fires if moment <= until]
+        if (pace := api.engine.routines[name].pace) and starts[name]:
+            shortest, longest = pace
+            first = api.engine.paced_start(name) or starts[name][0]
+            further = min((until - first) // longest, MAX_FIRES)
+            most = len(starts[name]) + (until - first) // shortest
+            starts[name] = sorted(
+                [*starts[name], *(first + longest * number for number in range(1, further + 1))]
+            )
+            paced.append({"routine": name, "fewest": len(starts[name]), "most": most})
     usage = await api.journal.history.get_usage_of_runs(
         [name for name, moments in starts.items() if moments]
     )
@@ -40,7 +49,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         for name, runs in usage.items()
     }
     outlook = forecast(starts, history, api.settings.zone)
-    return ForecastView(
+    view = ForecastView(
         days=[_need(day.isoformat(), need) for day, need in outlook.days.items()],
         routines=[_need(name, need) for name, need in outlook.routines.items()],
         unknown=list(outlook.unknown),
@@ -62,6 +71,9 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         breaches=_breaches(api, outlook.days),
         total=_need("total", outlook.total),
     )
+    if paced:
+        view["paced"] = paced
+    return view
 
 
 def _asks_model(api: ApiContext, name: str) -> bool:

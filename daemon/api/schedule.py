@@ -112,6 +112,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             approvals=approvals,
             elsewhere=api.engine.describe_host_mismatch(routine),
             needs_rehearsal=name in api.engine.unrehearsed_routines,
+            paced_start=api.engine.paced_start(name) if at is None else None,
         )
     )
     return WhyView(

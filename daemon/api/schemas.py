@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
 from typing_extensions import TypedDict
@@ -147,7 +147,9 @@ class RunBrief(TypedDict):
     status: str
     """queued, running, waiting, succeeded, skipped, failed, timed_out, cancelled or interrupted"""
     trigger: str
-    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, …"""
+    """What started it: cron, every, at, on_start, manual, first_run, watch, webhook, after, pace,
+    …
+    """
     slot: str
     """The moment at which it was due."""
     created: str
@@ -523,6 +525,10 @@ class ForecastView(TypedDict):
     """The first minutes in which several routines start."""
     collided: int
     """In how many minutes several routines start."""
+    paced: NotRequired[list[dict[str, Any]]]
+    """Routines whose runs say when to come again (`pace`): the fewest starts, which the sums hold,
+    and the most; left out if there are none.
+    """
     nights: list[dict[str, Any]]
     """Nights in which clocks change, and what starts in them."""
     breaches: list[dict[str, Any]]

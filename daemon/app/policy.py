@@ -63,43 +63,50 @@ def private_host_notes(policy: Policy) -> Iterator[str]:
     """Yield a note for each host of a rule that is known to have no public address and is in no
     `networks`: whatever the rule says, each request to it is refused when it is made.
     """
-    # it stands on httpcore, which a start can do without
-    from daemon.tools.builtin.http_request.addresses import explain_refusal
-
     for rule in policy.rules:
         if rule.effect is Effect.DENY:
             continue
-        for host, target in _named_targets(rule):
-            is_local = host == "localhost" or host.endswith(".localhost")
-            try:
-                addresses = ["127.0.0.1", "::1"] if is_local else [str(ip_address(host))]
-            except ValueError:
-                continue  # a name, which is looked up when it is asked
-            part = CallPart(tool="http_request", target=target)
-            networks = [
-                network
-                for other_rule in policy.rules
-                if other_rule.networks and applies_to(other_rule, part)
-                for network in other_rule.networks
-            ]
-            reasons = [explain_refusal(ip_address(address), networks) for address in addresses]
-            if all(reasons):
-                networks_text = ", ".join(f'"{ip_network(address)}"' for address in addresses)
-                yield (
-                    f"{rule.label}: no request to {host} is made, as that is {reasons[0]}; if you "
-                    f"mean it, add networks = [{networks_text}] to the rule"
-                )
+        for target in _named_targets(rule):
+            if refusal := explain_private_host(policy, target):
+                yield f"{rule.label}: {refusal}"
 
 
-def _named_targets(rule: Rule) -> Iterator[tuple[str, Target]]:
-    """Yield each host that a rule names in full, with a request to it that the rule speaks of."""
+def explain_private_host(policy: Policy, target: Target) -> str:
+    """Return why a request that rules allow is refused when it is made: its host is known to have
+    no public address, and is in no `networks` of a rule that speaks of it. Empty if it is not, or
+    the host is a name, which is looked up when it is asked.
+    """
+    # it stands on httpcore, which a start can do without
+    from daemon.tools.builtin.http_request.addresses import explain_refusal
+
+    host = target.host
+    is_local = host == "localhost" or host.endswith(".localhost")
+    try:
+        addresses = ["127.0.0.1", "::1"] if is_local else [str(ip_address(host))]
+    except ValueError:
+        return ""
+    part = CallPart(tool="http_request", target=target)
+    networks = [
+        network
+        for rule in policy.rules
+        if rule.networks and applies_to(rule, part)
+        for network in rule.networks
+    ]
+    reasons = [explain_refusal(ip_address(address), networks) for address in addresses]
+    if not all(reasons):
+        return ""
+    networks_text = ", ".join(f'"{ip_network(address)}"' for address in addresses)
+    return (
+        f"no request to {host} is made, as that is {reasons[0]}; if you mean it, add "
+        f"networks = [{networks_text}] to the rule"
+    )
+
+
+def _named_targets(rule: Rule) -> Iterator[Target]:
+    """Yield a request that the rule speaks of to each host that it names in full."""
     method = min(rule.methods)
     for pattern in rule.hosts:
         if not pattern.subdomains:
-            yield (
-                pattern.name,
-                Target(method, "http", pattern.name, pattern.port or 80, "/"),
-            )
+            yield Target(method, "http", pattern.name, pattern.port or 80, "/")
     for url in sorted(rule.urls):
-        target = parse_target(url, method)
-        yield target.host, target
+        yield parse_target(url, method)

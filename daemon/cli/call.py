@@ -92,12 +92,15 @@ class Call:
 
     def request_items(self, path: str) -> list[Any]:
         """Return all items of a list, from all its pages."""
+        return [item for page in self.request_pages(path) for item in page]
+
+    def request_pages(self, path: str) -> Iterator[list[Any]]:
+        """Yield the pages of a list, each as soon as it is there; there is at least one."""
         answer = self.client.request("GET", path)
-        items = list(answer["items"])
+        yield answer["items"]
         while answer["next"] is not None:
             answer = self.client.request("GET", f"{path}&cursor={quote(answer['next'])}")
-            items += answer["items"]
-        return items
+            yield answer["items"]
 
     def print_json(self, value: Any) -> int:
         """Print a value that was put together from several answers; return DONE."""

@@ -50,6 +50,12 @@ def show_forecast(call: Call) -> int:
             "model takes"
         )
         out.write_line(out.paint(text, DIM))
+    for pace in forecast.get("paced", ()):
+        text = (
+            f"{pace['routine']} starts between {pace['fewest']:,} and {pace['most']:,} times, as "
+            f"its runs say; the sums hold {pace['fewest']:,}"
+        )
+        out.write_line(out.paint(text, DIM))
     if forecast["collided"]:
         first = forecast["collisions"][0]
         out.write_line(

@@ -113,11 +113,13 @@ class OutputStream:
         *,
         elastic: int = -1,
         signs: bool = True,
+        are_heads_shown: bool = True,
     ) -> None:
         """Write rows in columns; the `elastic` column shrinks first on a narrow terminal.
 
         With `signs` the first column holds statuses, shown as their signs. Where even the narrowest
-        columns do not fit side by side, the cells of a row stand below each other.
+        columns do not fit side by side, the cells of a row stand below each other. A table that
+        comes page by page shows its heads above the first page only.
         """
         body = [[one_line(self.sanitize(cell)) for cell in row] for row in rows]
         if signs:
@@ -138,7 +140,7 @@ class OutputStream:
                 [display_width(row[column]) for row in body] for column in range(len(widths))
             ]
             shrink_columns(widths, available, cell_widths=cell_widths, elastic=elastic)
-        if any(heads):
+        if any(heads) and are_heads_shown:
             self.write_line(self.paint(self._format_row(heads, widths), DIM))
         for row in body:
             if signs:

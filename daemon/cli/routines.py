@@ -26,10 +26,20 @@ if TYPE_CHECKING:
 
 def list_routines(call: Call) -> int:
     """List every routine: when it runs, how it last went."""
-    routines = call.request_items("/v1/routines?limit=200")
+    path = "/v1/routines?limit=200"
     if call.json:
-        return call.print_json({"items": routines, "next": None})
-    out = call.out
+        return call.print_json({"items": call.request_items(path), "next": None})
+    out, now = call.out, local_now()
+    routines: list[Any] = []
+    for page in call.request_pages(path):
+        if page:
+            out.write_table(
+                ["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"],
+                [_routine_row(routine, now) for routine in page],
+                are_heads_shown=not routines,
+            )
+            out.stream.flush()  # of ten thousand routines the first are shown at once
+        routines += page
     reload_fault = call.client.request("GET", "/v1/status")["fault"]
     if not routines:
         out.write_line(
@@ -38,9 +48,6 @@ def list_routines(call: Call) -> int:
         )
         _write_reload_fault(out, reload_fault)
         return DONE
-    now = local_now()
-    rows = [_routine_row(routine, now) for routine in routines]
-    out.write_table(["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"], rows)
     for routine in routines:
         name = routine["name"]
         for fault in routine["faults"]:

@@ -12,6 +12,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
 from daemon.policy.requests import analyze_call
+from daemon.policy.web import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +26,8 @@ class ExplainedPart:
     """All that speak of it, in the order of the file."""
     reads: tuple[str, ...] = ()
     """The files it would touch, as far as that is known, where their links lead."""
+    target: Target | None = None
+    """The address of a request over the web; None for other calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +55,7 @@ def explain(
             verdict=judge_part(part, policy.rules, routine=routine, default=policy.default),
             rules=() if part.refusal else tuple(rule for rule in rules if applies_to(rule, part)),
             reads=tuple(names[0] for names in part.paths),
+            target=part.target,
         )
         for part in parts
     )

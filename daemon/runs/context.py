@@ -72,7 +72,7 @@ from daemon.runs.services import RunServices
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
 from daemon.tokens import estimate
-from daemon.tools.builtin import shell
+from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.executor import ToolExecutor
@@ -366,9 +366,10 @@ class RunContext:
             spec.max_tool_calls,
             self.services.settings.policy.limits_for(routine.policy_name).tool_calls,
         )
+        registry, executor = self._tools_for(run, routine)
         return Agent(
             provider,
-            services.registry,
+            registry,
             options=AgentOptions(
                 prompt_context=prompt_context,
                 offered_tools=offered_tools,
@@ -396,7 +397,7 @@ class RunContext:
                 memory=services.memory if spec.memory != "none" else None,
                 policy=self._shared.policy,
                 step_writer=step_log,
-                executor=self._executor_for(run),
+                executor=executor,
                 approver=self._approver(run, routine),
                 inspector=self._inspector(run),
                 messages=services.conversations.inbox,
@@ -423,6 +424,22 @@ class RunContext:
             if (name != REPORT_ITEMS or name in always)
             and (name not in NAMED_ONLY_TOOLS or policy.has_rule_naming(name, routine.policy_name))
         ]
+
+    def _tools_for(self, run: Run, routine: Routine) -> tuple[FunctionRegistry, ToolExecutor]:
+        """Return the tools of the model of a run, and what runs its calls.
+
+        They are those of the daemon, but for `finish` where a run says when to come again.
+        """
+        if routine.pace is None or run.trigger in (ASK, SUBAGENT):
+            return self.services.registry, self._executor_for(run)
+        registry, plain, paced = (FunctionRegistry(known_good=True) for _ in range(3))
+        finish.register(plain)
+        finish.register_paced(paced, routine.pace)
+        registry.adopt(self.services.registry)
+        registry.replace(plain, paced)
+        if run.trigger == REHEARSAL:
+            return registry, DryRunToolExecutor(registry, self.services.settings)
+        return registry, ToolExecutor(registry)
 
     def _executor_for(self, run: Run) -> ToolExecutor:
         """Return what runs the calls of a run; in a rehearsal only those that change nothing."""

@@ -243,6 +243,11 @@ class AgentRoutines:
 
     def _refuse_if_too_often(self, routine: Routine, zone: str) -> None:
         """Raise ToolFailed if two of the next slots lie too close together, or there is none."""
+        if routine.pace:
+            if routine.pace[0] < MIN_PERIOD:
+                period = interval_in_words(MIN_PERIOD)
+                raise ToolFailed(f"may run too often: the shortest wait is at least {period}")
+            return
         schedule = schedule_of(routine, zone=zone)
         moment, previous_slot = self.clock.now(), None
         for _ in range(MAX_FIRES_CHECKED):
@@ -327,7 +332,9 @@ def _compose(
             f"the prompt has {len(proposal.prompt)} characters; {MAX_PROMPT_LENGTH} are the most"
         )
     try:
-        trigger = parse_schedule_text(proposal.when, zone, now=now)
+        trigger: Json = {"pace": proposal.when}
+        if ".." not in proposal.when:
+            trigger = dict(parse_schedule_text(proposal.when, zone, now=now))
     except UnclearSchedule as error:
         raise ToolFailed(str(error)) from None
     maker_settings = maker.run

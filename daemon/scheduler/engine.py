@@ -46,6 +46,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused
 from daemon.models import Json, Run, new_id
+from daemon.scheduler.pacing import Pacing
 from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.skip_reasons import CapCheck, no_cap
 from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
@@ -115,6 +116,13 @@ class RoutineEngine:
             directory_watcher or DirectoryWatcher(),
             schedule_scan=self._schedule_scan,
         )
+        self._pacing = Pacing(
+            self._ledger,
+            journal,
+            clock,
+            self._triggers,
+            schedule_look=self._schedule_paced_start,
+        )
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
         self._job_store = BatchedJobStore()
@@ -171,8 +179,9 @@ class RoutineEngine:
             await self._triggers.start_on_start()
             await self._triggers.start_first_runs(ledger.routines)
             # From here on ends are queued; those before are found by start_after_missed_ends.
-            self._journal.runs.when_ended = self._triggers.queue_end
+            self._journal.runs.when_ended = self._note_ended_run
             await self._triggers.start_after_missed_ends(ledger.schedules)
+            await self._pacing.start_due(self._pacing.routines)
         self._triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
@@ -197,6 +206,7 @@ class RoutineEngine:
             await self._schedule_next_starts([*fresh, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
+            await self._pacing.start_due(fresh)
         await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
@@ -210,6 +220,12 @@ class RoutineEngine:
     async def _set_routines(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
         await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
         self._triggers.read_routines()
+        self._pacing.read_routines()
+
+    def _note_ended_run(self, run: Run) -> None:
+        """Queue what follows on the end of a run."""
+        self._triggers.queue_end(run)
+        self._pacing.look(run.routine)
 
     async def _close_incidents_of_removed(self, subjects: Iterable[str]) -> None:
         """Close those of these incidents whose routine has no file any more."""
@@ -231,6 +247,7 @@ class RoutineEngine:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # it stops in the loop's next turn
         await self._due_queue.stop()
+        await self._pacing.stop()
         await self._triggers.stop()
 
     async def watch_lateness(self, *, check_every: float = LATENESS_CHECK_SECONDS) -> None:
@@ -363,6 +380,7 @@ class RoutineEngine:
         async with self._ledger.lock():
             await self._ledger.rename(old, new, move)
             self._triggers.read_routines()
+            self._pacing.read_routines()
             if self._scheduler:
                 self._schedule_next_start(old, self._clock.now())
         self._triggers.watch()
@@ -406,6 +424,9 @@ class RoutineEngine:
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
         number_of_moments = self.routines[name].gate.moments
         fires: list[datetime] = []
+        # Only the next paced start is known: the run that it starts says when the one after is.
+        paced_start = self._ledger.paced_starts.get(name)
+        is_paced_later = paced_start is not None and paced_start > moment
         while schedule and len(fires) < count:
             if number_of_moments:
                 slot = next_random_moment(schedule, name, number_of_moments, moment)
@@ -415,7 +436,15 @@ class RoutineEngine:
                 break
             fires.append(slot)
             moment = slot
+        if paced_start and is_paced_later:
+            fires = sorted({*fires, paced_start})[:count]
         return fires
+
+    def paced_start(self, name: str) -> datetime | None:
+        """Return when a routine with a pace is started next; None while a run of it is under way,
+        or a person keeps it from starting.
+        """
+        return self._ledger.paced_starts.get(name)
 
     def schedule(self, routine: Routine) -> Schedule:
         """Return the schedule of a routine on this machine, whether it is enabled or not."""
@@ -497,6 +526,11 @@ class RoutineEngine:
         self._due_queue.add(*names)
         for name in names:
             self._triggers.scan_files_of(name)
+        self._pacing.look(*names)
+
+    def _schedule_paced_start(self, name: str, at: datetime) -> None:
+        """Have a routine with a pace looked at again at `at`."""
+        self._add_job(f"pace {name}", DateTrigger(at, timezone=UTC), at, self._pacing.look, name)
 
     def _schedule_scan(self, watch: str, at: datetime) -> None:
         """Have the files of a watch looked at again at `at`."""

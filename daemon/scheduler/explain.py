@@ -29,6 +29,7 @@ STARTED_BY = {
     "watch": "by files that had landed (watch)",
     "webhook": "by a webhook (webhook = true)",
     "after": "by the end of another run (after)",
+    "pace": "by its pace (pace)",
 }
 MINUTE = timedelta(minutes=1)
 
@@ -71,6 +72,8 @@ class SlotQuery:
     """What the run waits for that no machine has, in words."""
     approvals: Sequence[Approval] = ()
     """What the routine's runs wait for a person to allow, this run's or those of others."""
+    paced_start: datetime | None = None
+    """When a routine with a pace is started next, where that is known and asked for."""
     elsewhere: str = ""
     """Why the routine is not started by this host; empty if it is."""
 
@@ -112,6 +115,9 @@ def explain(query: SlotQuery) -> SlotExplanation:
         explanation.sentence,
         *(f"Run {run[-8:]} {_describe_approvals(query.approvals, run)}." for run in other_runs),
     ]
+    if query.paced_start:
+        wait = duration_in_words((query.paced_start - query.now).total_seconds())
+        sentences.append(f"By its pace it starts next at {query.at(query.paced_start)}, in {wait}.")
     return replace(explanation, sentence=" ".join(sentences))
 
 

@@ -129,6 +129,8 @@ class SlotLedger:
         self.states: Mapping[str, RoutineState] = {}
         self._schedule_keys: dict[str, str] = {}
         self._unreadable: frozenset[str] = frozenset()
+        self.paced_starts: dict[str, datetime] = {}
+        """When routines with a pace are started next, by name; none while a run is under way."""
         self._floors: dict[str, datetime] = {}
         self._definitions: dict[str, str] = {}
         self._lock = asyncio.Lock()
@@ -715,6 +717,7 @@ class SlotLedger:
         started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
         for claim, run in started:
             self._logged_periods.pop(claim.routine, None)
+            self.paced_starts.pop(claim.routine, None)
             if claim.outcome is not Outcome.RAN:
                 log.info(
                     f"slot.{claim.outcome}",

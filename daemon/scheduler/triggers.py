@@ -283,7 +283,7 @@ class EventTriggers:
         """
         name, now = watch.routine, self._clock.now()
         if skip_reason := await self._ledger.skip_reason_now(name, [watch.entry]):
-            retry_at = await self._end_of(skip_reason.reason, watch, now)
+            retry_at = await self.end_of(skip_reason.reason, name, watch.entry, now)
             log.info(
                 "files.waiting",
                 routine=name,
@@ -299,15 +299,19 @@ class EventTriggers:
         await self._ledger.start([claim])
         return None
 
-    async def _end_of(self, reason: Reason, watch: RoutineWatch, now: datetime) -> datetime | None:
-        """Return when a reason not to start may be gone; None where an event will tell."""
-        name = watch.routine
+    async def end_of(
+        self, reason: Reason, name: str, entry: ScheduleEntry, now: datetime
+    ) -> datetime | None:
+        """Return when a reason not to start a routine may be gone; None where an event will tell.
+
+        `entry` is the one of its schedule that would start it.
+        """
         schedule, gate = self._ledger.schedules[name], self._ledger.routines[name].gate
         match reason:
             case Reason.PAUSED:
                 return self._ledger.states[name].paused_until
             case Reason.QUIET_HOURS:
-                return watch.entry.next_opening(now)
+                return entry.next_opening(now)
             case Reason.NOT_BEFORE:
                 return self._ledger.backoff_until(name, now)
             case Reason.OVERLAP:

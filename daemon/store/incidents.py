@@ -191,10 +191,19 @@ class IncidentRepository(Repository):
 
         return await self._db.write(work, durable=True)
 
-    async def warn_once(self, key: str, period: str, level: int, *, title: str, text: str) -> bool:
-        """Send a notice to the first target of `[incidents] to` that is not in trouble itself,
-        unless one of this level or a higher one was written for the same `period` already, here or
-        by another process. Returns whether it is new; without a target it is marked only.
+    async def warn_once(
+        self,
+        key: str,
+        period: str,
+        level: int,
+        *,
+        title: str,
+        text: str,
+        kind: str = "budget.warning",
+    ) -> bool:
+        """Send a notice of this kind to the first target of `[incidents] to` that is not in trouble
+        itself, unless one of this level or a higher one was written for the same `period` already,
+        here or by another process. Returns whether it is new; without a target it is marked only.
         """
         now = self._clock()
 
@@ -206,7 +215,7 @@ class IncidentRepository(Repository):
             connection.execute(PUT_VALUE, (key, f"{period} {level}"))
             open_subjects = _open_subjects(connection)
             targets = [name for name in self.alerting.to if f"target {name}" not in open_subjects]
-            enqueue_notice(connection, targets[:1], "budget.warning", title, text, now)
+            enqueue_notice(connection, targets[:1], kind, title, text, now)
             return True
 
         return await self._db.write(work, durable=True)

@@ -38,7 +38,21 @@ _OLD_RUNS = """
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
     AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
 """  # noqa: E501
-_WITH_STEPS = " AND EXISTS (SELECT 1 FROM step WHERE run_id = run.id)"
+# The same of runs that still have steps, the oldest first: (id, created). One seek for each run,
+# from the first step on until the runs were created after that moment, and never over the runs of
+# years whose steps are gone. Ids sort by when runs were created.
+_OLD_RUNS_WITH_STEPS = f"""
+WITH RECURSIVE with_steps (run_id) AS (
+    SELECT min(run_id) FROM step
+    UNION ALL
+    SELECT (SELECT min(run_id) FROM step WHERE run_id > with_steps.run_id) FROM with_steps
+    WHERE run_id IS NOT NULL AND (SELECT created FROM run WHERE id = with_steps.run_id) < ?
+)
+SELECT run.id, run.created FROM with_steps CROSS JOIN run
+WHERE run.id = with_steps.run_id AND run.ended < ? AND run.id NOT IN
+    (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+LIMIT ?
+"""  # noqa: S608  a constant of this module
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -61,8 +75,8 @@ def _delete_steps(connection: Connection, before: int) -> int:
     """Delete the steps of a slice of runs that ended before `before` (microseconds). Returns how
     many runs that were.
     """
-    query = f"{_OLD_RUNS.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT {SLICE}"
-    runs = [id_ for (id_,) in connection.execute(query, (before,))]
+    rows = connection.execute(_OLD_RUNS_WITH_STEPS, (before, before, SLICE))
+    runs = [id_ for id_, _ in rows]
     connection.executemany("DELETE FROM step WHERE run_id = ?", [(id_,) for id_ in runs])
     return len(runs)
 
@@ -84,12 +98,9 @@ def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], 
     Only texts are considered that were not used since the oldest run with steps that may be deleted
     next: few runs before that one still have steps, so few have to be searched.
     """
-    oldest = (
-        f"SELECT created FROM run WHERE id = ({_OLD_RUNS.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id "  # noqa: E501, S608
-        "LIMIT 1)"
-    )  # noqa: RUF100, S608
-    row = connection.execute(oldest, (to_microseconds(now),)).fetchone()
-    before = min(now, from_microseconds(row[0])) if row else now
+    moment = to_microseconds(now)
+    row = connection.execute(_OLD_RUNS_WITH_STEPS, (moment, moment, 1)).fetchone()
+    before = min(now, from_microseconds(row[1])) if row else now
     return find_unused_texts(connection, before), before
 
 

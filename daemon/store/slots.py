@@ -328,6 +328,15 @@ class SlotRepository(Repository):
 
         return await self._db.read(work)
 
+    async def has_event(self, routine: str, event: str) -> bool:
+        """Tell whether an event is accounted for; its run may be gone by now."""
+
+        def work(connection: Connection) -> bool:
+            query = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
+            return connection.execute(query, (routine, event)).fetchone() is not None
+
+        return await self._db.read(work)
+
     # --- slots that are accounted for
 
     async def account(

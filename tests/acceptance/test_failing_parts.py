@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from daemon.errors import ConfigError
 from tests.acceptance.failing_parts import MAY_GO_ON, POLICY, THREADS
 from tests.acceptance.story import Home
+from tests.delivery.receivers import Receiver
 
 ROOT = Path(__file__).parents[2]
 # What the log says of a failure.
@@ -57,6 +59,33 @@ async def test_a_daemon_whose_database_is_replaced_acknowledges_nothing_more(hom
     assert await home.process.wait() == 75
     (line,) = await home.logged("state.lost")
     assert line["level"] == "error"
+
+
+async def test_a_start_that_finds_its_history_gone_goes_on_and_says_so(home: Home) -> None:
+    async with Receiver().open() as phone:
+        home.write(
+            "config.toml",
+            '[incidents]\nto = ["phone"]\n'
+            f'[targets.phone]\nkind = "webhook"\nurl = "{phone.url}"\n',
+        )
+        home.write("policy.toml", "version = 2\n")
+        with pytest.raises(ConfigError):  # it wrote a log, and had no database
+            await home.start()
+        home.write("policy.toml", POLICY)
+        await home.start()
+        await home.stop()
+        await home.start()
+        events = {line["event"] for line in home.log_lines()}
+        assert "database.history_missing" not in events, "nothing is gone"
+        await home.stop()
+        for file in home.state.glob("agentd.db*"):
+            file.unlink()
+        await home.start()
+        (line,) = await home.logged("database.history_missing")
+        assert line["trace"] == str(home.state / "logs" / "agentd.jsonl")
+        await home.logged("delivery.arrived", target="phone")
+    (notice,) = [json.loads(post.body)["data"] for post in phone.posts]
+    assert "restore a backup with agentd restore" in notice["report"]
 
 
 @pytest.mark.process

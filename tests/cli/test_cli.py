@@ -69,6 +69,40 @@ async def test_list_is_green_only_if_run_and_delivery_succeeded(harness: ApiHarn
     assert "succeeded, delivery failed" in failed
 
 
+async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    (routine, *_) = (await agentctl(harness.path, "list", "--json")).json["items"]
+    is_first_shown = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        if request.startswith("/v1/status"):
+            body: dict[str, Any] = {"fault": None}
+        elif "cursor" in request:
+            await is_first_shown.wait()
+            body = {"items": [{**routine, "name": "zebra"}], "next": None}
+        else:
+            body = {"items": [{**routine, "name": "ant"}], "next": "ant"}
+        text = json.dumps(body).encode()
+        head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(text)}\r\nconnection: close\r\n"
+        writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + text)
+        writer.close()
+
+    path = tmp_path / "paging.sock"
+    server = await asyncio.start_unix_server(answer, os.fspath(path))
+    process = await start(path, "list")
+    assert process.stdout
+    assert b"ROUTINE" in await process.stdout.readline()
+    assert b"ant" in await process.stdout.readline()
+    is_first_shown.set()
+    rest = await process.stdout.read()
+    assert b"zebra" in rest and b"ROUTINE" not in rest
+    assert await process.wait() == 0
+    server.close()
+    await server.wait_closed()
+
+
 async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> None:
     harness.engine.faults["broken"] = broken("broken")
     harness.engine.now = datetime.now(UTC)

@@ -197,8 +197,8 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             '[trigger]\ntimezone = "Europe/Berlin"\n[run]\nprompt = "x"',
             (
                 "trigger: nothing here starts the routine; "
-                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs "
-                "by hand only"
+                "add cron, every, at, watch, webhook, after, pace or on_start; without [trigger] "
+                "it runs by hand only"
             ),
         ),
         (

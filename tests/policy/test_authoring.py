@@ -167,6 +167,21 @@ def test_policy_explain_shows_the_verdict_of_each_command_and_exits_with_it(
     assert (explanation["effect"], explanation["rule"]) == ("deny", "default")
 
 
+def test_policy_explain_says_that_an_allowed_request_to_a_private_host_is_not_made(
+    harness: PolicyHarness,
+) -> None:
+    rule = '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["127.0.0.1:8091"]\n'
+    call = ("explain", "--tool", "http_request", "--", "http://127.0.0.1:8091/health")
+    (harness.folder / "policy.toml").write_text(POLICY + rule)
+    code, out, _ = harness.policy(*call)
+    assert (code, out.splitlines()[0]) == (0, "allowed: rule 5 (http_request: 127.0.0.1:8091)")
+    note = out.splitlines()[-1]
+    assert note.startswith("note: no request to 127.0.0.1 is made, as that is ")
+    assert note.endswith('add networks = ["127.0.0.1/32"] to the rule')
+    (harness.folder / "policy.toml").write_text(POLICY + rule + 'networks = ["127.0.0.1/32"]\n')
+    assert "note" not in harness.policy(*call)[1]
+
+
 def test_policy_test_compares_a_file_of_calls_with_expected_verdicts(
     harness: PolicyHarness,
 ) -> None:

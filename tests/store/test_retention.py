@@ -55,6 +55,32 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
+@in_a_file
+async def test_what_retention_does_in_a_night_does_not_grow_with_the_runs_whose_steps_are_gone(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    def count_instructions(connection: sqlite3.Connection) -> int:
+        ticks = 0
+
+        def tick() -> int:
+            nonlocal ticks
+            ticks += 1
+            return 0
+
+        connection.set_progress_handler(tick, 10)  # of SQLite's virtual machine
+        assert delete_slice(connection, RetentionLimits(steps=DAY), clock.now()) == 0
+        connection.set_progress_handler(None, 0)
+        return ticks
+
+    counts = []
+    for runs in (20, 200):
+        await execute_runs(ledger, runs)
+        clock.move_to(clock.now() + 2 * DAY)
+        await all_gone(ledger, clock, steps=DAY)
+        counts.append(await ledger.db.write(count_instructions))
+    assert counts[1] < 2 * counts[0]
+
+
 async def test_retention_removes_old_runs_but_the_last_of_each_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:

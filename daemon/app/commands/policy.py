@@ -15,7 +15,7 @@ from typing import Any
 
 from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
-from daemon.app.policy import private_host_notes
+from daemon.app.policy import explain_private_host, private_host_notes
 from daemon.cli.progress_bar import progress_bar, track
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
@@ -77,8 +77,16 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
         ]
         lines += [f"  touches {', '.join(part.reads)}"] if part.reads else []
         lines += [f"  {rule.effect.value}: {rule.label}" for rule in part.rules]
+    refusals = [
+        refusal
+        for part in explanation.parts
+        if part.target is not None and explanation.verdict.effect is not Effect.DENY
+        if (refusal := explain_private_host(policy, part.target))
+    ]
+    lines += ["", *(f"note: {refusal}" for refusal in refusals)] if refusals else []
     value = {
         **_as_json(explanation.verdict),
+        **({"notes": refusals} if refusals else {}),
         "parts": [
             {
                 "text": part.text,

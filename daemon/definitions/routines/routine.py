@@ -28,6 +28,7 @@ from pydantic import (
 from daemon.definitions import cron as crontab
 from daemon.definitions.calendar_file import Calendar
 from daemon.definitions.config.tables import Dollars, Name, Zone
+from daemon.definitions.schedule import interval_in_words
 from daemon.definitions.skipped_days import is_calendar, leaves_workspace, parse_dates
 from daemon.definitions.values import (
     Duration,
@@ -136,12 +137,35 @@ Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
 # The keys of a trigger that start a routine; one of them, and `on_start` may join it.
-TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after")
+Pace: TypeAlias = tuple[timedelta, timedelta]
+"""The shortest and the longest wait between two runs."""
+
+
+def parse_pace(text: str) -> Pace:
+    """Return the waits of a text such as "5m..6h". Raises InvalidValue."""
+    shortest_text, dots, longest_text = text.partition("..")
+    if not dots:
+        raise InvalidValue('expected two durations, like "5m..6h"')
+    shortest, longest = parse_duration(shortest_text.strip()), parse_duration(longest_text.strip())
+    if shortest < timedelta(seconds=1):
+        raise InvalidValue("the shortest wait is less than a second", hint='like "5m..6h"')
+    if longest < shortest:
+        raise InvalidValue("the longest wait is shorter than the shortest", hint="swap them")
+    return shortest, longest
+
+
+def _check_pace(value: Any) -> Any:
+    if isinstance(value, str):
+        parse_pace(value)
+    return value
+
+
+TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after", "pace")
 
 
 class Trigger(Table):
-    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may
-    join any. `[[trigger]]` may be repeated: the routine starts whenever one of them says so.
+    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`, `pace`; `on_start`
+    may join any. `[[trigger]]` may be repeated: the routine starts whenever one of them says so.
     """
 
     cron: Annotated[str, _parsed_by(crontab.parse)] | None = None
@@ -165,6 +189,10 @@ class Trigger(Table):
     on: Literal["succeeded", "failed", "ended"] = "succeeded"
     """Of `after`: how it must have ended; failed: timed out and interrupted too; ended: in any way
     but skipped.
+    """
+    pace: Annotated[str, BeforeValidator(_check_pace)] | None = None
+    """When its last run has asked for, by the tool `finish`, within these bounds, such as "5m..6h";
+    after the longest wait if it has not asked.
     """
     on_start: bool = False
     """When the daemon starts, at most once an hour."""
@@ -208,7 +236,17 @@ class Trigger(Table):
             return f"when a file lands in {_joined_by_or(self.watch)}"
         if self.after:
             return f"after {_joined_by_or(self.after)} {self.on}"
+        if self.pace:
+            shortest, longest = (
+                f"1 {w}" if w.isalpha() else w for w in map(interval_in_words, self.waits)
+            )
+            return f"{shortest} to {longest} after each run, as the run says"
         return "by webhook" if self.webhook else ""
+
+    @property
+    def waits(self) -> Pace:
+        """The bounds of `pace`; ValueError without one."""
+        return parse_pace(self.pace or "")
 
 
 def _form_of_triggers(value: Any) -> str:
@@ -528,6 +566,11 @@ class RoutineDefinition(Table):
     def webhook(self) -> Trigger | None:
         """The trigger by which a webhook starts it; None if none does."""
         return next((trigger for trigger in self.triggers if trigger.webhook), None)
+
+    @property
+    def pace(self) -> Pace | None:
+        """The waits that its runs choose from; None if no trigger has a pace."""
+        return next((trigger.waits for trigger in self.triggers if trigger.pace), None)
 
     @property
     def event_words(self) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ def _one_kind_each(routine: RoutineDefinition) -> Iterator[Conflict]:
             )
         elif not trigger.is_automatic and (trigger.model_fields_set or len(routine.triggers) > 1):
             hint = (
-                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it "
-                "runs by hand only"
+                "add cron, every, at, watch, webhook, after, pace or on_start; without [trigger] "
+                "it runs by hand only"
             )
             yield Conflict(key, "nothing here starts the routine", hint=hint)
 
@@ -54,6 +54,10 @@ def _trigger_keys_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(
                 f"{key}.on", "belongs to after, which is not there", hint='like after = ["backup"]'
             )
+        if trigger.pace and "spread" in keys:
+            yield Conflict(
+                f"{key}.spread", "is for cron, every and at", hint="take it out: runs say when"
+            )
         if trigger.watch or trigger.webhook or trigger.after:
             for name in sorted(keys & {"catch_up", "spread"}):
                 yield Conflict(
@@ -66,7 +70,7 @@ def _trigger_keys_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
 def _triggers_agree(routine: RoutineDefinition) -> Iterator[Conflict]:
     """Find what several triggers of a routine cannot each have for itself."""
     first_key, first = routine.keyed_triggers[0]
-    webhook_key = clock_key = None
+    webhook_key = clock_key = pace_key = None
     spread = timedelta(0)
     for key, trigger in routine.keyed_triggers:
         if trigger.webhook and webhook_key:
@@ -74,6 +78,11 @@ def _triggers_agree(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(f"{key}.webhook", problem, hint="take one of them out")
         elif trigger.webhook:
             webhook_key = key
+        if trigger.pace and pace_key:
+            problem = f"{pace_key} has one already: a run says once when to come again"
+            yield Conflict(f"{key}.pace", problem, trigger.pace, "take one of them out")
+        elif trigger.pace:
+            pace_key = key
         if trigger.machines != first.machines:
             problem = f"differs from {first_key}, but says where the whole routine runs"
             yield Conflict(
@@ -90,6 +99,17 @@ def _triggers_agree(routine: RoutineDefinition) -> Iterator[Conflict]:
             )
         elif not clock_key:
             clock_key, spread = key, trigger.spread
+
+
+def _pace_is_for_agents(routine: RoutineDefinition) -> Iterator[Conflict]:
+    for key, trigger in routine.keyed_triggers:
+        if trigger.pace and routine.run.mode != "agent":
+            yield Conflict(
+                f"{key}.pace",
+                "a run says with the tool finish when to come again, and this mode offers no tools",
+                trigger.pace,
+                'set mode = "agent" in [run], or write every = "1h" instead',
+            )
 
 
 def _path_arguments_fit(routine: RoutineDefinition) -> Iterator[Conflict]:
@@ -333,11 +353,13 @@ RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
             "trigger.every",
             "trigger.at",
             "trigger.webhook",
+            "trigger.pace",
             "trigger.machines",
             "trigger.spread",
         ),
         _triggers_agree,
     ),
+    CrossFieldCheck(("trigger.pace", "run.mode"), _pace_is_for_agents),
     CrossFieldCheck(("gather.args", "trigger.watch"), _path_arguments_fit),
     CrossFieldCheck(("run.media", "trigger.watch"), _media_path_fits),
     CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_are_not_watched),

@@ -1,0 +1,201 @@
+"""Routines whose runs say when to come again (`[trigger] pace`).
+
+The next start follows from the journal alone: it is the end of the routine's latest run and the
+wait that this run has asked for with the tool `finish`, which its steps have, or the longest wait.
+Without any run it is the routine's baseline and the shortest wait. Its event names the run before
+it, and is unique in the ledger: so everything here may be repeated after any crash, and by each of
+several machines, without starting a second run.
+
+A start that may not be now is put off, not skipped: for the length of a pause, of quiet hours, of a
+backoff, of a run that is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from daemon.definitions.routines.routine import Pace
+from daemon.definitions.schedule import ScheduleEntry
+from daemon.errors import DaemonError, StoreFull, Unavailable
+from daemon.models import Run, Status, Step, StepKind
+from daemon.scheduler.slot_ledger import SlotLedger
+from daemon.scheduler.triggers import RETRY, EventTriggers
+from daemon.store.journal import Journal
+from daemon.system.clock import Clock
+from daemon.system.coalescing_queue import CoalescingQueue
+from daemon.tools.builtin.finish import FINISH, wait_asked_for
+
+log = structlog.get_logger()
+
+_ENDED = frozenset(status for status in Status if status.has_ended)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PacedStart:
+    """The next start of a routine."""
+
+    event: str
+    """Unique for what it follows on: the run before it, or the baseline."""
+    due: datetime
+    wait: timedelta
+    """How long after that it is."""
+
+
+class Pacing:
+    """Starts the routines that have a pace."""
+
+    def __init__(
+        self,
+        ledger: SlotLedger,
+        journal: Journal,
+        clock: Clock,
+        triggers: EventTriggers,
+        *,
+        schedule_look: Callable[[str, datetime], None],
+    ) -> None:
+        """`schedule_look` has `look` called for a routine at a moment."""
+        self._ledger, self._journal, self._clock = ledger, journal, clock
+        self._triggers, self._schedule_look = triggers, schedule_look
+        self._queue = CoalescingQueue(
+            "pace claims", self.start_due, retry=RETRY, session=ledger.lock
+        )
+        self._paces: dict[str, tuple[Pace, ScheduleEntry]] = {}
+        """By routine, with the entry of the schedule that has it."""
+        self._known: dict[str, PacedStart] = {}
+        """By routine, the latest answer of `_next_start`."""
+
+    def read_routines(self) -> None:
+        """Take the paces from the routines that the ledger has now."""
+        self._paces = {}
+        for name, schedule in self._ledger.schedules.items():
+            triggers = self._ledger.routines[name].triggers
+            for trigger, entry in zip(triggers, schedule.entries, strict=True):
+                if trigger.pace:
+                    self._paces[name] = trigger.waits, entry
+        self._known = {name: start for name, start in self._known.items() if name in self._paces}
+        for name in self._ledger.paced_starts.keys() - self._paces.keys():
+            del self._ledger.paced_starts[name]
+
+    @property
+    def routines(self) -> list[str]:
+        """The routines that have a pace."""
+        return list(self._paces)
+
+    async def stop(self) -> None:
+        """Finish the claims under way."""
+        await self._queue.stop()
+
+    def look(self, *names: str) -> None:
+        """Queue a look at whether these routines are due; those without a pace are left out."""
+        self._queue.add(*(name for name in names if name in self._paces))
+
+    async def start_due(self, names: Sequence[str]) -> None:
+        """Start those of these routines that are due, and have the others looked at when they are.
+
+        The caller holds the ledger's lock.
+        """
+        for name in names:
+            if name in self._paces:
+                await self._start_or_wait(name)
+
+    async def _start_or_wait(self, name: str) -> None:
+        ledger, now = self._ledger, self._clock.now()
+        start = await self._next_start(name, now)
+        if start is None:  # the end of the run that is under way will tell
+            ledger.paced_starts.pop(name, None)
+            return
+        if start.due > now:
+            self._put_off(name, start.due)
+            return
+        _, entry = self._paces[name]
+        if skip_reason := await ledger.skip_reason_now(name, [entry]):
+            retry_at = await self._triggers.end_of(skip_reason.reason, name, entry, now)
+            log.info(
+                "pace.waiting",
+                routine=name,
+                reason=skip_reason.reason.value,
+                rule=skip_reason.rule,
+                until=retry_at.isoformat() if retry_at else None,
+            )
+            if retry_at:
+                self._put_off(name, retry_at)
+            else:
+                ledger.paced_starts.pop(name, None)
+            return
+        claim = ledger.make_claim(name, "pace", start.due, event=start.event)
+        if not await ledger.start([claim]):
+            # Another machine has started it, or its run is not kept any more: look again by then.
+            self._put_off(name, now + start.wait)
+
+    def _put_off(self, name: str, moment: datetime) -> None:
+        self._ledger.paced_starts[name] = moment
+        self._schedule_look(name, moment)
+
+    async def _next_start(self, name: str, now: datetime) -> PacedStart | None:
+        """Return the next start of a routine, which may be past; None while a run of it is under
+        way.
+        """
+        if await self._journal.runs.find_active(name):
+            self._known.pop(name, None)
+            return None
+        (shortest, longest), entry = self._paces[name]
+        run = await self._journal.runs.get_last(name, statuses=_ENDED)
+        if run is None:
+            since, wait = self._ledger.states[name].baseline, shortest
+            event = f"pace {since.isoformat()}"
+        else:
+            since, event = run.ended or run.created, f"pace {run.id}"
+            wait = await self._wait_after(run, (shortest, longest))
+        if await self._journal.slots.has_event(name, event):
+            # What it has started is not kept any more, and a routine must not stop for that.
+            event = f"{event} {now:%Y-%m-%d}"
+        due, known = since + wait, self._known.get(name)
+        if known and known.event == event and known.wait == wait:
+            due = min(due, known.due) if due > now else known.due
+        elif due < self._ledger.up_since and not _may_catch_up(entry, due, now):
+            due = self._ledger.up_since + longest
+        # Runs that a clock which was ahead has ended lie in the future.
+        due = min(due, now + longest)
+        self._known[name] = PacedStart(event=event, due=due, wait=wait)
+        return self._known[name]
+
+    async def _wait_after(self, run: Run, pace: Pace) -> timedelta:
+        try:
+            return wait_after(run, await self._journal.runs.get_steps(run.id), pace)
+        except (StoreFull, Unavailable):
+            raise  # read again later
+        except DaemonError as error:
+            log.warning("pace.unknown", run=run.id, detail=str(error))
+            return pace[1]
+
+
+def wait_after(run: Run, steps: Iterable[Step], pace: Pace) -> timedelta:
+    """Return how long after the end of a run the next one comes: what it has asked for, within the
+    bounds; the longest wait if it has asked for nothing or is no success.
+    """
+    shortest, longest = pace
+    if run.status is not Status.SUCCEEDED:
+        return longest
+    asked_by_call = {
+        step.call_id: step.body.get("arguments", {}).get("next")
+        for step in steps
+        if step.kind is StepKind.CALL and step.iteration and step.body.get("tool") == FINISH
+    }
+    wishes = [
+        asked_by_call[step.call_id]
+        for step in steps
+        if step.kind is StepKind.RESULT and step.body["ok"] and asked_by_call.get(step.call_id)
+    ]
+    wait = wait_asked_for(str(wishes[-1])) if wishes else None
+    return longest if wait is None else min(max(wait, shortest), longest)
+
+
+def _may_catch_up(entry: ScheduleEntry, due: datetime, now: datetime) -> bool:
+    """Tell whether a start that came while the daemon was down is made up for, by `catch_up`."""
+    if isinstance(entry.catch_up, timedelta):
+        return now - due <= entry.catch_up
+    return entry.catch_up == "once"
