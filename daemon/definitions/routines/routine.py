@@ -136,7 +136,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
-# The keys of a trigger that start a routine; one of them, and `on_start` may join it.
 Pace: TypeAlias = tuple[timedelta, timedelta]
 """The shortest and the longest wait between two runs."""
 
@@ -160,6 +159,7 @@ def _check_pace(value: Any) -> Any:
     return value
 
 
+# The keys of a trigger that start a routine; one of them, and `on_start` may join it.
 TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after", "pace")
 
 
