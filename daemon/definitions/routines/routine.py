@@ -573,6 +573,13 @@ class RoutineDefinition(Table):
         return next((trigger.waits for trigger in self.triggers if trigger.pace), None)
 
     @property
+    def is_started_by_events(self) -> bool:
+        """Each of its runs but those by hand is told what an event has brought: files, a webhook,
+        the end of another run.
+        """
+        return all(trigger.watch or trigger.webhook or trigger.after for trigger in self.triggers)
+
+    @property
     def event_words(self) -> tuple[str, ...]:
         """In English, which event each trigger starts it by; empty for one without."""
         return tuple(trigger.event_words for trigger in self.triggers)
