@@ -99,6 +99,11 @@ _CHILDREN = (
     "WHERE status IN ('queued', 'running', 'waiting')"
     " AND id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
 )
+# The runs that have not ended, by the index of the status. Their ids come from a query of its own:
+# by the statistics of a year SQLite would read all runs there ever were, in the order of their ids.
+_ACTIVE_ONLY = "WHERE id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
+_ACTIVE = f"{_ACTIVE_ONLY} AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
+_ACTIVE_IDS = f"SELECT routine, id FROM run {_ACTIVE_ONLY} ORDER BY id"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -594,13 +599,8 @@ class RunRepository(Repository):
 
     async def find_active(self, routine: str | None = None) -> list[Run]:
         """Return the runs that have not ended, of one routine or all, oldest first."""
-        # by the index of the status: that of the routine holds all runs there ever were
-        clauses = (
-            "WHERE status IN ('queued', 'running', 'waiting')"
-            " AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
-        )
         return await self._db.read(
-            lambda connection: runs_in(connection, clauses, (routine, routine))
+            lambda connection: runs_in(connection, _ACTIVE, (routine, routine))
         )
 
     async def get_active_ids(self) -> dict[str, tuple[str, ...]]:
@@ -608,14 +608,10 @@ class RunRepository(Repository):
 
         Only ids, as ten thousand runs may be queued.
         """
-        query = (
-            "SELECT routine, id FROM run WHERE status IN ('queued', 'running', 'waiting') ORDER BY "
-            "id"
-        )
 
         def work(connection: Connection) -> dict[str, tuple[str, ...]]:
             ids: dict[str, tuple[str, ...]] = {}
-            for routine, run in connection.execute(query):
+            for routine, run in connection.execute(_ACTIVE_IDS):
                 ids[routine] = (*ids.get(routine, ()), run)
             return ids
 

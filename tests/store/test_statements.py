@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import daemon
+from daemon.store import runs
 from daemon.store.connection import SqliteConnection, open_writer
 from daemon.store.database import MIGRATIONS
 from tests.postgres import Server
@@ -138,6 +139,26 @@ def test_no_string_literal_of_a_statement_has_a_parameter_mark() -> None:
     for statement in portable_statements():
         for text in re.findall(r"'[^']*'", statement.text):
             assert "?" not in text, statement
+
+
+def test_with_the_statistics_of_a_year_active_runs_are_found_without_reading_all_runs(
+    sqlite: SqliteConnection,
+) -> None:
+    # what `PRAGMA optimize` left in a journal of 30,000 runs: it looks at some hundred rows
+    statistics = [
+        ("run", "run_status", "18450 401 1"),
+        ("run", "run_routine", "18240 115 1"),
+        ("run", "run_ended", "10507 115 1"),
+        ("run", "sqlite_autoindex_run_1", "10355 1"),
+    ]
+    sqlite.execute("ANALYZE")
+    sqlite.execute("DELETE FROM sqlite_stat1")
+    sqlite.executemany("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", statistics)
+    sqlite.execute("ANALYZE sqlite_schema")  # reads them
+    for query in (runs._ACTIVE_IDS, f"SELECT goal FROM run {runs._ACTIVE}"):
+        values = [None] * query.count("?")
+        plan = [row[3] for row in sqlite.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+        assert not any(line.startswith("SCAN") for line in plan), plan
 
 
 def test_only_listed_statements_scan_a_large_table(sqlite: SqliteConnection) -> None:

@@ -56,9 +56,9 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             limit: How many lines at most.
         """
         policy = settings.policy
-        call_path, _ = _check_policy(policy, "file_read", {"path": path}, context)
-        with _open_file(call_path) as file:
-            return _read_lines(
+        call_path, _ = check_path(policy, "file_read", {"path": path}, context)
+        with open_file(call_path) as file:
+            return read_lines(
                 file, call_path.text, offset, limit, policy.limits_for(context.routine).output_bytes
             )
 
@@ -68,7 +68,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         Args:
             path: Relative to the workspace.
         """
-        call_path, _ = _check_policy(settings.policy, "file_list", {"path": path}, context)
+        call_path, _ = check_path(settings.policy, "file_list", {"path": path}, context)
         try:
             folder = open_beneath(
                 call_path.root, call_path.path_in_root, os.O_RDONLY | os.O_DIRECTORY
@@ -89,7 +89,9 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             content: All that the file is to hold.
         """
         arguments = {"path": path, "content": content}
-        call_path, output_folder = _check_policy(settings.policy, "file_write", arguments, context)
+        call_path, output_folder = check_path(
+            settings.policy, "file_write", arguments, context, for_writing=True
+        )
         name, note = call_path.names[0], ""
         if output_folder:
             harmless = _disarm(name, content)
@@ -116,16 +118,21 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
     registry.register("file_write", None, file_write, idempotent=True)
 
 
-def _check_policy(
-    policy: Policy, tool: str, arguments: Json, context: ToolContext
+def check_path(
+    policy: Policy,
+    tool: str,
+    arguments: Json,
+    context: ToolContext,
+    *,
+    for_writing: bool = False,
 ) -> tuple[CallPath, str]:
-    """Follow a path and have the policy judge where it leads; raise ToolFailed if that is not
-    allowed.
+    """Follow the path of a call, `arguments["path"]`, and have the policy judge where it leads.
 
-    Returns the path, and the folder whose bounds hold for it (empty for none).
+    `for_writing`: the file need not exist yet. Returns the path, and the folder whose bounds hold
+    for what is written (empty for none). Raises ToolFailed if the policy does not allow it.
     """
     try:
-        call_path = policy.reach.resolve(arguments["path"], for_writing=tool == "file_write")
+        call_path = policy.reach.resolve(arguments["path"], for_writing=for_writing)
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
@@ -153,7 +160,11 @@ def _explain(call_path: CallPath, error: OSError) -> str:
 # --- reading
 
 
-def _open_file(call_path: CallPath) -> BinaryIO:
+def open_file(call_path: CallPath) -> BinaryIO:
+    """Open a path that was checked, for reading.
+
+    Raises ToolFailed if it is gone or no regular file, or if a link was put in since.
+    """
     try:
         fd = open_beneath(call_path.root, call_path.path_in_root)
     except OSError as error:
@@ -166,7 +177,12 @@ def _open_file(call_path: CallPath) -> BinaryIO:
     raise ToolFailed(f"{call_path.text} is {kind}")
 
 
-def _read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
+def read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
+    """Return `limit` lines of a text file from line `offset` on (from 1), `room` bytes at most.
+
+    A note at the end says what was left out. `name` is what errors call the file. Raises ToolFailed
+    if it is no text, or has fewer lines.
+    """
     if b"\0" in (head := file.read(_SNIFF_BYTES)) and not head.startswith(
         (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     ):
