@@ -30,7 +30,11 @@ OURS = ("slot claims", "file claims", "chain claims", "pace claims", "clock set"
 HALF_HOURLY = {"every": timedelta(minutes=30)}
 
 
-def routine(name: str = "daily", trigger: dict[str, Any] | None = None, **more: Any) -> Routine:
+def routine(
+    name: str = "daily",
+    trigger: dict[str, Any] | list[dict[str, Any]] | None = None,
+    **more: Any,
+) -> Routine:
     """Return a routine that says its name, every day at nine unless told otherwise."""
     run = {"prompt": f"say {name}", **more.pop("run", {})}
     return Routine.model_validate(

@@ -115,8 +115,9 @@ async def serve(
         watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
         contents = await _load_routines(app)
-        # not before the routines are read: a request that came earlier waits in the socket's queue,
-        # instead of being told that there are none
+        # not before the routines and their states are read: a request that came earlier waits in
+        # the socket's queue, instead of being told that there are none
+        await engine.load_with_states(contents)
         serving = app.tasks.create_task(
             run_as_task(_serve(server, stop), "the control socket"), name="control socket"
         )

@@ -18,7 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
+
+from pydantic_core import CoreSchema, core_schema
 
 from daemon.definitions.words import display, shorten
 from daemon.system.safe_open import open_beneath
@@ -27,14 +30,16 @@ MAX_BYTES = 1_000_000
 MAX_EVENTS = 5_000
 # Events that recur: each of them is worked out anew for each year that is asked about.
 MAX_RECURRING = 500
+# Times of recurring events within a year.
+MAX_PER_YEAR = 20_000
 # Days that are looked at for the last day of a rule with COUNT.
-MAX_DAYS_OF_COUNT = 50_000
+MAX_DAYS_OF_COUNT = 20_000
 # Years of the events of a calendar: a mistyped one is a fault, and not an event of the year 20.
 FIRST_YEAR, LAST_YEAR = 1900, 2200
 MAX_LENGTH = timedelta(days=366 * (LAST_YEAR - FIRST_YEAR))
 MAX_SUMMARY = 60  # characters, in `agentctl why` and the log
 # (years, zones) for which the events are kept.
-MAX_CACHED = 32
+MAX_CACHED = 8
 
 _DAY = timedelta(days=1)
 _LINE = re.compile(
@@ -86,6 +91,10 @@ class Recurrence:
             if self.matches(day, start):
                 yield day
             day += _DAY
+
+    def count_in_first_year(self, start: date) -> int:
+        """Return how often an event that begins on `start` comes in the year from then on."""
+        return sum(1 for _ in self.days(start, start, start + timedelta(days=365)))
 
     def matches(self, day: date, start: date) -> bool:
         """Tell whether an event that begins on `start` comes again on `day`, which is no earlier.
@@ -199,6 +208,11 @@ class Calendar:
     )
     """By year of UTC and zone: the begins in order, the ends with summaries, and the longest."""
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
+        """A model takes a calendar as it is; pydantic would validate each event of it."""
+        return core_schema.is_instance_schema(cls)
+
     @property
     def words(self) -> str:
         """What is skipped, in English."""
@@ -208,6 +222,8 @@ class Calendar:
         """Return the path with the summary of an event that a moment lies in, and the event's end;
         None if there is none.
         """
+        if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+            return None
         begins, ends, longest = self._events_of(moment.astimezone(UTC).year, zone)
         for index in range(bisect_left(begins, moment - longest), len(begins)):
             if begins[index] > moment:
@@ -280,7 +296,7 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
     events: list[CalendarEvent] = []
     moved: dict[str, set[datetime]] = {}
     uids: list[str] = []
-    recurring = 0
+    recurring = per_year = 0
     for begin, properties in _split_events(content):
         uid = next((item.value for item in properties if item.name == "UID"), "")
         if any(item.name == "RECURRENCE-ID" for item in properties):
@@ -288,7 +304,13 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         if any((item.name, item.value.upper()) == ("STATUS", "CANCELLED") for item in properties):
             continue
         event = _read_event(begin, properties)
-        recurring += event.recurrence is not None
+        if event.recurrence:
+            recurring += 1
+            per_year += event.recurrence.count_in_first_year(event.begin.date())
+            if per_year > MAX_PER_YEAR:
+                raise CalendarFault(
+                    f"line {begin}: more than {MAX_PER_YEAR:,} recurring events come in a year"
+                )
         if len(events) == MAX_EVENTS or recurring > MAX_RECURRING:
             number, kind = (
                 (MAX_EVENTS, "") if len(events) == MAX_EVENTS else (MAX_RECURRING, "recurring ")

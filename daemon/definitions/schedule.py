@@ -8,7 +8,7 @@ schedule and a moment; there is no clock and no state. All datetimes are aware.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from math import lcm
@@ -244,7 +244,6 @@ class Schedule:
         delay: timedelta = ZERO,
         active_hours: str | None = None,
         active_days: str | None = None,
-        skip: tuple[SkippedTime, ...] = (),
     ) -> Self:
         """Make a schedule of the keys of one `[trigger]`. Raises ValueError for invalid ones."""
         hours = _parse_hours(active_hours) if active_hours else None
@@ -270,14 +269,17 @@ class Schedule:
             opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}")
             if hours or active_days
             else None,
-            skip=skip,
             rule="".join(rules),
             hours_rule=" and ".join(filter(None, hours_rules)),
         )
         return cls(entries=(entry,), delay=delay, zone=entry.zone)
 
+    def skipping(self, *times: SkippedTime) -> Self:
+        """Return this schedule with times in which nothing starts."""
+        # not kept for other routines like those of `of`: the calendars would stay in memory
+        return replace(self, entries=tuple(replace(entry, skip=times) for entry in self.entries))
+
     @classmethod
-    @lru_cache(maxsize=1024)
     def union(cls, schedules: tuple[Self, ...], *, zone: str) -> Self:
         """Make one schedule of those of several `[[trigger]]`; `zone` is that of the routine."""
         return cls(

@@ -154,28 +154,30 @@ class ReportCheckup:
         The steps are those of a call, of a `tool` that no model is offered.
         """
         steps, call = self.step_log.steps, FunctionCall(name=tool, arguments=arguments, id=key)
-        recorded = next(
+        result = next(
             (step for step in steps if step.kind is StepKind.RESULT and step.call_id == key), None
         )
-        if recorded is None:
+        if result is None:
             if not any(step.kind is StepKind.CALL and step.call_id == key for step in steps):
                 # nothing is changed by asking twice
                 await self.step_log.append(call_step(key, call, 0, None, repeatable=True))
             loop = asyncio.get_running_loop()
             start = loop.time()
             outcome = await ask()
-            result = ToolResult(
+            tool_result = ToolResult(
                 ok=bool(outcome.passed),
                 text=outcome.text,
                 value={"pass": outcome.passed, "model": outcome.model},
             )
-            recorded = result_step(key, call, 0, result, loop.time() - start, usage=outcome.usage)
-            await self.step_log.append(recorded)
-        if recorded.body["ok"]:
+            result = result_step(
+                key, call, 0, tool_result, loop.time() - start, usage=outcome.usage
+            )
+            await self.step_log.append(result)
+        if result.body["ok"]:
             return None
         return _Fault(
-            reason=recorded.body["text"],
-            is_repairable=recorded.body["value"]["pass"] is not None,
+            reason=result.body["text"],
+            is_repairable=result.body["value"]["pass"] is not None,
         )
 
 

@@ -333,6 +333,8 @@ def _never_due(query: SlotQuery) -> SlotExplanation:
         sentence += f"; its slots around that are {query.at(before)} and {query.at(after)}"
     elif nearest := before or after:
         sentence += f"; its slot is {query.at(nearest)}"
+    else:
+        sentence = f"{query.name} has no fixed times: it runs {words}"
     if query.needs_rehearsal:
         sentence += f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {query.name}"
     return SlotExplanation(slot=None, outcome="never_due", rule=words, sentence=f"{sentence}.")

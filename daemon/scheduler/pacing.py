@@ -22,12 +22,12 @@ from daemon.definitions.routines.routine import Pace
 from daemon.definitions.schedule import ScheduleEntry
 from daemon.errors import DaemonError, StoreFull, Unavailable
 from daemon.models import Run, Status, Step, StepKind
-from daemon.scheduler.slot_ledger import SlotLedger
+from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
 from daemon.scheduler.triggers import RETRY, EventTriggers
 from daemon.store.journal import Journal
 from daemon.system.clock import Clock
 from daemon.system.coalescing_queue import CoalescingQueue
-from daemon.tools.builtin.finish import FINISH, wait_asked_for
+from daemon.tools.builtin.finish import FINISH, read_wait
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class Pacing:
         )
         self._paces: dict[str, tuple[Pace, ScheduleEntry]] = {}
         """By routine, with the entry of the schedule that has it."""
-        self._known: dict[str, PacedStart] = {}
+        self._latest_starts: dict[str, PacedStart] = {}
         """By routine, the latest answer of `_next_start`."""
 
     def read_routines(self) -> None:
@@ -76,7 +76,9 @@ class Pacing:
             for trigger, entry in zip(triggers, schedule.entries, strict=True):
                 if trigger.pace:
                     self._paces[name] = trigger.waits, entry
-        self._known = {name: start for name, start in self._known.items() if name in self._paces}
+        self._latest_starts = {
+            name: start for name, start in self._latest_starts.items() if name in self._paces
+        }
         for name in self._ledger.paced_starts.keys() - self._paces.keys():
             del self._ledger.paced_starts[name]
 
@@ -126,9 +128,16 @@ class Pacing:
             else:
                 ledger.paced_starts.pop(name, None)
             return
-        claim = ledger.make_claim(name, "pace", start.due, event=start.event)
+        claim = ledger.make_claim(
+            name,
+            "pace",
+            start.due,
+            event=start.event,
+            max_other_runs=max_other_runs(ledger.routines[name]),
+        )
         if not await ledger.start([claim]):
-            # Another machine has started it, or its run is not kept any more: look again by then.
+            # Another machine was quicker. The end of its run tells when the next one is; if that
+            # machine dies, nobody does.
             self._put_off(name, now + start.wait)
 
     def _put_off(self, name: str, moment: datetime) -> None:
@@ -140,7 +149,7 @@ class Pacing:
         way.
         """
         if await self._journal.runs.find_active(name):
-            self._known.pop(name, None)
+            self._latest_starts.pop(name, None)
             return None
         (shortest, longest), entry = self._paces[name]
         run = await self._journal.runs.get_last(name, statuses=_ENDED)
@@ -151,17 +160,20 @@ class Pacing:
             since, event = run.ended or run.created, f"pace {run.id}"
             wait = await self._wait_after(run, (shortest, longest))
         if await self._journal.slots.has_event(name, event):
-            # What it has started is not kept any more, and a routine must not stop for that.
+            if await self._journal.slots.get_run_of_event(name, event):
+                return None  # another machine has started it just now
+            # What it had started is not kept any more, and a routine must not stop for that.
             event = f"{event} {now:%Y-%m-%d}"
-        due, known = since + wait, self._known.get(name)
-        if known and known.event == event and known.wait == wait:
-            due = min(due, known.due) if due > now else known.due
+        due, latest = since + wait, self._latest_starts.get(name)
+        if latest and latest.event == event and latest.wait == wait:
+            # What the limits below have made of it stays, else it would move with each look.
+            due = min(due, latest.due) if due > now else latest.due
         elif due < self._ledger.up_since and not _may_catch_up(entry, due, now):
             due = self._ledger.up_since + longest
         # Runs that a clock which was ahead has ended lie in the future.
         due = min(due, now + longest)
-        self._known[name] = PacedStart(event=event, due=due, wait=wait)
-        return self._known[name]
+        self._latest_starts[name] = PacedStart(event=event, due=due, wait=wait)
+        return self._latest_starts[name]
 
     async def _wait_after(self, run: Run, pace: Pace) -> timedelta:
         try:
@@ -180,17 +192,17 @@ def wait_after(run: Run, steps: Iterable[Step], pace: Pace) -> timedelta:
     shortest, longest = pace
     if run.status is not Status.SUCCEEDED:
         return longest
-    asked_by_call = {
+    wait_texts = {
         step.call_id: step.body.get("arguments", {}).get("next")
         for step in steps
         if step.kind is StepKind.CALL and step.iteration and step.body.get("tool") == FINISH
     }
-    wishes = [
-        asked_by_call[step.call_id]
+    texts = [
+        wait_texts[step.call_id]
         for step in steps
-        if step.kind is StepKind.RESULT and step.body["ok"] and asked_by_call.get(step.call_id)
+        if step.kind is StepKind.RESULT and step.body["ok"] and wait_texts.get(step.call_id)
     ]
-    wait = wait_asked_for(str(wishes[-1])) if wishes else None
+    wait = read_wait(str(texts[-1])) if texts else None
     return longest if wait is None else min(max(wait, shortest), longest)
 
 

@@ -39,8 +39,9 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
     depends on.
     """
     delay = spread_offset(routine.name, routine.spread, machine)
-    schedules = tuple(
-        Schedule.of(
+    schedules = []
+    for trigger in routine.triggers:
+        schedule = Schedule.of(
             timezone=trigger.timezone or zone,
             cron=trigger.cron,
             every=trigger.every,
@@ -50,10 +51,10 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
             delay=delay,
             active_hours=trigger.active_hours,
             active_days=trigger.active_days,
-            skip=_skipped_times(routine, trigger),
         )
-        for trigger in routine.triggers
-    )
+        if trigger.skip:
+            schedule = schedule.skipping(*_skipped_times(routine, trigger))
+        schedules.append(schedule)
     if len(schedules) == 1:
         return schedules[0]
-    return Schedule.union(schedules, zone=routine.timezone or zone)
+    return Schedule.union(tuple(schedules), zone=routine.timezone or zone)

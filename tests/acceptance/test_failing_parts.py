@@ -61,6 +61,18 @@ async def test_a_daemon_whose_database_is_replaced_acknowledges_nothing_more(hom
     assert line["level"] == "error"
 
 
+async def test_requests_at_any_moment_of_a_start_are_answered(home: Home) -> None:
+    for number in range(300):
+        home.routine(f"r{number}", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
+    starting = asyncio.create_task(home.start())
+    answers = []
+    while not starting.done():
+        answers.append(await home.agentctl("why", "r299"))
+        await asyncio.sleep(0)
+    await starting
+    assert {answer.err for answer in answers if "no daemon answers" not in answer.err} <= {""}
+
+
 async def test_a_start_that_finds_its_history_gone_goes_on_and_says_so(home: Home) -> None:
     async with Receiver().open() as phone:
         home.write(

@@ -109,6 +109,9 @@ class FakeEngine:
         await self.journal.routines.resume(name)
         self.states = await self.journal.routines.get_states()
 
+    def paced_start(self, name: str) -> datetime | None:
+        return None
+
     def next_fires(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:

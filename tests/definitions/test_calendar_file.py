@@ -242,9 +242,12 @@ def test_calendars_are_bounded(tmp_path: Path) -> None:
     many = event("DTSTART:20261224") * (MAX_EVENTS + 1)
     with pytest.raises(CalendarFault, match="is one of more than 5,000 events"):
         calendar(many)
-    recurring = event("DTSTART:20261224", "RRULE:FREQ=DAILY") * (MAX_RECURRING + 1)
+    recurring = event("DTSTART:20261224", "RRULE:FREQ=YEARLY") * (MAX_RECURRING + 1)
     with pytest.raises(CalendarFault, match="is one of more than 500 recurring events"):
         calendar(recurring)
+    daily = event("DTSTART:20261224", "RRULE:FREQ=DAILY") * 60
+    with pytest.raises(CalendarFault, match="line 274: more than 20,000 recurring events"):
+        calendar(daily)
     (tmp_path / "big.ics").write_bytes(b"x" * (MAX_BYTES + 1))
     with pytest.raises(CalendarFault, match="longer than the 1,000,000 bytes"):
         read_calendar(tmp_path, "big.ics")
@@ -267,3 +270,36 @@ def test_calendars_are_equal_by_name_and_content() -> None:
     assert calendar(CHRISTMAS) == calendar(CHRISTMAS)
     assert hash(calendar(CHRISTMAS)) == hash(calendar(CHRISTMAS))
     assert calendar(CHRISTMAS) != calendar(CHRISTMAS.replace("1225", "1224"))
+
+
+NOISE = st.one_of(
+    st.sampled_from([b"", b" ", b"\t", b"\n", b"\r", b":", b";", b",", b"=", b'"', b"\\", b"\0"]),
+    st.sampled_from([b"-1", b"0", b"99999999", b"FREQ=DAILY", b"COUNT=9", b"VALUE=DATE", b"T"]),
+    st.binary(max_size=6),
+)
+
+
+@scaled_settings(500)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 8), NOISE), max_size=4))
+def test_a_damaged_calendar_is_read_or_refused(changes: list[tuple[int, int, bytes]]) -> None:
+    text = (
+        "BEGIN:VCALENDAR\n"
+        + CHRISTMAS
+        + event(
+            "DTSTART;TZID=Europe/Berlin:20260105T100000",
+            "DURATION:P1DT2H",
+            "RRULE:FREQ=MONTHLY;BYDAY=-1FR,2MO;COUNT=30;WKST=SU",
+            "EXDATE;TZID=Europe/Berlin:20260130T100000,20260227T100000",
+            "RDATE:20260303T100000Z",
+        )
+        + "END:VCALENDAR\n"
+    )
+    content = text.encode()
+    for position, length, noise in changes:
+        content = content[:position] + noise + content[position + length :]
+    try:
+        value = parse_calendar(content, "x.ics")
+    except CalendarFault:
+        return
+    for year in (1, 1900, 2026, 2200, 9999):
+        value.find(datetime(year, 6, 1, tzinfo=UTC), BERLIN)

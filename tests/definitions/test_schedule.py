@@ -254,7 +254,7 @@ def test_a_trigger_in_words(trigger: dict[str, Any], words: str) -> None:
 
 
 def on_days_to_skip(*texts: str, **words: Any) -> Schedule:
-    return schedule(skip=tuple(map(parse_dates, texts)), **words)
+    return schedule(**words).skipping(*map(parse_dates, texts))
 
 
 def test_days_to_skip_are_days_of_the_zone_of_the_trigger() -> None:

@@ -113,6 +113,17 @@ async def test_routine_made_by_an_agent_has_its_makers_origin_limits_tools_and_t
         assert app.engine.routines["tea"].origin.routine == "planner" and not app.faults
 
 
+async def test_routine_made_by_an_agent_may_have_a_pace(app):
+    ((ok, text),) = await run_calls(app, call(**(TEA | {"when": "20m..6h"})))
+    assert ok, text
+    assert made_routine(app)["trigger"] == {"pace": "20m..6h", "timezone": "Europe/Berlin"}
+    async with app:
+        assert not app.faults
+        assert "20 minutes to 6 hours after each run" in app.engine.describe_schedule(
+            app.engine.routines["tea"]
+        )
+
+
 REFUSED = [
     ({"name": "planner"}, "there is a routine planner already"),
     ({"name": "../x"}, "a routine's name is made of"),
@@ -124,6 +135,8 @@ REFUSED = [
     ({"deliver": ["mail"]}, "you have no target mail"),
     ({"when": "every 2 minutes"}, "runs too often"),
     ({"when": "*/5 * * * *"}, "runs too often"),
+    ({"when": "5m..6h"}, "may run too often"),
+    ({"when": "6h..1h"}, "shorter than the shortest"),
     ({"when": "when it rains"}, "is not understood"),
     ({"when": "at startup"}, "an agent gives its routines a schedule and nothing else"),
     ({"prompt": " "}, "needs a prompt"),

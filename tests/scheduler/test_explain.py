@@ -284,7 +284,7 @@ HOURS = {
                 " 08:00 UTC and Sat 03 Jan 08:00 UTC."
             ),
         ),
-        ({"trigger": {}}, "never_due", "daily is never due at @: it runs by hand only."),
+        ({"trigger": {}}, "never_due", "daily has no fixed times: it runs by hand only."),
         (
             {
                 "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
@@ -327,7 +327,7 @@ HOURS = {
         (
             {"trigger": {"watch": ["inbox/*"]}},
             "never_due",
-            "daily is never due at @: it runs when a file lands in inbox/*.",
+            "daily has no fixed times: it runs when a file lands in inbox/*.",
         ),
         (
             # the ledger knows what was, whatever the file says now

@@ -25,6 +25,9 @@ def paced(name: str = "watch", **more: Any) -> Any:
     return routine(name, trigger, run={"mode": "agent", **more.pop("run", {})}, **more)
 
 
+WATCH = paced()  # made here: pydantic builds no model while the time is frozen
+
+
 class PacedHarness(EngineHarness):
     """Runs here ask for a wait before they end."""
 
@@ -65,7 +68,7 @@ async def harness(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[
 
 
 async def test_the_first_run_comes_after_the_shortest_wait(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert harness.engine.next_fires("watch") == [at("01 08:05")]
     await harness.reach("01 08:04")
     assert harness.submitted == []
@@ -99,7 +102,7 @@ async def test_the_next_run_comes_when_the_last_one_has_asked_for_within_the_bou
 
 
 async def test_a_run_by_hand_says_when_to_come_again_too(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     by_hand = await harness.engine.trigger("watch")
     await harness.reach("01 09:00")
     assert harness.submitted == [by_hand], "a run is under way"
@@ -109,14 +112,14 @@ async def test_a_run_by_hand_says_when_to_come_again_too(harness: PacedHarness) 
 
 
 async def test_a_restart_changes_nothing(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.reach("01 09:00")
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert harness.engine.next_fires("watch") == [at("01 10:05")]
     await harness.reach("01 10:06")
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert harness.starts == ["01 08:05", "01 10:05"], "started once"
     assert harness.engine.next_fires("watch") == []
 
@@ -124,14 +127,14 @@ async def test_a_restart_changes_nothing(harness: PacedHarness) -> None:
 async def test_what_came_while_the_daemon_was_down_starts_when_it_starts(
     harness: PacedHarness,
 ) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.crash()
     harness.time.move_to(at("03 12:00"))
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert harness.starts == ["01 08:05", "01 10:05"]
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert len(harness.submitted) == 2
 
 
@@ -153,7 +156,7 @@ async def test_without_catch_up_it_comes_after_the_longest_wait_instead(
 
 
 async def test_a_pause_puts_the_start_off(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.engine.pause("watch", until=at("01 15:00"))
@@ -171,7 +174,7 @@ async def test_a_pause_puts_the_start_off(harness: PacedHarness) -> None:
 
 
 async def test_a_resume_before_its_time_changes_nothing(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.engine.pause("watch")
@@ -214,7 +217,7 @@ async def test_after_a_failure_the_backoff_counts_too(harness: PacedHarness) -> 
 async def test_a_clock_that_is_set_back_delays_by_the_longest_wait_at_most(
     harness: PacedHarness,
 ) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.set_clock("05 08:00")
     assert harness.starts == ["01 08:05"]
     await harness.end(harness.submitted[0], "10m")
@@ -227,7 +230,7 @@ async def test_a_clock_that_is_set_back_delays_by_the_longest_wait_at_most(
 
 
 async def test_a_clock_that_is_set_forward_starts_what_is_due(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.set_clock("04 00:00")
@@ -235,7 +238,7 @@ async def test_a_clock_that_is_set_forward_starts_what_is_due(harness: PacedHarn
 
 
 async def test_other_bounds_hold_for_what_was_asked_before(harness: PacedHarness) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
     await harness.reload(routine("watch", {"pace": "5m..1h"}, run={"mode": "agent"}))
@@ -263,7 +266,7 @@ async def test_a_schedule_beside_the_pace_starts_runs_as_well(harness: PacedHarn
 async def test_a_run_that_is_not_kept_any_more_does_not_end_the_pace(
     harness: PacedHarness,
 ) -> None:
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
 
@@ -273,9 +276,9 @@ async def test_a_run_that_is_not_kept_any_more_does_not_end_the_pace(
         connection.execute("DELETE FROM run")
 
     await harness.crash()
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     await harness.journal._db.write(delete)
-    await harness.boot(paced())
+    await harness.boot(WATCH)
     assert len(harness.submitted) == 2
 
 

@@ -199,6 +199,14 @@ SCHEDULES = st.sampled_from(
         Schedule.of(timezone="Europe/Berlin", cron="30 2 * * *"),
         Schedule.of(timezone="UTC", every=timedelta(minutes=45)),
         Schedule.of(timezone="UTC", at=at("2026-03-29T12:00")),
+        Schedule.union(
+            (
+                Schedule.of(timezone="Europe/Berlin", cron="30 2 * * *"),
+                Schedule.of(timezone="UTC", cron="0 */2 * * *"),
+                Schedule.of(timezone="UTC", every=timedelta(minutes=45)),
+            ),
+            zone="UTC",
+        ),
     ]
 )
 MINUTES = st.integers(0, 3 * 24 * 60)

@@ -407,7 +407,7 @@ def _describe_facts(routine: Routine) -> str:
         return f"it gathers {steps}"
     if routine.run.tools:
         return f"It gathers no facts; its agent may use {', '.join(routine.run.tools)}"
-    if any(routine.event_words):
+    if routine.is_started_by_events:
         return "It gathers no facts besides what its event brings"
     return (
         "It gathers no facts: a model can only say what it knows by itself; "

@@ -537,7 +537,7 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         if routine.run.mode == "agent"
         and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
         and not (routine.run.required_tools or routine.gather or routine.run.media)
-        and not any(routine.event_words)
+        and not routine.is_started_by_events
         and routine.dedupe is None
     ]
 

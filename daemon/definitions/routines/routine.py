@@ -21,7 +21,6 @@ from pydantic import (
     PlainSerializer,
     SerializationInfo,
     SerializerFunctionWrapHandler,
-    SkipValidation,
     Tag,
     model_serializer,
 )
@@ -137,7 +136,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Glob = Annotated[str, BeforeValidator(_check_glob)]
 
 
-# The keys of a trigger that start a routine; one of them, and `on_start` may join it.
 Pace: TypeAlias = tuple[timedelta, timedelta]
 """The shortest and the longest wait between two runs."""
 
@@ -161,6 +159,7 @@ def _check_pace(value: Any) -> Any:
     return value
 
 
+# The keys of a trigger that start a routine; one of them, and `on_start` may join it.
 TRIGGER_KEYS = ("cron", "every", "at", "watch", "webhook", "after", "pace")
 
 
@@ -574,6 +573,13 @@ class RoutineDefinition(Table):
         return next((trigger.waits for trigger in self.triggers if trigger.pace), None)
 
     @property
+    def is_started_by_events(self) -> bool:
+        """Each of its runs but those by hand is told what an event has brought: files, a webhook,
+        the end of another run.
+        """
+        return all(trigger.watch or trigger.webhook or trigger.after for trigger in self.triggers)
+
+    @property
     def event_words(self) -> tuple[str, ...]:
         """In English, which event each trigger starts it by; empty for one without."""
         return tuple(trigger.event_words for trigger in self.triggers)
@@ -610,7 +616,7 @@ class Routine(RoutineDefinition):
     name: str
     path: Path | None = Field(default=None, exclude=True)
     """The file it was read from; no part of its definition."""
-    calendars: tuple[SkipValidation[Calendar], ...] = Field(default=(), exclude=True)
+    calendars: Items[Calendar] = Field(default=(), exclude=True)
     """Those that its triggers skip, as they were read; no part of its definition, either."""
 
     @property

@@ -41,7 +41,7 @@ def finish(
     return "ended" if notify else f"ended in silence: {reason}"
 
 
-def wait_asked_for(text: str) -> timedelta | None:
+def read_wait(text: str) -> timedelta | None:
     """Return the wait that a run has asked for as `next`; None for what is no duration."""
     try:
         return parse_duration(text)
@@ -71,14 +71,14 @@ def register_paced(registry: FunctionRegistry, pace: Pace) -> None:
         text = finish(status, notify, reason, report)
         if not next:
             return f"{text}; comes again after {longest}"
-        asked = wait_asked_for(next)
-        if asked is None:
+        wait = read_wait(next)
+        if wait is None:
             raise ToolFailed(f'next: expected a duration like "{shortest}", not {next[:100]!r}')
         if status == "failed":
             return f"{text}; comes again after {longest}, as it failed"
-        wait = format_duration(min(max(asked, pace[0]), pace[1]))
-        note = "" if pace[0] <= asked <= pace[1] else f": {shortest} to {longest} are the bounds"
-        return f"{text}; comes again after {wait}{note}"
+        next_wait = min(max(wait, pace[0]), pace[1])
+        note = "" if next_wait == wait else f": {shortest} to {longest} are the bounds"
+        return f"{text}; comes again after {format_duration(next_wait)}{note}"
 
     # a line of "Args", the last section
     paced_finish.__doc__ = f"{inspect.getdoc(finish)}\n    next: {description}"

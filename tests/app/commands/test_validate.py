@@ -307,6 +307,17 @@ def test_validate_names_an_address_to_which_nothing_can_be_sent(
             False,
         ),
         ('mode = "agent"\ntools = ["file_read"]', '[trigger]\nwatch = ["inbox/*"]', False),
+        (
+            'mode = "agent"\ntools = ["file_read"]',
+            '[[trigger]]\nwatch = ["inbox/*"]\n[[trigger]]\nwebhook = true',
+            False,
+        ),
+        (
+            'mode = "agent"\ntools = ["file_read"]',
+            '[[trigger]]\nwatch = ["inbox/*"]\n[[trigger]]\ncron = "0 8 * * *"',
+            True,
+        ),
+        ('mode = "agent"\ntools = ["file_read"]', '[trigger]\npace = "1h..6h"', True),
         ("", '[[gather]]\nname = "machine"\ntool = "sysinfo"', False),
     ],
 )

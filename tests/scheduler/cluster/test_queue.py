@@ -38,9 +38,13 @@ class Queue:
         )
 
     async def queued(self, name="daily", **trigger):
-        routine = Routine.model_validate({"name": name, "run": {"prompt": "x"}, "trigger": trigger})
+        return await self.queued_as(
+            Routine.model_validate({"name": name, "run": {"prompt": "x"}, "trigger": trigger})
+        )
+
+    async def queued_as(self, routine):
         claim = Claim(
-            routine=name,
+            routine=routine.name,
             definition=routine.dump(),
             trigger="manual",
             slot=now(),
@@ -77,6 +81,19 @@ async def test_a_run_is_enqueued_in_the_transaction_of_its_slot(queue):
 async def test_a_run_bound_to_machines_is_in_their_queue(queue):
     await queue.queued(machines=["gpu-*", "über"], every="1h")
     assert [name for _, name, _ in queue.jobs] == [queue_of(["gpu-*", "über"])]
+
+
+async def test_a_run_of_several_triggers_is_in_the_queue_of_their_machines(queue):
+    trigger = {"every": "1h", "machines": ["gpu-*"]}
+    routine = Routine.model_validate(
+        {"name": "a", "run": {"prompt": "x"}, "trigger": [trigger, {**trigger, "every": "7h"}]}
+    )
+    await queue.queued_as(routine)
+    anywhere = Routine.model_validate(
+        {"name": "b", "run": {"prompt": "x"}, "trigger": [{"every": "1h"}, {"every": "7h"}]}
+    )
+    await queue.queued_as(anywhere)
+    assert [name for _, name, _ in queue.jobs] == [queue_of(routine.machines), "any"]
 
 
 async def test_the_next_run_of_a_routine_is_enqueued_when_the_earlier_run_ends(queue):
