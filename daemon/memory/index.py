@@ -118,7 +118,10 @@ def remove_item(connection: Connection, id_: int, key: str, text: str, updated: 
 
 def state(connection: Connection) -> State:
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
-    return State(*json.loads(row[0])) if row else State()
+    try:
+        return State(*json.loads(row[0])) if row else State()
+    except (ValueError, TypeError) as error:
+        raise StoreDamaged(f"the record of the memory's index is damaged ({error})") from error
 
 
 def _store_state(connection: Connection, value: State) -> None:

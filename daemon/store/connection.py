@@ -11,8 +11,10 @@ about it.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -158,7 +160,8 @@ def explain(error: BaseException, path: Path) -> BaseException:
     has_other_tables = isinstance(error, sqlite3.OperationalError) and str(error).startswith(
         ("no such column: ", "no such table: ", "no such index: ")
     )
-    if is_undecodable or has_other_tables or isinstance(error, UnicodeDecodeError):
+    is_unreadable = isinstance(error, UnicodeDecodeError | json.JSONDecodeError | zlib.error)
+    if is_undecodable or has_other_tables or is_unreadable:
         code = sqlite3.SQLITE_CORRUPT
     problem = FILE_PROBLEMS.get(code)
     if problem is None:

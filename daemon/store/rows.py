@@ -43,8 +43,12 @@ def to_microseconds(moment: datetime) -> int:
 
 
 def from_microseconds(value: int) -> datetime:
-    """Return the time, in UTC, of microseconds since 1970."""
-    return EPOCH + timedelta(microseconds=value)
+    """Return the time, in UTC, of microseconds since 1970; StoreDamaged for what is no time."""
+    try:
+        return EPOCH + timedelta(microseconds=value)
+    except (TypeError, OverflowError):
+        problem = f"the database is damaged: a time in it is {value!r:.40}"
+        raise StoreDamaged(f"{problem}; stop the daemon and restore a backup") from None
 
 
 def to_microseconds_or_none(value: datetime | None) -> int | None:
@@ -157,7 +161,13 @@ def refusing_damage(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row],
         def read_or_refuse(row: Row) -> T:
             try:
                 return read(row)
-            except (ValueError, TypeError, OverflowError, AttributeError) as error:
+            except (
+                ValueError,
+                TypeError,
+                OverflowError,
+                AttributeError,
+                StoreDamaged,
+            ) as error:
                 message = f"the row of {what} {row[0]} is damaged and cannot be read ({error})"
                 raise StoreDamaged(
                     f"{message}; a backup may still have it: agentctl doctor"

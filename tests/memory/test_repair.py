@@ -84,6 +84,10 @@ def falsify_averages(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE memory_fts_data SET block = x'03050505050505' WHERE id = 1")
 
 
+def scribble_progress(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE meta SET value = '7' WHERE key = 'memory.index'")
+
+
 DAMAGES = (
     scribble_structure,
     cut_structure,
@@ -106,7 +110,7 @@ async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]
     return again
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, empty_averages])
+@pytest.mark.parametrize("damage", [*DAMAGES, empty_averages, scribble_progress])
 async def test_a_search_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
@@ -119,7 +123,7 @@ async def test_a_search_rebuilds_a_damaged_index(
     await again.db.close()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [*DAMAGES, scribble_progress])
 async def test_a_write_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
