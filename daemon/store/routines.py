@@ -251,8 +251,8 @@ def _read_states(connection: Connection) -> dict[str, RoutineState]:
     }
 
 
-# One seek for each routine instead of a walk through the history; see runs.py. Without a join: SQLite
-# may read a joined table as a whole, to filter by it.
+# One seek for each routine instead of a walk through the history; see runs.py. Without a join:
+# SQLite may read a joined table as a whole, to filter by it.
 _NEWEST_IS_NO_SUCCESS = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
