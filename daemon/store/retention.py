@@ -40,7 +40,8 @@ SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
 """  # noqa: E501
 # The same of runs that still have steps, the oldest first: (id, created). One seek for each run,
 # from the first step on until the runs were created after that moment, and never over the runs of
-# years whose steps are gone. Ids sort by when runs were created.
+# years whose steps are gone. Ids sort by when runs were created. Without a join: SQLite may read a
+# joined table as a whole, to filter by it.
 _OLD_RUNS_WITH_STEPS = f"""
 WITH RECURSIVE with_steps (run_id) AS (
     SELECT min(run_id) FROM step
@@ -48,9 +49,10 @@ WITH RECURSIVE with_steps (run_id) AS (
     SELECT (SELECT min(run_id) FROM step WHERE run_id > with_steps.run_id) FROM with_steps
     WHERE run_id IS NOT NULL AND (SELECT created FROM run WHERE id = with_steps.run_id) < ?
 )
-SELECT run.id, run.created FROM with_steps CROSS JOIN run
-WHERE run.id = with_steps.run_id AND run.ended < ? AND run.id NOT IN
+SELECT run_id, (SELECT created FROM run WHERE id = with_steps.run_id) FROM with_steps
+WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
     (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+) < ?
 LIMIT ?
 """  # noqa: S608  a constant of this module
 

@@ -251,15 +251,16 @@ def _read_states(connection: Connection) -> dict[str, RoutineState]:
     }
 
 
-# One seek for each routine instead of a walk through the history; see runs.py.
+# One seek for each routine instead of a walk through the history; see runs.py. Without a join:
+# SQLite may read a joined table as a whole, to filter by it.
 _NEWEST_IS_NO_SUCCESS = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
     UNION ALL
     SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
 )
-SELECT name.routine FROM name JOIN run ON run.id = (SELECT max(id) FROM run WHERE routine = name.routine)
-WHERE run.status <> 'succeeded'
+SELECT name.routine FROM name
+WHERE (SELECT status FROM run WHERE run.routine = name.routine ORDER BY id DESC LIMIT 1) <> 'succeeded'
 """  # noqa: E501
 
 _NEWEST_RUNS = (
