@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 # More than any report that a person reads; a longer one is cut, and the judge is told.
 MAX_REPORT_CHARACTERS = 100_000
 NO_VERDICT = "the judge gave no verdict"
-_VERDICT = re.compile(r"(?P<passed>PASS)\.?|FAIL: *(?P<reason>\S.*)", re.DOTALL)
+MAX_ANSWER_CHARACTERS = 200  # of what was no verdict, that a person is shown
+# Models like to set words in bold, and to write a dash for a colon.
+_VERDICT = re.compile(
+    r"\**(?P<passed>PASS)\.?\**\.?|\**FAIL\** *[:–—-]\** *(?P<reason>[^\s*].*)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +75,10 @@ async def judge_report(
             LLMMessage(role="assistant", content=answer.content or "-"),
             LLMMessage(role="user", content=say("judge_again", language)),
         ]
-    return Judgement(passed=None, reason=NO_VERDICT, usage=usage, model=answer.model)
+    words = " ".join(answer.content.split())[:MAX_ANSWER_CHARACTERS] or "nothing"
+    return Judgement(
+        passed=None, reason=f"{NO_VERDICT}: it said {words}", usage=usage, model=answer.model
+    )
 
 
 def _parse_verdict(answer: str) -> tuple[bool, str] | None:

@@ -48,11 +48,16 @@ def load_schema(workspace: Path, path: str) -> Validator:
     from referencing.exceptions import Unresolvable
 
     schema = _read_json(workspace, path)
+    if not isinstance(schema, dict | bool):
+        raise SchemaFault("is no JSON Schema: expected an object")
+    if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
+        raise SchemaFault("is no JSON Schema: $schema: expected a text")
     kind = validator_for(schema, default=Draft202012Validator)
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise SchemaFault(f"is no JSON Schema: {_describe(error)}") from None
+        fault = f"{_shorten(error.json_path)}: {_shorten(error.message)}"
+        raise SchemaFault(f"is no JSON Schema: {fault}") from None
     except RecursionError:
         raise SchemaFault("is no JSON Schema: it is nested too deeply") from None
     for reference in _references(schema):
@@ -64,11 +69,31 @@ def load_schema(workspace: Path, path: str) -> Validator:
     validator: Validator = kind(schema, registry=Registry())
     try:
         validator.is_valid(None)
+        _resolve_references(schema)
     except Unresolvable as error:
         raise SchemaFault(f"refers to what it does not hold: {_shorten(str(error))}") from None
     except RecursionError:
         raise SchemaFault("refers to itself without end") from None
+    except Exception as error:  # noqa: BLE001  the library fails in many ways on odd schemas
+        raise SchemaFault(
+            f"cannot be used: {_shorten(f'{type(error).__name__}: {error}')}"
+        ) from None
     return validator
+
+
+def _resolve_references(schema: Any) -> None:
+    """Raise Unresolvable where a `$ref` names a part that the file does not hold. A schema with
+    parts that have an `$id` of their own is left out: their references begin elsewhere.
+    """
+    from referencing import Registry, Resource
+    from referencing.jsonschema import DRAFT202012
+
+    if '"$id"' in json.dumps(schema):
+        return
+    resource = Resource.from_contents(schema, default_specification=DRAFT202012)
+    resolver = Registry().resolver_with_root(resource)
+    for reference in _references(schema):
+        resolver.lookup(reference)
 
 
 def _read_json(workspace: Path, path: str) -> Any:
@@ -125,6 +150,9 @@ def find_faults(validator: Validator, report: str) -> str:
         return "it is nested too deeply for the schema"
     except OverflowError:
         return "a number in it is too large for the schema"
+    except Exception as error:  # noqa: BLE001  the library fails in many ways on odd schemas
+        problem = _shorten(f"{type(error).__name__}: {error}")
+        return f"the schema cannot be used for it: {problem}"
     return "; ".join(faults)
 
 

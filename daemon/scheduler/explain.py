@@ -115,7 +115,11 @@ def explain(query: SlotQuery) -> SlotExplanation:
         explanation.sentence,
         *(f"Run {run[-8:]} {_describe_approvals(query.approvals, run)}." for run in other_runs),
     ]
-    if query.paced_start:
+    if query.paced_start and query.state.is_paused(query.now):
+        until = query.state.paused_until
+        words = f"until {query.at(until)}" if until else f"agentctl resume {query.name} ends that"
+        sentences.append(f"It is paused, so its pace starts no run ({words}).")
+    elif query.paced_start:
         wait = duration_in_words((query.paced_start - query.now).total_seconds())
         sentences.append(f"By its pace it starts next at {query.at(query.paced_start)}, in {wait}.")
     return replace(explanation, sentence=" ".join(sentences))

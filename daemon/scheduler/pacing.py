@@ -12,7 +12,7 @@ backoff, of a run that is under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -185,24 +185,24 @@ class Pacing:
             return pace[1]
 
 
-def wait_after(run: Run, steps: Iterable[Step], pace: Pace) -> timedelta:
+def wait_after(run: Run, steps: Sequence[Step], pace: Pace) -> timedelta:
     """Return how long after the end of a run the next one comes: what it has asked for, within the
     bounds; the longest wait if it has asked for nothing or is no success.
     """
     shortest, longest = pace
     if run.status is not Status.SUCCEEDED:
         return longest
-    wait_texts = {
-        step.call_id: step.body.get("arguments", {}).get("next")
-        for step in steps
-        if step.kind is StepKind.CALL and step.iteration and step.body.get("tool") == FINISH
-    }
-    texts = [
-        wait_texts[step.call_id]
-        for step in steps
-        if step.kind is StepKind.RESULT and step.body["ok"] and wait_texts.get(step.call_id)
-    ]
-    wait = read_wait(str(texts[-1])) if texts else None
+    done = {step.call_id for step in steps if step.kind is StepKind.RESULT and step.body["ok"]}
+    ended_by: Step | None = None
+    for step in steps:
+        is_finish = step.kind is StepKind.CALL and step.body.get("tool") == FINISH
+        if not is_finish or not step.iteration or step.call_id not in done:
+            continue
+        # the first one of an answer ends the conversation; a repair of the report begins another
+        if ended_by is None or step.iteration > ended_by.iteration:
+            ended_by = step
+    text = ended_by.body.get("arguments", {}).get("next") if ended_by else None
+    wait = read_wait(str(text)) if text else None
     return longest if wait is None else min(max(wait, shortest), longest)
 
 

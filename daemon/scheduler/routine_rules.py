@@ -125,7 +125,12 @@ def schema_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition], 
         try:
             load_schema(workspace, file)
         except SchemaFault as error:
-            yield Conflict("check.schema", str(error), file, f"it is looked for in {workspace}")
+            yield Conflict(
+                "check.schema",
+                str(error),
+                file,
+                f"it is looked for in {workspace}; once it is mended: agentctl reload",
+            )
 
     return (CrossFieldCheck(("check.schema",), check),)
 

@@ -54,7 +54,9 @@ def judge(app):
     return app.model_named("small").calls
 
 
-@pytest.mark.parametrize("verdict", ["PASS", " PASS.\n", '{"pass": true, "reason": ""}'])
+@pytest.mark.parametrize(
+    "verdict", ["PASS", " PASS.\n", "**PASS**", '{"pass": true, "reason": ""}']
+)
 async def test_a_report_that_the_judge_passes_is_delivered_as_it_is(app, verdict):
     async with app:
         run = await answer(app, "web1 is fine.", verdicts=[verdict])
@@ -72,6 +74,8 @@ async def test_a_report_that_the_judge_passes_is_delivered_as_it_is(app, verdict
     "verdict",
     [
         "FAIL: web2 is missing.",
+        "**FAIL:** web2 is missing.",
+        "FAIL – web2 is missing.",
         'My verdict:\n```json\n{"pass": false, "reason": "web2 is missing."}\n```',
     ],
 )
@@ -107,7 +111,7 @@ async def test_a_judge_without_a_verdict_is_asked_once_more(app, words):
         run = await answer(app, "web1.", verdicts=[words, words])
         assert (run.status, run.detail) == (
             Status.FAILED,
-            "the check failed: the judge gave no verdict",
+            f"the check failed: the judge gave no verdict: it said {' '.join(words.split())}",
         )
         assert len(app.model.calls) == 2, "no report can repair a judge"
 

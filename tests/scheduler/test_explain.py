@@ -50,6 +50,7 @@ def explain_slot(
     seconds: int = 60,
     elsewhere: str = "",
     held: bool = False,
+    paced_start: str | None = None,
     **words: Any,
 ) -> SlotExplanation:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in
@@ -76,6 +77,7 @@ def explain_slot(
             run=lived,
             elsewhere=elsewhere,
             needs_rehearsal=held,
+            paced_start=at(paced_start) if paced_start else None,
         )
     )
 
@@ -609,3 +611,28 @@ def test_the_trigger_that_has_a_slot_explains_it(
     moment: str, arguments: dict[str, Any], sentence: str
 ) -> None:
     assert explain_slot(moment, **TWO, **arguments).sentence == f"daily {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, "By its pace it starts next at Mon 05 Jan 12:20 UTC, in 20 min."),
+        (
+            {"paused": True},
+            "It is paused, so its pace starts no run (agentctl resume daily ends that).",
+        ),
+        (
+            {"paused": True, "paused_until": at("05 13:00")},
+            "It is paused, so its pace starts no run (until Mon 05 Jan 13:00 UTC).",
+        ),
+    ],
+)
+def test_a_pace_that_is_paused_is_said_to_start_nothing(state: Any, words: str) -> None:
+    explanation = explain_slot(
+        "05 12:00",
+        state=state,
+        paced_start="05 12:20",
+        trigger={"pace": "5m..6h", "timezone": "UTC"},
+        run={"mode": "agent"},
+    )
+    assert explanation.sentence.endswith(f" {words}")

@@ -13,7 +13,8 @@ from freezegun import freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
 from daemon.agent.transcript import call_step, result_step
-from daemon.models import FunctionCall, Run, Status, ToolResult
+from daemon.models import FunctionCall, Run, Status, Step, ToolResult
+from daemon.scheduler.pacing import wait_after
 from tests.engine_harness import EngineHarness, at, routine
 
 PACE = {"pace": "5m..6h"}
@@ -99,6 +100,31 @@ async def test_the_next_run_comes_when_the_last_one_has_asked_for_within_the_bou
     assert [f"{slot:%H:%M}" for slot in harness.engine.next_fires("watch")] == [start]
     await harness.reach("01 23:00")
     assert harness.starts == ["01 08:05", f"01 {start}"]
+
+
+def test_the_first_finish_of_the_last_answer_counts() -> None:
+    def steps_of(calls: list[tuple[int, str, bool]]) -> list[Step]:
+        """Return the steps of calls of `finish`: iteration, `next`, whether it was taken."""
+        steps = []
+        for number, (iteration, wait, ok) in enumerate(calls):
+            call_id = f"{iteration}.{number}"
+            call = FunctionCall(name="finish", arguments={"next": wait}, id="a")
+            steps.append(call_step(call_id, call, iteration, None, repeatable=True))
+            result = ToolResult(ok=ok, text="ended")
+            steps.append(result_step(call_id, call, iteration, result, 0.0))
+        return steps
+
+    now = datetime.now(UTC)
+    fields: dict[str, Any] = {"slot": now, "created": now, "ended": now}
+    run = Run(id="1", routine="a", definition="", trigger="pace", status=Status.SUCCEEDED, **fields)
+    for calls, minutes in (
+        ([(2, "20m", True), (2, "2h", True)], 20),
+        ([(2, "soon", False), (2, "2h", True)], 120),
+        ([(2, "20m", True), (3, "1h", True), (3, "2h", True)], 60),  # the report was repaired
+        ([(2, "20m", True), (3, "", True)], 360),
+        ([], 360),
+    ):
+        assert wait_after(run, steps_of(calls), (5 * MINUTES, 360 * MINUTES)) == minutes * MINUTES
 
 
 async def test_a_run_by_hand_says_when_to_come_again_too(harness: PacedHarness) -> None:

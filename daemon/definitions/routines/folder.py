@@ -224,7 +224,7 @@ def calendar_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition]
                     except CalendarFault as error:
                         problems[path] = str(error)
                 if problem := problems[path]:
-                    hint = f"it is looked for in {workspace}"
+                    hint = f"it is looked for in {workspace}; once it is mended: agentctl reload"
                     yield Conflict(f"{key}.skip[{index}]", problem, path, hint)
 
     return (CrossFieldCheck(("trigger.skip",), check),)
