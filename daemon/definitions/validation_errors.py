@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -153,6 +154,8 @@ def _hint(
             return _hint_for_plural(path, next(iter(value)), model)
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
+        case "string_type" if isinstance(value, date):  # TOML has dates, as skip = [2026-12-24]
+            return f'write "{value.isoformat()}"'
         case "tuple_type" | "list_type" if isinstance(value, str):
             if may_be_secret(value, format_key_path(*path)):
                 return ""

@@ -188,7 +188,10 @@ SKIPPING = '[trigger]\ncron = "0 8 * * *"\nskip = ["2026-12-24/2027-01-06", "hol
         ('["/x.ics"]', "trigger.skip[0]: leaves the workspace"),
         ("[]", "trigger.skip: must not be empty"),
         ('"2026-12-24"', "trigger.skip: expected a list"),
-        ("[2026-12-24]", "trigger.skip[0]: expected text in quotes"),
+        (
+            "[2026-12-24]",
+            'trigger.skip[0]: expected text in quotes (found 2026-12-24); write "2026-12-24"',
+        ),
     ],
 )
 def test_a_day_to_skip_that_is_none_is_a_fault(tmp_path: Path, value: str, line: str) -> None:
