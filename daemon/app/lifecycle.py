@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -225,9 +224,10 @@ async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterat
                     await app.runs.queue.stop(0)
                 raise
     except ExceptionGroup as group:
-        if group.subgroup(sqlite3.DatabaseError) and not app.store.database.shared:
-            await _refuse_damage(app.store.database.path)
         if group.split(DaemonError)[1] is not None:  # a fault of ours, or of the machine
+            # or of a row that no longer holds what was written: any error may come of that
+            if not app.store.database.shared:
+                await _refuse_damage(app.store.database.path)
             with suppress(Exception):  # of a log that cannot be written
                 log.critical("daemon.failed", exc_info=group)
         raise

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,35 @@ async def test_a_daemon_whose_database_is_replaced_acknowledges_nothing_more(hom
     assert await home.process.wait() == 75
     (line,) = await home.logged("state.lost")
     assert line["level"] == "error"
+
+
+async def test_a_start_that_fails_by_a_damaged_row_names_the_damage(home: Home) -> None:
+    home.write("policy.toml", POLICY)
+    home.routine("work", '[trigger]\nevery = "1h"\n[run]\nmode = "script"\n' + GATHER)
+    await home.start()
+    for _ in range(2):
+        await home.agentctl("run", "work")
+    await home.stop()
+    with closing(sqlite3.connect(home.state / "agentd.db")) as connection:
+        # as a byte that was flipped may leave it: nothing else lets a NULL in
+        connection.execute("PRAGMA writable_schema = ON")
+        (declared,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'run'"
+        ).fetchone()
+        lenient = re.sub(r"created (\w+) NOT NULL", r"created \1", declared)
+        assert lenient != declared
+        change = "UPDATE sqlite_master SET sql = ? WHERE name = 'run'"
+        connection.execute(change, (lenient,))
+        connection.execute("PRAGMA schema_version = 999")
+        connection.commit()
+    with closing(sqlite3.connect(home.state / "agentd.db")) as connection:
+        connection.execute("UPDATE run SET created = NULL, status = 'failed'")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(change, (declared,))
+        connection.execute("PRAGMA schema_version = 1000")
+        connection.commit()
+    with pytest.raises(ConfigError, match=r"agentd\.db.*is damaged \(NULL value in run\.created\)"):
+        await home.start()
 
 
 async def test_requests_at_any_moment_of_a_start_are_answered(home: Home) -> None:
