@@ -50,7 +50,13 @@ def list_next_starts(call: Call) -> int:
     if call.json:
         return call.print_json({"items": starts, "next": None})
     if not starts:
-        if days is None:
+        if call.routine:
+            within = "" if days is None else f" within {days} days"
+            call.out.write_line(
+                f"{call.routine} starts at no known time{within}: agentctl why {call.routine} says "
+                "what it waits for."
+            )
+        elif days is None:
             call.out.write_line(
                 f"Nothing is scheduled: {NEW_ROUTINE_COMMAND} writes a routine with a schedule."
             )

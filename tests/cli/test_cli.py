@@ -116,6 +116,17 @@ async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> Non
     assert "  paused  " in third
 
 
+async def test_next_of_a_paused_routine_names_the_command_that_says_why(
+    harness: ApiHarness,
+) -> None:
+    name = next(iter(harness.engine.routines))
+    await agentctl(harness.path, "pause", name)
+    shown = (await agentctl(harness.path, "next", name)).out
+    assert shown == (
+        f"{name} starts at no known time: agentctl why {name} says what it waits for.\n"
+    )
+
+
 async def test_empty_lists_name_the_next_step(harness: ApiHarness) -> None:
     harness.engine.routines.clear()
     assert "One TOML file each" in (await agentctl(harness.path, "list")).out

@@ -266,7 +266,9 @@ class ProviderConfig(Table):
     own.
     """
     replies: Items[str | JsonTable] = ()
-    """Kind scripted: what it answers, in order."""
+    """Kind scripted: what it answers, in order: texts, or like
+    `{ text = "", tool_calls = [{ name = "shell", arguments = { command = "uptime" } }] }`.
+    """
     options: JsonTable = Field(default_factory=dict)
     """A kind that is not ours: what else its class takes."""
 
