@@ -78,7 +78,8 @@ def check(
     is known.
     """
     assert scenario.broken == []
-    assert outcome(scenario, run) == expected
+    came_to = outcome(scenario, run)
+    assert came_to == expected, f"{came_to}, not {expected}; the run: {run.detail}"
     _check_calls(scenario, run, deaths, interrupted)
     _check_journal(scenario)
     _check_words(scenario, run)
