@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -25,21 +25,31 @@ log = structlog.get_logger()
 _LOG_BYTES = 1 << 20
 
 
-def find_traces_of_lost_history(installation: Installation) -> tuple[Path, ...]:
-    """Return files that only an earlier daemon on this state folder can have written, if the
-    database that it had is not there; empty if it is there, or on a server.
+class EarlierFile(NamedTuple):
+    """A file that an earlier daemon has written."""
+
+    path: Path
+    written: datetime
+    """When it was last written, before this start has written to it."""
+
+
+def find_trace_of_lost_history(installation: Installation) -> EarlierFile | None:
+    """Return a file that only an earlier daemon on this state folder can have written, if the
+    database that it had is not there; None if it is there, or on a server.
     """
     state = installation.state
     if store_url(installation) or (state / "agentd.db").exists():
-        return ()
-    log_file = installation.log_file
-    traces = [log_file] if _has_started_before(log_file) else []
-    others = (state / "approvals.toml", state / "memory" / "MEMORY.md")
-    return (
-        *traces,
-        *(path for path in others if path.is_file()),
+        return None
+    candidates = (
+        *([installation.log_file] if _has_started_before(installation.log_file) else []),
+        state / "approvals.toml",
+        state / "memory" / "MEMORY.md",
         *sorted(state.glob("agentd.db.before-upgrade-*")),
     )
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        return None
+    return EarlierFile(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
 
 def _has_started_before(log_file: Path) -> bool:
@@ -53,20 +63,21 @@ def _has_started_before(log_file: Path) -> bool:
         return False
 
 
-async def report_lost_history(incidents: IncidentRepository, traces: tuple[Path, ...]) -> None:
+async def report_lost_history(incidents: IncidentRepository, trace: EarlierFile) -> None:
     """Log that history is missing, and send a notice to the first of `[incidents] to`."""
-    path = traces[0]
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     text = (
         f"The database agentd.db was not in the state folder, and a new one was made; but "
-        f"{display(path)}, last written {written:%Y-%m-%d %H:%M} UTC, is of an earlier daemon. "
-        "Runs, memory and approvals of before are not in the new one. If that was not meant: stop "
-        "agentd, and bring the old database back or restore a backup with agentd restore."
+        f"{display(trace.path)}, last written {trace.written:%Y-%m-%d %H:%M} UTC, is of an earlier "
+        "daemon. Runs, memory and approvals of before are not in the new one. If that was not "
+        "meant: stop agentd, and bring the old database back or restore a backup with "
+        "agentd restore."
     )
-    log.warning("database.history_missing", trace=str(path), written=written.isoformat())
+    log.warning(
+        "database.history_missing", trace=str(trace.path), written=trace.written.isoformat()
+    )
     await incidents.warn_once(
         "history_missing",
-        path.name,
+        trace.path.name,
         1,
         kind="history.missing",
         title="A new database, and no history",

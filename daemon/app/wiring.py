@@ -23,7 +23,7 @@ from daemon.app.installation import (
     open_store,
     store_url,
 )
-from daemon.app.lost_history import find_traces_of_lost_history, report_lost_history
+from daemon.app.lost_history import find_trace_of_lost_history, report_lost_history
 from daemon.app.memory import open_memory
 from daemon.app.parts import App, DeliveryServices, Role, RunExecution, Scheduling, Store, Tools
 from daemon.app.reload import Reloader
@@ -102,7 +102,7 @@ async def open_app(
     lock = lock_state(installation.state)
     try:
         make_workspace(installation)
-        traces = find_traces_of_lost_history(installation)  # before this start has a log of its own
+        trace = find_trace_of_lost_history(installation)  # before this start has a log of its own
         open_log(installation, installation.config)
         if overrides := installation.config.overrides:
             log.info("config.overridden", variables=[item.variable for item in overrides])
@@ -121,8 +121,8 @@ async def open_app(
                 own_tools=own_tools,
                 sources=sources,
             )
-            if traces:
-                await report_lost_history(app.store.journal.incidents, traces)
+            if trace:
+                await report_lost_history(app.store.journal.incidents, trace)
             watcher = clock_watcher(app.clock, installation.env)
             watcher.start(partial(handle_clock_change, app))
             try:

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +125,10 @@ async def test_a_start_that_finds_its_history_gone_goes_on_and_says_so(home: Hom
         await home.stop()
         for file in home.state.glob("agentd.db*"):
             file.unlink()
+        changed = (home.state / "logs" / "agentd.jsonl").stat().st_mtime
         await home.start()
         (line,) = await home.logged("database.history_missing")
+        assert line["written"] == datetime.fromtimestamp(changed, UTC).isoformat()
         assert line["trace"] == str(home.state / "logs" / "agentd.jsonl")
         await home.logged("delivery.arrived", target="phone")
     (notice,) = [json.loads(post.body)["data"] for post in phone.posts]
