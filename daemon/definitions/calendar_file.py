@@ -511,10 +511,10 @@ def _read_rule(item: _Property, event: CalendarEvent) -> Recurrence:
         texts = parts[name].split(",") if name in parts else []
         if not all(re.fullmatch(r"[+-]?\d{1,6}", text) for text in texts):
             raise fault(f"{name}={shorten(parts[name])} is not understood")
-        found = [int(text) for text in texts]
-        if not all(lowest <= number <= highest and number for number in found):
+        numbers = [int(text) for text in texts]
+        if not all(lowest <= number <= highest and number for number in numbers):
             raise fault(f"{name}={shorten(parts[name])} is out of range")
-        return found
+        return numbers
 
     weekdays = set()
     for text in parts["BYDAY"].split(",") if "BYDAY" in parts else ():

@@ -161,15 +161,15 @@ class ScheduleEntry:
 
     def quiet_rule(self, moment: datetime) -> str:
         """Return the keys with their values by which the entry is not active at a moment."""
-        found = self.find_skip(moment)
-        return f'{SKIP_RULE}"{found[0]}"' if found else self.hours_rule
+        skip = self.find_skip(moment)
+        return f'{SKIP_RULE}"{skip[0]}"' if skip else self.hours_rule
 
     def next_opening(self, after: datetime) -> datetime | None:
         """Return when an entry that is not active at `after` may be so again, though it need not;
         None: never.
         """
-        if found := self.find_skip(after):
-            return found[1]
+        if skip := self.find_skip(after):
+            return skip[1]
         return self.opening.next(after, self.zone) if self.opening else None
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:

@@ -26,6 +26,8 @@ MAX_FAULT_CHARACTERS = 200
 _FENCED = re.compile(r"^```json[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 # Keywords whose value is data, in which a key `$ref` refers to nothing.
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
+# How jsonschema fails on a schema that is odd in a way which its own check does not look for.
+_LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, re.error)
 
 
 class SchemaFault(Exception):
@@ -74,7 +76,7 @@ def load_schema(workspace: Path, path: str) -> Validator:
         raise SchemaFault(f"refers to what it does not hold: {_shorten(str(error))}") from None
     except RecursionError:
         raise SchemaFault("refers to itself without end") from None
-    except Exception as error:  # noqa: BLE001  the library fails in many ways on odd schemas
+    except _LIBRARY_ERRORS as error:
         raise SchemaFault(
             f"cannot be used: {_shorten(f'{type(error).__name__}: {error}')}"
         ) from None
@@ -150,7 +152,7 @@ def find_faults(validator: Validator, report: str) -> str:
         return "it is nested too deeply for the schema"
     except OverflowError:
         return "a number in it is too large for the schema"
-    except Exception as error:  # noqa: BLE001  the library fails in many ways on odd schemas
+    except _LIBRARY_ERRORS as error:
         problem = _shorten(f"{type(error).__name__}: {error}")
         return f"the schema cannot be used for it: {problem}"
     return "; ".join(faults)
@@ -179,20 +181,20 @@ def _describe(error: ValidationError) -> str:
 
     # of several alternatives, the fault of the one that fits best
     error = best_match([error]) or error
-    found = _shorten(json.dumps(error.instance, ensure_ascii=False, default=str))
+    instance = _shorten(json.dumps(error.instance, ensure_ascii=False, default=str))
     match error.validator:
         case "type":
             kinds = error.validator_value
             expected = kinds if isinstance(kinds, str) else " or ".join(kinds)
-            problem = f"expected {expected}, found {found}"
+            problem = f"expected {expected}, found {instance}"
         case "enum":
             choices = ", ".join(
                 json.dumps(value, ensure_ascii=False) for value in error.validator_value
             )
-            problem = f"expected one of {_shorten(choices)}, found {found}"
+            problem = f"expected one of {_shorten(choices)}, found {instance}"
         case "const":
             expected = json.dumps(error.validator_value, ensure_ascii=False)
-            problem = f"expected {_shorten(expected)}, found {found}"
+            problem = f"expected {_shorten(expected)}, found {instance}"
         case _:
             problem = _shorten(error.message)
     return f"{_shorten(error.json_path)}: {problem}"
