@@ -31,7 +31,7 @@ Where it happens:
 a slot is claimed        scheduler/slot_ledger.py, by a row of store/slots.py
 a run is executed        runs/run.py
 a prompt is rendered     agent/prompt.py
-a verdict is made        policy/policy.py, of each part of a call in policy/judge.py
+a verdict is made        policy/policy.py, of each part of a call in policy/verdicts.py
 a tool is run            agent/tool_calls.py, tools/executor.py
 a report is sent         delivery/outbox.py
 a memory is forgotten    memory/erasure/erasure.py

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.models import Effect
-from daemon.policy.judge import CallPart, applies_to
 from daemon.policy.output_files import folders_in_use
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
+from daemon.policy.verdicts import CallPart, applies_to
 from daemon.policy.web import Target, parse_target
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ def exec_agentd(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by `agentd` with these arguments."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "daemon.app.agentctl_verbs", *arguments])  # noqa: S606 - no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-m", "daemon.app.main_for_agentctl", *arguments])  # noqa: S606 - no shell is wanted
 
 
 def new(call: Call) -> int:

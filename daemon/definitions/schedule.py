@@ -123,7 +123,7 @@ class ScheduleEntry:
         """
         for _ in range(MOST_OPENINGS):
             slot = self.next(after)
-            if slot is None or self.active(slot):
+            if slot is None or self.is_active(slot):
                 return slot
             opening = self.next_opening(slot)
             if opening is None:
@@ -131,7 +131,7 @@ class ScheduleEntry:
             after = opening - timedelta(microseconds=1)
         return None
 
-    def active(self, moment: datetime) -> bool:
+    def is_active(self, moment: datetime) -> bool:
         """Tell whether a moment lies within the active hours and days, and on no day to skip.
 
         Hours over midnight belong to the day on which they begin; days to skip are those of the
@@ -404,12 +404,12 @@ class Schedule:
             return "once" if period is None or period >= 2 * longest else longest
         return longest
 
-    def active(self, moment: datetime, *, slot: datetime | None = None) -> bool:
+    def is_active(self, moment: datetime, *, slot: datetime | None = None) -> bool:
         """Tell whether a moment lies within the active hours and days of an entry: of one that has
         the slot `slot`, by default of any.
         """
         entries = self.entries if slot is None else self.entries_of(slot)
-        return any(entry.active(moment) for entry in entries)
+        return any(entry.is_active(moment) for entry in entries)
 
     def quiet_rule(self, moment: datetime, *, slot: datetime) -> str:
         """Return the keys with their values by which no entry that has a slot is active."""

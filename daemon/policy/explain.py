@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemon.models import Json, Verdict
-from daemon.policy.judge import applies_to, judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
 from daemon.policy.requests import analyze_call
+from daemon.policy.verdicts import applies_to, judge_part
 from daemon.policy.web import Target
 
 

@@ -22,17 +22,6 @@ from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
 from daemon.policy import output_files
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.judge import (
-    CallPart,
-    CallTraits,
-    Restriction,
-    allows_tool,
-    applies_to,
-    is_granted,
-    judge_part,
-    refuse_part,
-    refuse_tool,
-)
 from daemon.policy.lexer import Unreadable
 from daemon.policy.numbers import prints_only_numbers
 from daemon.policy.policy_file import (
@@ -54,6 +43,17 @@ from daemon.policy.policy_file import (
 from daemon.policy.profiles import read_only, suggest_instead
 from daemon.policy.reachable_paths import CallPath, ReachablePaths
 from daemon.policy.requests import PlannedPipeline, Request, analyze_call
+from daemon.policy.verdicts import (
+    CallPart,
+    CallTraits,
+    Restriction,
+    allows_tool,
+    applies_to,
+    is_granted,
+    judge_part,
+    refuse_part,
+    refuse_tool,
+)
 from daemon.policy.web import SAFE_METHODS, Target
 from daemon.system.ownership import explain_other_writers
 

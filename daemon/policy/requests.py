@@ -15,7 +15,6 @@ from pathlib import Path
 from daemon.models import Effect, Json
 from daemon.policy import git, web
 from daemon.policy.globs import Glob
-from daemon.policy.judge import CallPart
 from daemon.policy.lexer import (
     MAX_WORDS,
     Command,
@@ -29,6 +28,7 @@ from daemon.policy.options import ParsedCommand
 from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL, Rule
 from daemon.policy.profiles import ReadOnlyProgram, program_name, read_only
 from daemon.policy.reachable_paths import CallPath, ReachablePaths, refuse_devices
+from daemon.policy.verdicts import CallPart
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

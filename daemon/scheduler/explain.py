@@ -400,7 +400,7 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
         )
         reason = f" ({query.state.paused_why})" if query.state.paused_why else ""
         return f"paused {until}", f", and will be skipped then: it is paused {until}{reason}"
-    if not query.schedule.active(slot, slot=slot):
+    if not query.schedule.is_active(slot, slot=slot):
         row = SlotRow(
             routine=query.name,
             first=slot,

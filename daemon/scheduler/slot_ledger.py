@@ -629,7 +629,7 @@ class SlotLedger:
         await self._end_pauses([name], now)
         if self.states[name].is_paused(now):
             return self._skip_reason_by_rule(name, Reason.PAUSED)
-        if not any(entry.active(now) for entry in entries):
+        if not any(entry.is_active(now) for entry in entries):
             return SkipReason(reason=Reason.QUIET_HOURS, rule=describe_quiet(entries, now))
         await self._read_active_runs([name])
         return await self._skip_reason(name, now)

@@ -81,7 +81,7 @@ def classify_slots(
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     moment = slot if on_time else now
-    if not schedule.active(moment, slot=slot):
+    if not schedule.is_active(moment, slot=slot):
         rule = schedule.quiet_rule(moment, slot=slot)
         skipped = make_skipped(slot, Reason.QUIET_HOURS, rule=rule)
         return SlotDecision(slot=slot, skipped=(*missed, skipped))
@@ -158,7 +158,7 @@ def random_moments(
         slot = schedule.prev(first + length * hash_to_fraction(f"{name}\0{day}\0{index}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
-        if slot is not None and slot < first + length and schedule.active(slot, slot=slot):
+        if slot is not None and slot < first + length and schedule.is_active(slot, slot=slot):
             drawn_slots.append(slot)
     return tuple(drawn_slots)
 

@@ -150,7 +150,7 @@ def test_active_hours_use_the_zone_of_the_schedule(
     which = schedule(
         timezone=BERLIN, every=timedelta(hours=1), active_hours=hours, active_days=days
     )
-    assert which.active(berlin_summer) is active
+    assert which.is_active(berlin_summer) is active
 
 
 def test_the_next_fire_lies_in_active_hours() -> None:
@@ -259,8 +259,8 @@ def on_days_to_skip(*texts: str, **words: Any) -> Schedule:
 
 def test_days_to_skip_are_days_of_the_zone_of_the_trigger() -> None:
     hourly = on_days_to_skip("2026-12-25", every=timedelta(hours=1), timezone="America/New_York")
-    assert hourly.active(at("2026-12-25T04:59")) and not hourly.active(at("2026-12-25T05:00"))
-    assert not hourly.active(at("2026-12-26T04:59")) and hourly.active(at("2026-12-26T05:00"))
+    assert hourly.is_active(at("2026-12-25T04:59")) and not hourly.is_active(at("2026-12-25T05:00"))
+    assert not hourly.is_active(at("2026-12-26T04:59")) and hourly.is_active(at("2026-12-26T05:00"))
 
 
 @pytest.mark.parametrize("hours", [{}, {"active_hours": "22:00-06:00"}, {"active_days": "mon-fri"}])
@@ -281,8 +281,8 @@ def test_the_next_start_lies_behind_the_days_to_skip(hours: dict[str, Any], zone
 
 def test_a_night_after_a_day_to_skip_is_judged_by_its_own_day() -> None:
     night = on_days_to_skip("2026-12-24", every=timedelta(hours=1), active_hours="22:00-06:00")
-    assert not night.active(at("2026-12-24T23:00"))
-    assert night.active(at("2026-12-25T01:00"))
+    assert not night.is_active(at("2026-12-24T23:00"))
+    assert night.is_active(at("2026-12-25T01:00"))
 
 
 def test_the_rule_names_the_entry_of_skip() -> None:
@@ -307,11 +307,11 @@ def test_a_slot_of_two_triggers_is_skipped_only_on_a_day_that_both_skip() -> Non
     slot = at("2026-12-25T09:00")
     christmas = on_days_to_skip("2026-12-25", cron="0 9 * * *")
     daily = schedule(every=timedelta(hours=3))
-    assert Schedule.union((christmas, daily), zone="UTC").active(slot, slot=slot)
+    assert Schedule.union((christmas, daily), zone="UTC").is_active(slot, slot=slot)
     both = Schedule.union(
         (christmas, on_days_to_skip("2026-12-20/2026-12-31", every=timedelta(hours=3))), zone="UTC"
     )
-    assert not both.active(slot, slot=slot)
+    assert not both.is_active(slot, slot=slot)
     assert both.quiet_rule(slot, slot=slot) == (
         'skip = "2026-12-25" and skip = "2026-12-20/2026-12-31"'
     )

@@ -123,10 +123,10 @@ def test_a_slot_of_a_union_is_skipped_only_if_each_trigger_that_has_it_skips_it(
         slot
         for one in single
         for slot in slots_of(one, after, until)
-        if one.active(slot, slot=slot)
+        if one.is_active(slot, slot=slot)
     }
     for slot in merged(single, after, until):
-        assert schedule.active(slot, slot=slot) == (slot in active)
+        assert schedule.is_active(slot, slot=slot) == (slot in active)
     following = schedule.next_active(after)
     assert (following if following and following <= until else None) == min(active, default=None)
 

@@ -214,7 +214,7 @@ def test_a_routine_is_given_the_calendars_that_it_names(tmp_path: Path) -> None:
     routine = load_folder(routines, workspace=workspace).routines["report"]
     schedule = schedule_of(routine, zone="UTC")
     slot = datetime(2027, 12, 25, 8, tzinfo=UTC)
-    assert not schedule.active(slot, slot=slot)
+    assert not schedule.is_active(slot, slot=slot)
     assert schedule.quiet_rule(slot, slot=slot) == 'skip = "holidays.ics: Christmas"'
     assert "holidays" in routine.dump() and "Christmas" not in routine.dump()
     assert schedule.words() == (

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from daemon.errors import ConfigError
 from daemon.models import Effect, Verdict
-from daemon.policy.judge import CallTraits, Restriction
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import AUTONOMY_LEVELS
+from daemon.policy.verdicts import CallTraits, Restriction
 from tests.policy.conftest import Write
 
 RULES = """

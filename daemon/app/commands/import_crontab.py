@@ -44,10 +44,10 @@ from daemon.delivery.channels.mail_url import (
 from daemon.delivery.targets import mail_fault
 from daemon.errors import ConfigError, DeliveryFailed, Refused
 from daemon.models import Effect
-from daemon.policy.judge import judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.requests import analyze_call
+from daemon.policy.verdicts import judge_part
 from daemon.scheduler.routine_rules import routine_rules
 from daemon.tools.builtin.command_lines import find_program
 

@@ -22,7 +22,6 @@ from daemon.models import Json
 from daemon.policy.authoring.policy_text import add_rules
 from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.judge import CallPart, judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import (
@@ -35,6 +34,7 @@ from daemon.policy.policy_file import (
 )
 from daemon.policy.requests import analyze_call
 from daemon.policy.tables import word_list
+from daemon.policy.verdicts import CallPart, judge_part
 from daemon.telemetry.redaction import MARK
 
 # From so many files of one folder on, a rule names the folder instead of them.

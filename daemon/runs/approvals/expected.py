@@ -10,9 +10,9 @@ from json import dumps
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import Effect
-from daemon.policy.judge import allows_tool
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import NAMED_ONLY_TOOLS, TOOLS
+from daemon.policy.verdicts import allows_tool
 
 # Events that bring words of strangers along.
 EVENTS = ("watch", "webhook", "after")

@@ -12,7 +12,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 from daemon.models import Json, Status, Step, StepKind, Usage
-from daemon.runs.replay.verdicts import rule_that_asked
+from daemon.runs.replay.recorded_policy import rule_that_asked
 
 if TYPE_CHECKING:
     from daemon.policy.policy import Policy

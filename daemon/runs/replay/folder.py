@@ -21,7 +21,7 @@ from daemon.agent.tool_calls import redact_json
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 from daemon.runs.replay.cassette import Cassette
-from daemon.runs.replay.verdicts import mark_verdicts_by_files
+from daemon.runs.replay.recorded_policy import mark_verdicts_by_files
 
 FORMAT = 1
 SUMS = "SHA256SUMS"

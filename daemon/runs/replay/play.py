@@ -53,7 +53,7 @@ from daemon.runs.replay.recorded import (
     Recording,
     drop_superseded_limits,
 )
-from daemon.runs.replay.verdicts import RecordedApprover, RecordedPolicy
+from daemon.runs.replay.recorded_policy import RecordedApprover, RecordedPolicy
 from daemon.runs.run import execute
 from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry

@@ -12,7 +12,7 @@ from daemon.models import Fact, Json, Run, Step, StepKind
 from daemon.providers.facts import new_boundary, wrap
 from daemon.runs.replay.compare import compare_steps
 from daemon.runs.replay.recorded import RecordedModel, Recording, drop_superseded_limits
-from daemon.runs.replay.verdicts import rule_that_asked
+from daemon.runs.replay.recorded_policy import rule_that_asked
 
 HOST = Fact(name="host", tool="sysinfo", ok=True, text="up", changes=("rebooted",))
 WRITTEN = f"Report.\n\n{wrap([HOST], new_boundary())}"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from daemon.models import Effect
 from daemon.policy.globs import Glob
-from daemon.policy.judge import CallPart, judge_part
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy_file import Rule, strictness
+from daemon.policy.verdicts import CallPart, judge_part
 from daemon.policy.web import HostPattern, parse_target
 from tests.properties import scaled_settings
 

@@ -1,4 +1,4 @@
-"""Judge one part of a call: of all rules that apply to it, the strictest decides.
+"""The verdict on one part of a call: of all rules that apply to it, the strictest decides.
 
 The section of a routine, `[routine.NAME]`, only takes away: whatever it leaves still needs a rule
 that allows it. The level of autonomy, the taint of a run and `on_ask = "deny"` make no verdict
