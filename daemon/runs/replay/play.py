@@ -54,7 +54,7 @@ from daemon.runs.replay.recorded import (
     drop_superseded_limits,
 )
 from daemon.runs.replay.recorded_policy import RecordedApprover, RecordedPolicy
-from daemon.runs.run import execute
+from daemon.runs.execute import execute
 from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry
 
