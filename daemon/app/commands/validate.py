@@ -523,12 +523,6 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
     ]
 
 
-# Tools that look at something; with others an agent writes, remembers or hands on.
-_LOOKING_TOOLS = frozenset(
-    {"file_list", "file_read", "git", "http_request", "shell", "sysinfo", "web_search"}
-)
-
-
 def _factless_routines(routines: Iterable[Routine]) -> list[str]:
     """Return a note for each agent that has to look by tools, as its run brings no facts, and would
     succeed without having looked.
@@ -539,7 +533,7 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         "that it has to call"
         for routine in routines
         if routine.run.mode == "agent"
-        and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
+        and any(name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools)
         and not (routine.run.required_tools or routine.gather or routine.run.media)
         and not routine.is_started_by_events
         and routine.dedupe is None
