@@ -21,6 +21,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -119,29 +120,28 @@ def break_when_there(case: Case, until: float, mark: Path) -> None:
 
 
 def list_parts(report: Path) -> None:
-    """Write the names of all tasks after two seconds, with the places at which each was seen to
-    wait until then.
+    """Look at all tasks for two seconds, then write the names of those that waited most of the
+    time, and the places at which each task was seen to wait.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + 2
+    looks = 0
+    waits: Counter[str] = Counter()
     places: dict[str, set[str]] = {}
 
     def look() -> None:
-        waiting = [task for task in asyncio.all_tasks() if innermost(task) is not None]
-        for task in waiting:
-            places.setdefault(task.get_name(), set()).update({place_of(task) or ""} - {""})
+        nonlocal looks
+        looks += 1
+        for task in asyncio.all_tasks():
+            if innermost(task) is not None:
+                waits[task.get_name()] += 1
+                places.setdefault(task.get_name(), set()).update({place_of(task) or ""} - {""})
         if loop.time() < end:
             loop.call_soon(look)
             return
-        names = {task.get_name() for task in waiting}
-        report.write_text(
-            json.dumps(
-                {
-                    "parts": sorted(names),
-                    "places": {name: sorted(places[name]) for name in sorted(places)},
-                }
-            )
-        )
+        parts = sorted(name for name, count in waits.items() if count > looks / 2)
+        places_by_name = {name: sorted(places[name]) for name in sorted(places)}
+        report.write_text(json.dumps({"parts": parts, "places": places_by_name}))
         os.kill(os.getpid(), signal.SIGTERM)
 
     look()
