@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PATH = "/v1/hooks/{name}"
-MAX_ID_LENGTH = 256
+MAX_ID_LENGTH = MAX_NAME_LENGTH = 256
 # Levels of lists and objects in a body: deeper ones exhaust the stack of programs that read them.
 MAX_DEPTH = 50
 
@@ -70,7 +70,9 @@ def application(hooks: Hooks) -> Starlette:
     """Return the ASGI application with the route of webhooks."""
 
     async def receive(request: Request) -> Response:
-        raw, name = await read_body(request), request.path_params["name"]
+        raw = await read_body(request)
+        # answers and the log repeat the name; no routine has one as long, as its file has none
+        name = request.path_params["name"][:MAX_NAME_LENGTH]
         sender_name = hooks.sender_of(name)
         try:
             sender = _sender(hooks.settings, sender_name)
