@@ -71,7 +71,7 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, Rehears
 from daemon.runs.services import RunServices
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
-from daemon.tokens import estimate
+from daemon.tokens import estimate_tokens
 from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
@@ -790,7 +790,10 @@ class RunContext:
             return None
         messages = build_prompt(run.routine, segments, self.settings.config.agent.language)
         budget = routine.run.budget.tokens
-        if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
+        if (
+            budget
+            and reply.usage.total + estimate_tokens(messages[0].content) + ANSWER_TOKENS > budget
+        ):
             return None
         try:
             async with asyncio.timeout(TIMEOUT):

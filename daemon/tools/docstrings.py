@@ -13,10 +13,8 @@ from typing import NamedTuple
 _ARGUMENTS = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Other Parameters):\s*$")
 # Headings of the Google style that end the description and say nothing about arguments.
 _OTHER = re.compile(
-    (  # noqa: UP034
-        r"^(Returns?|Yields?|Raises|Examples?|Notes?|See "
-        r"Also|Warnings?|Attributes|Todo|References):\s*$"
-    )
+    r"^(Returns?|Yields?|Raises|Examples?|Notes?|See "
+    r"Also|Warnings?|Attributes|Todo|References):\s*$"
 )
 _ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _SPHINX_PARAM = re.compile(

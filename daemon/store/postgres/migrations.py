@@ -75,10 +75,8 @@ def _claim(connection: PostgresConnection, url: str) -> None:
         "count(*) FROM"
     )
     has_migrations, has_writers, tables = connection.control(
-        (  # noqa: UP034
-            f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
-            "'procrastinate%'"
-        )
+        f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
+        "'procrastinate%'"
     ).fetchone()
     if tables and not (has_migrations and has_writers):
         raise unusable(

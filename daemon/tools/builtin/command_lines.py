@@ -130,10 +130,8 @@ def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
     seconds_left = limit - context.programs.seconds
     if seconds_left <= 0:
         raise ToolFailed(
-            (  # noqa: UP034
-                f"not run: the programs of this run have had their {limit} s (limits.shell_seconds "
-                "of policy.toml)"
-            )
+            f"not run: the programs of this run have had their {limit} s (limits.shell_seconds "
+            "of policy.toml)"
         )
     began = time.monotonic()
     try:

@@ -80,20 +80,16 @@ def repository_view(
     environment = {**_ENVIRONMENT, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(folder)}
     if git_folder.is_symlink() or git_folder.is_file():
         raise ToolFailed(
-            (  # noqa: UP034
-                "its .git leads elsewhere; only a repository that is wholly in its folder can be "
-                "looked at"
-            )
+            "its .git leads elsewhere; only a repository that is wholly in its folder can be "
+            "looked at"
         )
     if not git_folder.is_dir():
         return environment
     for name in (*_LINKED_ENTRIES, "HEAD", "config", "objects/info"):
         if (git_folder / name).is_symlink():
             raise ToolFailed(
-                (  # noqa: UP034
-                    f".git/{name} is a link; only a repository that is wholly in its folder can be "
-                    "looked at"
-                )
+                f".git/{name} is a link; only a repository that is wholly in its folder can be "
+                "looked at"
             )
     if (git_folder / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")

@@ -197,10 +197,8 @@ def _make_headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name) or not (value.isprintable() and value.isascii()):
             raise ToolFailed(
-                (  # noqa: UP034
-                    f"{name!r:.60} is no header that can be sent: names are plain words, values one "  # noqa: E501
-                    "line of ASCII"
-                )
+                f"{name!r:.60} is no header that can be sent: names are plain words, values one "
+                "line of ASCII"
             )
         if name.lower() in _CONNECTION_HEADERS:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")
