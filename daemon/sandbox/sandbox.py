@@ -46,10 +46,10 @@ class Probe:
     """One attempt to break out of a sandbox."""
 
     name: str
-    held: bool
-    """Whether the sandbox stood it."""
-    found: str = ""
-    """What happened, if it did not hold."""
+    is_blocked: bool
+    """Whether the sandbox prevented it."""
+    detail: str = ""
+    """What happened, if the sandbox did not prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class UnusableSandbox:
     """A sandbox that cannot be used here."""
 
     level: str
-    """Empty: none can."""
+    """Empty: this system has no sandbox at all."""
     why: str
     is_installed: bool = True
 
@@ -71,7 +71,7 @@ class Sandbox:
 
     level: Level = "off"
     probes: tuple[Probe, ...] = ()
-    """What was tried at this level."""
+    """The results of the escape tests at this level; empty if none were run."""
     unusable: tuple[UnusableSandbox, ...] = ()
     """The better ones, which this machine does not have."""
     user: User | None = None

@@ -406,13 +406,13 @@ class RoutineEngine:
         """The routines that a webhook starts."""
         return [name for name in self._ledger.schedules if self.routines[name].webhook]
 
-    def note_success(self, run: Run) -> bool:
+    def record_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
-        return self._ledger.note_success(run)
+        return self._ledger.record_success(run)
 
-    async def note_end(self, run: Run) -> None:
+    async def record_end(self, run: Run) -> None:
         """Count the failure of a routine, or forget its failures if `run` succeeded."""
-        await self._ledger.note_end(run)
+        await self._ledger.record_end(run)
 
     def next_fires(
         self, name: str, count: int = 3, *, after: datetime | None = None

@@ -429,19 +429,19 @@ class SlotLedger:
 
     # --- routines that keep failing
 
-    async def note_end(self, run: Run) -> None:
+    async def record_end(self, run: Run) -> None:
         """Count a failed run: its routine backs off for longer and longer, and is paused at last.
 
         Takes the lock itself, and only for a failure: runs that end well do not wait for each
         other.
         """
-        if self.note_success(run):
+        if self.record_success(run):
             return
         async with self.lock():
             if run.routine in self.states:
                 await self._read_failures([run.routine])
 
-    def note_success(self, run: Run) -> bool:
+    def record_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
         if run.status is Status.SUCCEEDED:
             self._failure_backoff.forget(run.routine)

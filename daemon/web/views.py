@@ -235,14 +235,20 @@ class Action(NamedTuple):
     card_path: str = ""
 
 
-CARD = "/routines#r{card}"
+CARD_PATH = "/routines#r{card}"
 ACTIONS = (
     Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{id}"),
     Action(
-        "/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}", card_path=CARD
+        "/routines/{name}/pause",
+        "/v1/routines/{name}/pause",
+        "/routines/{name}",
+        card_path=CARD_PATH,
     ),
     Action(
-        "/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}", card_path=CARD
+        "/routines/{name}/resume",
+        "/v1/routines/{name}/resume",
+        "/routines/{name}",
+        card_path=CARD_PATH,
     ),
     Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
     Action(

@@ -26,7 +26,7 @@ from daemon.errors import ConfigError, Fault, NotFound, RunUnderWay
 from daemon.models import Json, Run, Status, Step, StepKind, Usage, new_id
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import PolicyFile
-from daemon.runs.events import EventBus, end_of, of_step
+from daemon.runs.events import EventBus, end_of, event_of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
@@ -170,7 +170,7 @@ class ApiHarness:
     async def write_steps(self, run: Run, *steps: Step) -> None:
         """Commit steps and ring for them, as runs/run.py does."""
         for step in await self.journal.runs.append(run, *steps):
-            if event := of_step(run, step):
+            if event := event_of_step(run, step):
                 self.events.publish(run.id, event)
 
     async def end(

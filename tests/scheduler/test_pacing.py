@@ -47,7 +47,7 @@ class PacedHarness(EngineHarness):
             )
         ended = claimed.to(status, ended=datetime.now(UTC))
         await self.journal.runs.end(ended)
-        await self.engine.note_end(ended)
+        await self.engine.record_end(ended)
         await self.quiet()
 
     @property

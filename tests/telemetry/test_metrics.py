@@ -43,7 +43,7 @@ def test_runs_deliveries_and_lateness_are_counted():
     metrics.count_run(run(Status.FAILED, routine='odd "name"\\'))
     metrics.count_run(run(late=500, event="by hand"))
     metrics.count_delivery("mail", "delivered")
-    samples = families(metrics.text(NOTHING))
+    samples = families(metrics.render(NOTHING))
     counted = {
         tuple(sample.labels.values()): sample.value for sample in samples["agentd_runs"].samples
     }

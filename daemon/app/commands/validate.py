@@ -35,7 +35,7 @@ from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
-from daemon.providers.programs import find_program, missing_program
+from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
 from daemon.scheduler.routine_rules import (
     argument_checks,
@@ -304,7 +304,7 @@ def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
     """Return a note for each provider of kind command whose program is not here."""
     file = display(config.file)
     return [
-        f"{file}: providers.{name}.command: {missing_program(provider.command[0])}"
+        f"{file}: providers.{name}.command: {describe_missing_program(provider.command[0])}"
         for name, provider in sorted(config.providers.items())
         if provider.kind == "command"
         and provider.command

@@ -18,7 +18,7 @@ from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import MailAddress, address_error, parse_mail_address
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
-from daemon.system.http_client import trusted_context
+from daemon.system.http_client import shared_tls_context
 from daemon.telemetry.redaction import is_ordinary
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class MailChannel:
         temporary_error: smtplib.SMTPResponseException | None = None
         try:
             mails = list(make_mails(address, delivery, self._host))
-            context = trusted_context() if address.verifies else _trusting_context()
+            context = shared_tls_context() if address.verifies else _unverified_context()
             tls = context if address.mode == "ssl" else None
             with closing(_Connection(sockets, server, port, timeout, tls)) as connection:
                 if address.mode == "starttls":
@@ -215,7 +215,7 @@ class MailChannel:
         )
 
 
-def _trusting_context() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """Return a context that accepts any certificate, for `verify=no`."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from daemon.errors import ToolFailed
-from daemon.policy.globs import in_either_case
+from daemon.policy.globs import make_case_insensitive
 from daemon.sandbox.sandbox import User
 from daemon.system.safe_open import open_beneath
 
@@ -101,7 +101,9 @@ def repository_view(
     (view / "HEAD").write_text(_head(git_folder))
     (view / "config").write_text("".join(_settings(git_folder)))
     (view / "info").mkdir()
-    quoted_patterns = [in_either_case(pattern).replace('"', r"\"") for pattern in denied_patterns]
+    quoted_patterns = [
+        make_case_insensitive(pattern).replace('"', r"\"") for pattern in denied_patterns
+    ]
     (view / "info" / "attributes").write_text(
         "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted_patterns)
     )
