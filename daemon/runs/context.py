@@ -698,7 +698,7 @@ class RunContext:
         )
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
-        entries = self.services.approvals.remembered_calls.entries()
+        entries = self.services.approvals.remembered_calls.load_entries()
         remembered_tools = {entry.tool for entry in entries if entry.routine == name}
         return (
             *held_tools,

@@ -73,7 +73,7 @@ async def choose_sandbox(
         escapes = [probe for probe in probes if not probe.is_blocked]
         if not escapes:
             return replace(candidate, probes=probes, unusable=tuple(unusable))
-        reason = f"a program could {escapes[0].name}: {escapes[0].found}"
+        reason = f"a program could {escapes[0].name}: {escapes[0].detail}"
         unusable.append(UnusableSandbox(candidate.level, reason))
     return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 

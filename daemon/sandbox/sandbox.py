@@ -101,7 +101,7 @@ class Sandbox:
         if self.level == "bubblewrap":
             program = syscall_filter.compile_filter(syscall_filter.IN_NAMESPACES)
             return cell | {"filter": program, **self._bubblewrap_cell(bounds)}
-        rules = syscall_filter.beside_landlock(syscalls.landlock_version())
+        rules = syscall_filter.rules_beside_landlock(syscalls.landlock_version())
         program = syscall_filter.compile_filter(rules)
         return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
 
@@ -116,7 +116,7 @@ class Sandbox:
             *((path, confine.READ) for path in MACHINE_FOLDERS),
         ]
         return {
-            "filter": syscall_filter.compile_filter(syscall_filter.READING_HOST),
+            "filter": syscall_filter.compile_filter(syscall_filter.HOST_READERS),
             "places": [*path_rights, *((path, confine.DEVICE) for path in DEVICES)],
         }
 

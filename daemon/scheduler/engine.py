@@ -51,7 +51,7 @@ from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.skip_reasons import CapCheck, no_cap
 from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
 from daemon.scheduler.slots import next_random_moment
-from daemon.scheduler.triggers import RETRY, EventTriggers
+from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -130,7 +130,7 @@ class RoutineEngine:
         self._due_queue = CoalescingQueue(
             "slot claims",
             self._ledger.process_due,
-            retry=RETRY,
+            retry=RETRY_SECONDS,
             session=self._ledger.lock,
             batch_size=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
         )
@@ -596,8 +596,8 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
         try:
             return self._schedule.next_start(after)
         except Exception:  # it would end APScheduler's loop, and with it all other routines
-            log.exception("routine.start_unknown", routine=self._routine, retry=RETRY)
-            return after + timedelta(seconds=RETRY)
+            log.exception("routine.start_unknown", routine=self._routine, retry=RETRY_SECONDS)
+            return after + timedelta(seconds=RETRY_SECONDS)
 
 
 class BatchedJobStore(BaseJobStore):  # type: ignore[misc]

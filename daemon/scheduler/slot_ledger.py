@@ -713,7 +713,7 @@ class SlotLedger:
         """
         if not claims:
             return []
-        runs = await self._journal.slots.open(claims)
+        runs = await self._journal.slots.claim(claims)
         started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
         for claim, run in started:
             self._logged_periods.pop(claim.routine, None)

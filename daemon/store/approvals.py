@@ -27,7 +27,7 @@ from daemon.store.connection import Connection, placeholders
 from daemon.store.database import Database, Repository
 from daemon.store.incidents import (
     EXPIRED,
-    REMINDER_SHARE,
+    REMINDER,
     IncidentRepository,
     add_waiting_notices,
     open_waiting_incident,
@@ -202,7 +202,7 @@ class ApprovalRepository(Repository):
                 (to_microseconds(until),),
             )
             ids = sorted(id_ for (id_,) in rows.fetchall())
-            add_waiting_notices(connection, REMINDER_SHARE, notices, ids, until)
+            add_waiting_notices(connection, REMINDER, notices, ids, until)
             return ids
 
         return await self._db.write(work, durable=True)

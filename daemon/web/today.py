@@ -12,7 +12,7 @@ from daemon.cli.call import quote
 from daemon.cli.render import humanize, pluralize
 from daemon.models import FAILURES
 from daemon.web.attention import without_approvals
-from daemon.web.charts import ChartPoint, hour_labels, percent_between, time_line
+from daemon.web.charts import ChartPoint, make_hour_labels, make_time_line, percent_between
 from daemon.web.queries import request_items
 from daemon.web.rendering import run_kind
 
@@ -83,8 +83,10 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "troubles": troubles,
         "incidents": without_approvals(status["incidents"]),
         "report": _request_newest_report(client, runs),
-        "lines": [(routine, time_line(points[routine], begin, end)) for routine in sorted(points)],
-        "hours": hour_labels(begin, end),
+        "lines": [
+            (routine, make_time_line(points[routine], begin, end)) for routine in sorted(points)
+        ],
+        "hours": make_hour_labels(begin, end),
         "now": percent_between(now, begin, end),
         "begin": begin.isoformat(),
         "end": end.isoformat(),

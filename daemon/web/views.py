@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
 from daemon.cli.client import Client, Problem
-from daemon.web.charts import WORST_FIRST, heat_map
+from daemon.web.charts import WORST_FIRST, make_heat_map
 from daemon.web.queries import request_items
 from daemon.web.today import today
 from daemon.web.transcript import transcript_context
@@ -52,7 +52,7 @@ def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]
     first_day = min((item["day"] for item in outcomes), default="")
     shown_days = [day for day in days if day.isoformat() >= first_day or day in days[-7:]]
     routine_by_name = {routine["name"]: routine for routine in _request_routines(client)}
-    rows = heat_map(outcomes, list(routine_by_name), shown_days)
+    rows = make_heat_map(outcomes, list(routine_by_name), shown_days)
     return "routines.html", {
         "title": "Routines",
         "can_edit": bool(status.get("edit")),

@@ -94,7 +94,7 @@ class FakeEngine:
             event=event,
             input=run_input,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         assert run is not None
         self.triggered.put_nowait(run)
         return run

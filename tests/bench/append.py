@@ -59,7 +59,7 @@ async def ours(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     claim = Claim(
         routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g"
     )
-    (queued,) = await journal.slots.open([claim])
+    (queued,) = await journal.slots.claim([claim])
     assert queued
     run = await journal.runs.claim(queued.id, owner="bench")
     assert run

@@ -340,7 +340,7 @@ class Process:
             slot=self.slot,
             goal=self.routine.run.prompt,
         )
-        (opened,) = await self.journal.slots.open([claim])
+        (opened,) = await self.journal.slots.claim([claim])
         return opened or await self._there()
 
     async def _there(self) -> Run:

@@ -119,7 +119,7 @@ async def test_sandbox_detection_runs_once_and_follows_the_policy(
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_seccomp_filter_is_a_valid_bpf_program(machine: str) -> None:
-    rules = (*syscall_filter.beside_landlock(3), *syscall_filter.READING_HOST)
+    rules = (*syscall_filter.rules_beside_landlock(3), *syscall_filter.HOST_READERS)
     program = syscall_filter.compile_filter(rules, machine=machine)
     assert program is not None and len(program) % 8 == 0
     lines = [program[at : at + 8] for at in range(0, len(program), 8)]

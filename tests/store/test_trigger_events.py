@@ -42,7 +42,7 @@ async def test_a_file_version_is_recorded_for_the_routine_that_handled_it(
 
 async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None:
     await ledger.queued("inbox", event="a")
-    assert await ledger.journal.slots.open([ledger.claim("inbox", event="a", files=(FILE,))]) == [
+    assert await ledger.journal.slots.claim([ledger.claim("inbox", event="a", files=(FILE,))]) == [
         None
     ]
     assert await ledger.journal.slots.get_seen_files("inbox") == set()
@@ -63,7 +63,7 @@ async def test_an_ended_run_is_unanswered_until_an_after_trigger_has_a_slot(ledg
 
     async def unanswered() -> list[str]:
         filters = {"parents": ["backup", "sync"], "statuses": {Status.SUCCEEDED}, "since": START}
-        return [run.id for run in await ledger.journal.slots.find_unanswered("report", **filters)]
+        return [run.id for run in await ledger.journal.slots.find_missed_ends("report", **filters)]
 
     assert await unanswered() == [first.id, second.id]
     await ledger.queued("report", event=first.id)
@@ -79,10 +79,10 @@ async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: L
     ledger.clock.advance(seconds=1)
     await end_run(ledger, "unrelated")
     failed, running = await end_run(ledger, status=Status.FAILED), await ledger.running("backup")
-    unanswered_runs = await ledger.journal.slots.find_unanswered(
+    missed_ends = await ledger.journal.slots.find_missed_ends(
         "report", parents=["backup"], statuses={Status.SUCCEEDED, Status.FAILED}, since=since
     )
-    assert [run.id for run in unanswered_runs] == [failed.id]
+    assert [run.id for run in missed_ends] == [failed.id]
     assert running.status is Status.RUNNING
 
 
@@ -98,7 +98,7 @@ async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
         None,
         "e",
     )
-    assert await ledger.journal.slots.open([ledger.claim("report", event="e")]) == [None]
+    assert await ledger.journal.slots.claim([ledger.claim("report", event="e")]) == [None]
     assert await ledger.journal.slots.get_accounted_until("report") is None
 
 

@@ -28,7 +28,7 @@ async def write(plain: int, durable: int, limit: int | None) -> None:
     claim = Claim(
         routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go"
     )
-    (opened,) = await journal.slots.open([claim])
+    (opened,) = await journal.slots.claim([claim])
     assert opened
     run = await journal.runs.claim(opened.id, owner="child")
     assert run

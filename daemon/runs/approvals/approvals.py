@@ -160,7 +160,7 @@ class Approvals:
         the request becomes void, and the run has the call judged anew. Raises NotFound and Refused.
         """
         approval = await self._journal.approvals.get(id_)
-        if remember is not None and self.remembered_calls.proposal(approval)[1] != remember:
+        if remember is not None and self.remembered_calls.propose(approval)[1] != remember:
             raise Refused("what would be remembered is not what was shown; look at it again")
         if approval.status is ApprovalStatus.PENDING and (
             difference := await self._describe_change_since(approval)
@@ -206,13 +206,13 @@ class Approvals:
         await self._go_on(runs)
         return next(item for item in approvals if item.id == approval.id)
 
-    async def proposal(self, id_: str) -> tuple[str, str]:
+    async def propose(self, id_: str) -> tuple[str, str]:
         """Return the diff of approvals.toml that remembering a call would make, and the token that
         confirms it.
 
         Raises NotFound, and Refused for a call that cannot be remembered.
         """
-        return self.remembered_calls.proposal(await self._journal.approvals.get(id_))
+        return self.remembered_calls.propose(await self._journal.approvals.get(id_))
 
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Forget a remembered call. Raises NotFound."""
@@ -235,7 +235,7 @@ class Approvals:
             return
         change = partial(
             change_shared_entries,
-            own_entries=self.remembered_calls.entries(),
+            own_entries=self.remembered_calls.load_entries(),
             new_entry=new_entry,
             revoked_id=revoked_id,
         )

@@ -204,7 +204,7 @@ class ApprovalHarness(BareRunContext):
             goal="Work.",
             **more,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         assert run is not None
         return run
 

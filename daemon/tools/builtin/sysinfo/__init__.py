@@ -55,11 +55,11 @@ class Sysinfo:
         sources: dict[Part, Callable[[], Awaitable[Any]]] = {
             "host": self._host,
             "load": lambda: asyncio.to_thread(self._load),
-            "memory": lambda: asyncio.to_thread(machine.memory, self._files),
-            "disks": lambda: asyncio.to_thread(machine.disks, self._files),
-            "units": lambda: services.units(self._files, self._run_program),
-            "errors": lambda: services.errors(self._files, self._run_program, self._now()),
-            "updates": lambda: updates.updates(self._files, self._run_program, self._now()),
+            "memory": lambda: asyncio.to_thread(machine.read_memory, self._files),
+            "disks": lambda: asyncio.to_thread(machine.read_disks, self._files),
+            "units": lambda: services.read_failed_units(self._files, self._run_program),
+            "errors": lambda: services.read_errors(self._files, self._run_program, self._now()),
+            "updates": lambda: updates.read_updates(self._files, self._run_program, self._now()),
         }
         try:
             return await sources[part]()
@@ -72,10 +72,10 @@ class Sysinfo:
             if sys.platform == "darwin"
             else ""
         )
-        return await asyncio.to_thread(machine.host, self._files, self._now(), boottime)
+        return await asyncio.to_thread(machine.read_host, self._files, self._now(), boottime)
 
     def _load(self) -> Json:
-        return machine.load(os.getloadavg(), os.cpu_count() or 1)
+        return machine.format_load(os.getloadavg(), os.cpu_count() or 1)
 
 
 async def sysinfo(parts: list[Part] | None = None) -> Json:

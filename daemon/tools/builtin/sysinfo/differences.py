@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.models import Json
-from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, kind
+from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, strip_variable_parts
 from daemon.tools.builtin.sysinfo.words import pluralize
 
 _DISK_STEP = 2  # percentage points; less is the ordinary fluctuation of logs and caches
@@ -123,7 +123,7 @@ def _compare_errors(before: Any, after: Any) -> Iterator[str]:
 
 
 def _error_key(row: Json) -> tuple[Any, str]:
-    return row.get("source"), kind(str(row.get("message")))
+    return row.get("source"), strip_variable_parts(str(row.get("message")))
 
 
 def _format_count(count: Any) -> str:
