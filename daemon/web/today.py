@@ -64,7 +64,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     kind_by_run = {run["id"]: run_kind(run) for run in runs}
     points: dict[str, list[ChartPoint]] = {}
     for slot in slots:
-        point = _slot_point(slot, kind_by_run, begin, zone)
+        point = _make_slot_point(slot, kind_by_run, begin, zone)
         points.setdefault(slot["routine"], []).append(point)
     for routine, at in starts:
         point = ChartPoint(at, "due", f"{at:%a %H:%M %Z} due")
@@ -74,7 +74,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
     approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
     troubles = find_troubles(
-        status, failing_routines(runs_of_today), len(failed_deliveries), approvals
+        status, find_failing_routines(runs_of_today), len(failed_deliveries), approvals
     )
     zone_name = f"{now:%Z}"
     return "today.html", {
@@ -102,7 +102,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     }
 
 
-def failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the routines whose last run that ended did not succeed, of runs from the newest on."""
     last_kinds: dict[str, str] = {}
     for run in runs:
@@ -184,7 +184,7 @@ def group_starts(starts: Iterable[tuple[str, datetime]], day: date) -> list[Rout
     ]
 
 
-def _slot_point(
+def _make_slot_point(
     slot: Mapping[str, Any], kind_by_run: Mapping[str, str], begin: datetime, zone: ZoneInfo
 ) -> ChartPoint:
     """Return a slot, or several in a row with the same outcome, as a point with a link."""

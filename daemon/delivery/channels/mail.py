@@ -19,7 +19,7 @@ from daemon.delivery.channels.mail_url import MailAddress, address_error, parse_
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
 from daemon.system.http_client import shared_tls_context
-from daemon.telemetry.redaction import is_ordinary
+from daemon.telemetry.redaction import is_ordinary_word
 
 if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
@@ -129,7 +129,7 @@ class MailChannel:
         nevertheless.
         """
         address = parse_mail_address(self._url)
-        if not is_ordinary(address.password):
+        if not is_ordinary_word(address.password):
             self._secrets.add_word(address.password)
         sockets = _Sockets()
         try:
