@@ -360,7 +360,7 @@ class RoutineEngine:
     async def recheck_rehearsal(self, name: str) -> None:
         """Let a routine start whose rehearsal was approved, at once if it has `first_run`."""
         async with self._ledger.lock():
-            await self._ledger.needs_rehearsal(name)
+            await self._ledger.check_rehearsal(name)
             if self.started:
                 await self._triggers.start_first_runs([name])
         if self.started:
@@ -414,7 +414,7 @@ class RoutineEngine:
         """Count the failure of a routine, or forget its failures if `run` succeeded."""
         await self._ledger.record_end(run)
 
-    def next_fires(
+    def next_starts(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         """Return up to `count` next slots within the routine's hours, after a moment or from now
@@ -423,22 +423,22 @@ class RoutineEngine:
         self._require_routine(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
         number_of_moments = self.routines[name].gate.moments
-        fires: list[datetime] = []
+        slots: list[datetime] = []
         # Only the next paced start is known: the run that it starts says when the one after is.
         paced_start = self._ledger.paced_starts.get(name)
         is_paced_later = paced_start is not None and paced_start > moment
-        while schedule and len(fires) < count:
+        while schedule and len(slots) < count:
             if number_of_moments:
                 slot = next_random_moment(schedule, name, number_of_moments, moment)
             else:
                 slot = schedule.next_active(moment)
             if slot is None:
                 break
-            fires.append(slot)
+            slots.append(slot)
             moment = slot
         if paced_start and is_paced_later:
-            fires = sorted({*fires, paced_start})[:count]
-        return fires
+            slots = sorted({*slots, paced_start})[:count]
+        return slots
 
     def paced_start(self, name: str) -> datetime | None:
         """Return when a routine with a pace is started next; None while a run of it is under way,

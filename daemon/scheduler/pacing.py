@@ -135,7 +135,7 @@ class Pacing:
             event=start.event,
             max_other_runs=max_other_runs(ledger.routines[name]),
         )
-        if not await ledger.start([claim]):
+        if not await ledger.claim_and_start([claim]):
             # Another machine was quicker. The end of its run tells when the next one is; if that
             # machine dies, nobody does.
             self._put_off(name, now + start.wait)

@@ -163,7 +163,7 @@ class EventTriggers:
         ledger's lock itself.
         """
         routine = self._ledger.routines[name]
-        if routine.run.rehearse_first and await self._ledger.needs_rehearsal(name):
+        if routine.run.rehearse_first and await self._ledger.check_rehearsal(name):
             raise Refused(
                 f"{name} is held back until a rehearsal of it was approved: "
                 f"agentctl rehearse {name}"
@@ -188,7 +188,7 @@ class EventTriggers:
             claim = self._ledger.make_claim(
                 name, trigger, now, event=event, input=run_input, max_other_runs=other_runs
             )
-            runs = await self._ledger.start([claim])
+            runs = await self._ledger.claim_and_start([claim])
             if trigger == "manual":
                 await operator_seen
         if runs:
@@ -220,7 +220,9 @@ class EventTriggers:
                 await ledger.record_skip(name, slot, skip_reason)
             else:
                 event = f"on_start {slot.isoformat()}"
-                await ledger.start([ledger.make_claim(name, "on_start", slot, event=event)])
+                await ledger.claim_and_start(
+                    [ledger.make_claim(name, "on_start", slot, event=event)]
+                )
             await self._journal.key_values.put(key, f"{slot.isoformat()} done")
 
     async def start_first_runs(self, names: Iterable[str]) -> None:
@@ -230,7 +232,7 @@ class EventTriggers:
         if candidates:
             last_runs = await self._journal.runs.get_last_by_routine(candidates)
             now = self._clock.now()
-            await ledger.start(
+            await ledger.claim_and_start(
                 [
                     ledger.make_claim(name, "first_run", now, event="first_run")
                     for name in candidates
@@ -298,7 +300,7 @@ class EventTriggers:
         claim = self._ledger.make_claim(
             name, "watch", now, event=_event_of(files), input={"paths": list(files)}, files=files
         )
-        await self._ledger.start([claim])
+        await self._ledger.claim_and_start([claim])
         return None
 
     async def find_retry_time(
@@ -421,7 +423,7 @@ class EventTriggers:
             "status": run.status.value,
             "report": (run.report or "")[:MAX_REPORT_LENGTH],
         }
-        await self._ledger.start(
+        await self._ledger.claim_and_start(
             [self._ledger.make_claim(name, "after", slot, event=run.id, input=event_input)]
         )
 
@@ -449,7 +451,7 @@ class EventTriggers:
             if rule.startswith(SKIP_RULE):
                 reason = f"this is a day to skip ({rule})"
             raise Refused(f"{name} does not run now: {reason}; send it again later")
-        runs = await ledger.start(
+        runs = await ledger.claim_and_start(
             [ledger.make_claim(name, "webhook", now, event=event, input=body)]
         )
         if not runs:

@@ -112,7 +112,7 @@ class FakeEngine:
     def paced_start(self, name: str) -> datetime | None:
         return None
 
-    def next_fires(
+    def next_starts(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
