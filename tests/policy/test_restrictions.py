@@ -146,11 +146,11 @@ def test_no_restriction_makes_a_verdict_milder(
     effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lowered = restriction.lower(
+    lowered = restriction.restrict(
         verdict, CallTraits(tool="shell", is_read_only=looks, sends=sends), tainted=tainted
     )
     assert ORDER.index(lowered.effect) >= ORDER.index(effect)
-    if not restriction.may_lower(verdict, tainted=tainted):
+    if not restriction.may_restrict(verdict, tainted=tainted):
         assert lowered == verdict
 
 

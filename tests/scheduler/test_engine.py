@@ -194,9 +194,9 @@ class DyingSlots(SlotRepository):
         self.maybe("after account")
         return new
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def claim(self, claims: Sequence[Claim]) -> list[Run | None]:
         self.maybe("before open")
-        runs = await super().open(claims)
+        runs = await super().claim(claims)
         self.maybe("after open")
         return runs
 
@@ -336,10 +336,10 @@ async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
 class FullDisk(SlotRepository):
     full = False
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def claim(self, claims: Sequence[Claim]) -> list[Run | None]:
         if self.full:
             raise StoreFull("the disk is full")
-        return await super().open(claims)
+        return await super().claim(claims)
 
 
 def journal_on_full_disk(database: Database, *, clock: Any) -> Journal:

@@ -237,12 +237,12 @@ async def test_a_broken_or_world_writable_file_of_remembered_calls_counts_as_emp
     path.chmod(0o666)
     remembered = harness.approvals.remembered_calls
     path.write_text(path.read_text() + "\n")
-    assert (remembered.entries(), "written by everybody" in remembered.fault) == ((), True)
+    assert (remembered.load_entries(), "written by everybody" in remembered.fault) == ((), True)
     path.chmod(0o600)
     path.write_text("version = 1\nnonsense = 2\n")
-    assert (remembered.entries(), "nonsense" in remembered.fault) == ((), True)
+    assert (remembered.load_entries(), "nonsense" in remembered.fault) == ((), True)
     path.unlink()
-    assert (remembered.entries(), remembered.fault) == ((), "")
+    assert (remembered.load_entries(), remembered.fault) == ((), "")
 
 
 async def test_remembering_with_another_digest_than_the_shown_diff_is_refused(build_harness):
