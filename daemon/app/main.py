@@ -746,7 +746,7 @@ def new(options: CommandLine) -> int:
             recipe=options.recipe,
             prompt=options.prompt,
             targets=options.targets,
-            looks=options.looks,
+            facts=options.facts,
         ),
         state=_state_folder(options),
         socket=_socket_path(options),

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from daemon.definitions.key_lines import with_lines
-from daemon.definitions.shape import covers, format_key_path, keys_of, without_broken_entries
+from daemon.definitions.shape import covers, drop_broken_entries, format_key_path, keys_of
 from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
 from daemon.definitions.toml_text import MAX_BYTES, TomlOutOfBounds, parse_toml_text
 from daemon.definitions.validation_errors import field_errors
@@ -163,7 +163,7 @@ def _faults(
         )
     broken_paths = {finding.path for finding in findings}
     try:
-        sound_part = model.model_validate(without_broken_entries(data, (), broken_paths, model))
+        sound_part = model.model_validate(drop_broken_entries(data, (), broken_paths, model))
     except ValidationError:
         return  # no sound part is left to check
     broken_paths |= {finding.meant_path for finding in findings if finding.meant_path}
@@ -178,7 +178,7 @@ def _faults(
             emptied = {**data, rule.compares: list(data[rule.compares])}
             for _, index in broken_tables:
                 emptied[rule.compares][index] = {}
-            emptied = without_broken_entries(emptied, (), broken_paths, model)
+            emptied = drop_broken_entries(emptied, (), broken_paths, model)
             broken_keys = tuple(format_key_path(*path) for path in broken_tables)
             conflicts = [
                 conflict

@@ -194,9 +194,9 @@ def mail_fault(url: str) -> str:
 
     try:
         if is_sendmail(url):
-            from daemon.delivery.channels.sendmail import program_fault
+            from daemon.delivery.channels.sendmail import find_program_fault
 
-            return program_fault(parse_sendmail_address(url).program)
+            return find_program_fault(parse_sendmail_address(url).program)
         parse_mail_address(url)
     except DeliveryFailed as error:
         return str(error)

@@ -42,8 +42,8 @@ def test_texts_with_equal_numbers_and_few_other_words_are_duplicates(
     text: str, later_text: str, same: bool
 ) -> None:
     folder = DuplicateFinder()
-    assert folder.find_duplicate(text) is None
-    assert (folder.find_duplicate(later_text) == 0) is same
+    assert folder.find_or_add(text) is None
+    assert (folder.find_or_add(later_text) == 0) is same
 
 
 async def test_near_duplicates_are_recalled_once_with_the_newest(

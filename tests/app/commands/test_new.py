@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.init import shipped_folder
-from daemon.app.commands.new import LOOKS, NewRoutineOptions, compose, describe, write
+from daemon.app.commands.new import FACT_TEMPLATES, NewRoutineOptions, compose, describe, write
 from daemon.app.commands.recipes import find_recipes
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_routine
@@ -73,7 +73,7 @@ def test_the_file_has_the_layout_of_the_readme(installation):
         "[run]\n"
         'prompt = "How is this machine?"\n'
         "\n"
-        f"{LOOKS['machine'].table}"
+        f"{FACT_TEMPLATES['machine'].table}"
         "\n"
         "[[deliver]]\n"
         'to = "file"\n'
