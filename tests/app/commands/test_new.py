@@ -114,16 +114,16 @@ def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, ga
 
 def test_look_names_what_is_gathered_and_no_look_nothing(installation):
     prompt = "How is this machine?"
-    new = installation.compose("x", "at 7", prompt=prompt, looks=["git", "machine", "git"])
+    new = installation.compose("x", "at 7", prompt=prompt, facts=["git", "machine", "git"])
     assert [gather.name for gather in new.routine.gather] == ["repositories", "machine"]
-    assert installation.compose("x", "at 7", prompt=prompt, looks=[]).routine.gather == ()
+    assert installation.compose("x", "at 7", prompt=prompt, facts=[]).routine.gather == ()
 
 
 def test_a_routine_without_facts_says_so(installation):
     facts = installation.says("x", "at 7", prompt="Plan my day.")[2]
     assert facts.startswith("It gathers no facts: ")
     assert "--look machine,git" in facts
-    facts = installation.says("y", "when a file lands in inbox", prompt="What?", looks=[])[2]
+    facts = installation.says("y", "when a file lands in inbox", prompt="What?", facts=[])[2]
     assert facts == "It gathers no facts besides what its event brings"
     assert "It gathers no facts; its agent may use" in installation.says("z", recipe="research")[2]
 
