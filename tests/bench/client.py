@@ -86,13 +86,13 @@ def _request(effort: Effort) -> Iterable[Row]:
         config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
         with installation.Daemon(config) as daemon, installation.Connection(config) as connection:
             connection.get("/v1/routines/bench-0")
-            spent = []
+            cpu_times = []
             for _ in range(effort.rounds):
                 begin = cpu_of(daemon.pid)
                 for _ in range(count):
                     connection.get("/v1/routines/bench-0")
-                spent.append((cpu_of(daemon.pid) - begin) / count)
-    seconds = median(spent)
+                cpu_times.append((cpu_of(daemon.pid) - begin) / count)
+    seconds = median(cpu_times)
     yield Row(
         name="a request to the control API",
         ours=f"{ms(seconds)} CPU",

@@ -30,14 +30,14 @@ _ARGUMENTS = {"path": "notes.md"}
 _LETTERS = 4
 
 
-def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
+def _chat(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
     function = {"name": "file_read", "arguments": json.dumps(_ARGUMENTS)}
     call = {"id": f"call_{number}", "type": "function", "function": function}
-    message = {"content": report} if done else {"content": None, "tool_calls": [call]}
+    message = {"content": report} if is_last else {"content": None, "tool_calls": [call]}
     choice = {
         "index": 0,
         "message": {"role": "assistant", **message},
-        "finish_reason": "stop" if done else "tool_calls",
+        "finish_reason": "stop" if is_last else "tool_calls",
     }
     return {
         "id": "chatcmpl-1",
@@ -49,7 +49,7 @@ def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
     }
 
 
-def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
+def _responses(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
     thought = {
         "id": f"rs_{number}",
         "type": "reasoning",
@@ -76,12 +76,12 @@ def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
         "created_at": 1_780_000_000,
         "status": "completed",
         "model": "bench",
-        "output": [thought, message if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
+        "output": [thought, message if is_last else {**call, "arguments": json.dumps(_ARGUMENTS)}],
         "usage": {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60},
     }
 
 
-def _messages(number: int, tokens: int, report: str, *, done: bool) -> Any:
+def _messages(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
     thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
     return {
@@ -89,8 +89,8 @@ def _messages(number: int, tokens: int, report: str, *, done: bool) -> Any:
         "type": "message",
         "role": "assistant",
         "model": "bench",
-        "content": [thought, {"type": "text", "text": report} if done else use],
-        "stop_reason": "end_turn" if done else "tool_use",
+        "content": [thought, {"type": "text", "text": report} if is_last else use],
+        "stop_reason": "end_turn" if is_last else "tool_use",
         "usage": {"input_tokens": tokens, "output_tokens": 60},
     }
 
@@ -141,8 +141,8 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
-        needed = int(length[1]) if length else 0
-        if not separator or len(body) < needed:
+        body_length = int(length[1]) if length else 0
+        if not separator or len(body) < body_length:
             return
         self._buffer = b""
         if head.startswith(b"GET"):
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         has_result = mark in body
         book.bodies["second" if has_result else "first"] = body
         answer = json.dumps(
-            answer_of(book.count, len(body) // _LETTERS, book.report, done=has_result)
+            answer_of(book.count, len(body) // _LETTERS, book.report, is_last=has_result)
         ).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
@@ -249,5 +249,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency", type=float, default=0.0)
     parser.add_argument("--news", action="store_true")
-    chosen = parser.parse_args()
-    asyncio.run(serve(chosen.latency, news=chosen.news))
+    options = parser.parse_args()
+    asyncio.run(serve(options.latency, news=options.news))

@@ -81,7 +81,7 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
 
 async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock):  # noqa: F811
     for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
-        run = await ledger.running()
+        run = await ledger.start_run()
         await ledger.journal.runs.end(run.to(status, silent=silent, detail="x"))
     clock.move_to(clock.now() + timedelta(hours=2))  # 09:02 in Berlin
     for _ in range(3):

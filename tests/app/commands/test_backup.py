@@ -39,9 +39,9 @@ async def fill_state(state, *names):
     ledger = Ledger(db, FakeClock(START))
     await ledger.journal.routines.set_baselines(dict.fromkeys(names, "key"))
     for name in names:
-        run = await ledger.running(name)
+        run = await ledger.start_run(name)
         await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report=f"{name} 中"), [("mail", {})])
-    await ledger.running(names[0])
+    await ledger.start_run(names[0])
     await db.close()
 
 
@@ -197,7 +197,7 @@ async def test_an_export_of_a_routine_contains_only_its_policies(config, tmp_pat
     db = await Database.open(first / "agentd.db")
     ledger = Ledger(db, FakeClock(START))
     await ledger.journal.routines.set_baselines({"morning": "key"})
-    run = await ledger.running("morning")
+    run = await ledger.start_run("morning")
     for name in ("mine", "another"):
         ledger.journal.audit.keep_policy(name, f"version = 1  # {name}")
     body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}

@@ -89,7 +89,7 @@ class Process:
         self.listens = asyncio.Event()
 
     async def run(self, name: str) -> Run:
-        return await self.ledger.running(name)
+        return await self.ledger.start_run(name)
 
     async def listen(self, url: str) -> None:
         """Hear of the ends of calls, as a daemon of a cluster does, until cancelled."""
