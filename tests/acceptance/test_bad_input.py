@@ -202,7 +202,7 @@ async def test_a_run_stopped_by_a_full_disk_continues_once_there_is_room(home):
         # The log still has some room; the journal's next commit needs more, wherever in its file
         # SQLite writes it.
         room(home, (home.state / "logs" / "agentd.jsonl").stat().st_size + 6_000)
-        for send in vendor.waiting:  # what is answered now cannot be written down
+        for send in vendor.held_answers:  # what is answered now cannot be written down
             send()
         (refused,) = await home.logged("step.refused")
         assert "check the space left" in refused["detail"]

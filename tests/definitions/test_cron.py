@@ -136,7 +136,7 @@ def test_lines_invalid_in_any_crontab_are_refused(expr: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expr", "same"),
+    ("expr", "other_expr"),
     [
         ("  0   9 * *\tMON-FRI ", "0 9 * * 1-5"),
         ("00 09 * JAN,jul sun", "0 9 * 1,7 0"),
@@ -147,9 +147,9 @@ def test_lines_invalid_in_any_crontab_are_refused(expr: str) -> None:
         *NICKNAMES.items(),
     ],
 )
-def test_equivalent_lines_have_the_same_slots(expr: str, same: str) -> None:
+def test_equivalent_lines_have_the_same_slots(expr: str, other_expr: str) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    first, second = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, same))
+    first, second = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, other_expr))
     assert first == second
 
 
@@ -354,7 +354,7 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
     def matches(wall: datetime) -> bool:
         return wall.minute in cron.minutes and wall.hour in cron.hours
 
-    fired = set()
+    fire_times = set()
     last_wall = start.astimezone(zone).replace(tzinfo=None) - minute
     for now in (start + n * minute for n in range(minutes)):
         wall = now.astimezone(zone).replace(tzinfo=None)
@@ -366,8 +366,8 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
                 max(last_wall, wall),
             )
         if any(map(matches, due)):
-            fired.add(now)
-    return fired
+            fire_times.add(now)
+    return fire_times
 
 
 CHANGES = [

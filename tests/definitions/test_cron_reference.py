@@ -80,13 +80,13 @@ def _possible(line: str) -> bool:
     lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20)
 )
 def test_next_and_previous_slots_equal_those_of_a_minutely_daemon(
-    line: str, change: tuple[str, str], asked: list[int]
+    line: str, change: tuple[str, str], moments: list[int]
 ) -> None:
     zone, start = ZoneInfo(change[0]), datetime.fromisoformat(change[1]).replace(tzinfo=UTC)
     # begun an hour early, so that the daemon has seen the wall clock before it counts
     expected = list(fired(line, zone, start, SPAN))
     cron, end = parse(line), start + SPAN * MINUTE
-    for moment in (start + minute * MINUTE + timedelta(seconds=minute % 60) for minute in asked):
+    for moment in (start + minute * MINUTE + timedelta(seconds=minute % 60) for minute in moments):
         following, preceding = cron.next(moment, zone), cron.prev(moment, zone)
         after, before = bisect_right(expected, moment), bisect_right(expected, moment) - 1
         if after < len(expected):

@@ -73,7 +73,7 @@ def test_yaml_tags_construct_no_objects(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "meant"),
+    ("answer", "decision"),
     [
         ("SKILLS: disk-care, backup", Skills(("disk-care", "backup"))),
         ("skills: backup, backup, unknown", Skills(("backup",))),
@@ -85,8 +85,8 @@ def test_yaml_tags_construct_no_objects(tmp_path):
         ("Sure, I can help with backup!", Direct()),
     ],
 )
-def test_unclear_routing_answer_selects_no_skill(answer, meant):
-    assert parse_answer(answer, {"disk-care", "backup"}) == meant
+def test_unclear_routing_answer_selects_no_skill(answer, decision):
+    assert parse_answer(answer, {"disk-care", "backup"}) == decision
 
 
 def home_with(home, vendor, skills):

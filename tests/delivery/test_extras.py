@@ -36,10 +36,10 @@ def targets(workspace, **tables):
 
 
 def test_mail_needs_no_extra(plain_install, workspace):
-    configured = targets(
+    channels = targets(
         workspace, mail={"kind": "mail", "url": MAIL}, same={"kind": "apprise", "url": MAIL}
     )
-    assert type(configured.channel("mail")) is type(configured.channel("same"))
+    assert type(channels.channel("mail")) is type(channels.channel("same"))
 
 
 def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspace):

@@ -121,13 +121,13 @@ async def test_texts_are_embedded_in_the_background_newest_first_and_once(
         await embedding_library.run(f"01{n}", f"text number {n}", routine=f"r{n}")
     assert server.requests == 0  # never in the write path
     await backfill(embedding_library)
-    assert len(server.asked) == 50
-    assert server.asked[0] == "text number 49"
+    assert len(server.texts) == 50
+    assert server.texts[0] == "text number 49"
     await backfill(embedding_library)
-    assert len(server.asked) == 50
+    assert len(server.texts) == 50
     await embedding_library.run("02", "one more")
     await backfill(embedding_library)
-    assert server.asked[50:] == ["one more"]
+    assert server.texts[50:] == ["one more"]
     assert server.keys == ["key-of-the-test"] * len(server.keys)
 
 
@@ -136,16 +136,16 @@ async def test_vectors_survive_a_restart_and_are_rebuilt_for_another_model(
     embedding_library: Library, server: FakeEmbeddings
 ) -> None:
     await some(embedding_library)
-    before = len(server.asked)
+    before = len(server.texts)
     again = EmbeddingIndex(
         OpenAICompatible(base_url=f"{server.url}/v1", model="m"), query_timeout=BUSY
     )
     await again.backfill(embedding_library.memory.memory_store)
-    assert len(server.asked) == before
+    assert len(server.texts) == before
     assert await again.embed_query("car", embedding_library.memory.memory_store) is not None
     other_index = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other_index.backfill(embedding_library.memory.memory_store)
-    assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
+    assert sorted(server.texts[-before:]) == sorted(server.texts[:before])
     for index in (again, other_index):
         await index.close()
 
@@ -241,7 +241,7 @@ async def test_memory_maintenance_embeds_new_texts(
     await server.until_asked(2)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
-    assert server.asked == ["The automobile is in the garage.", "dog: The hound is called Rex"]
+    assert server.texts == ["The automobile is in the garage.", "dog: The hound is called Rex"]
 
 
 async def test_a_refused_embedder_key_is_reported_without_the_key(server: FakeEmbeddings) -> None:

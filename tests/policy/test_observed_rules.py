@@ -487,7 +487,10 @@ def _quote(text: str) -> str:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(calls=st.lists(st.tuples(CALLS, st.booleans()), min_size=1, max_size=8), taken=st.booleans())
+@given(
+    calls=st.lists(st.tuples(CALLS, st.booleans()), min_size=1, max_size=8),
+    with_tainted=st.booleans(),
+)
 def test_whatever_was_recorded_the_suggested_rules_load_and_allow_it(
     workspace: Path, calls: list[tuple[tuple[str, Json], bool]], with_tainted: bool
 ) -> None:

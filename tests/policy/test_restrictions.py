@@ -204,8 +204,8 @@ def test_tainted_effect_equal_to_the_effect_is_a_fault(write_policy: Write, effe
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
-def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(policy):
-    judge = policy(
+def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(write_policy):
+    judge = write_policy(
         '[routine.daily]\nmode = "observe"\nobserve_until = 2026-11-27T09:00:00+01:00\n'
         '[routine.forever]\nmode = "observe"\n'
     )
@@ -232,6 +232,6 @@ def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(polic
         ("observe_until = 2026-11-27T09:00:00Z", "ends no trial, as this routine is not observed"),
     ],
 )
-def test_a_faulty_trial_is_refused_with_its_key(policy, text, problem):
+def test_a_faulty_trial_is_refused_with_its_key(write_policy, text, problem):
     with pytest.raises(ConfigError, match=problem):
-        policy(f"[routine.daily]\n{text}\n")
+        write_policy(f"[routine.daily]\n{text}\n")

@@ -129,7 +129,7 @@ async def test_bytes_sent_at_connection_close_do_not_answer_the_next_request(
             b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         )
         assert (await provider.chat([user("hi")])).content == "b"
-        assert vendor.accepted == 2
+        assert vendor.connection_count == 2
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -142,7 +142,7 @@ async def test_an_abandoned_stream_does_not_answer_the_next_request(
         await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]
         assert (await provider.chat([user("hi")])).content == "next"
-        assert vendor.accepted == 2
+        assert vendor.connection_count == 2
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

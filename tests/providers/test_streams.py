@@ -105,7 +105,7 @@ async def test_a_completed_stream_leaves_a_reusable_connection(
         provider = provider_for(way, vendor)
         for _ in range(3):
             assert [chunk async for chunk in provider.chat_stream([user("hi")])][-1].response
-        assert vendor.accepted == 1
+        assert vendor.connection_count == 1
 
 
 @pytest.mark.parametrize("way", LANGUAGES)

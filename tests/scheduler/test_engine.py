@@ -98,8 +98,8 @@ async def test_three_months_of_secondly_slots_are_recorded_in_one_row(
     await harness.crash()
     await harness.reach("2026-04-01T08:00")
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    missed, ran = reversed(await harness.journal.slots.find())
-    assert missed.count == 90 * 86_400 - 1
+    missed_slot, ran = reversed(await harness.journal.slots.find())
+    assert missed_slot.count == 90 * 86_400 - 1
     assert ran.last == at("2026-04-01T08:00")
 
 
@@ -316,18 +316,18 @@ async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
 
 async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
     db = await Database.open(tmp_path / "agentd.db")
-    started: asyncio.Queue[Run] = asyncio.Queue()
+    submissions: asyncio.Queue[Run] = asyncio.Queue()
     clock = SystemClock()
     engine = RoutineEngine(
         journal=Journal(db, clock=clock.now),
-        submit=started.put,
-        cancel=started.put,
+        submit=submissions.put,
+        cancel=submissions.put,
         clock=clock,
         zone="UTC",
     )
     await engine.start(folder_contents(routine("pulse", {"every": timedelta(seconds=1)})))
     async with asyncio.timeout(60):
-        run = await started.get()
+        run = await submissions.get()
     assert run.created >= run.slot
     await engine.stop()
     await db.close()
@@ -519,12 +519,12 @@ async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
 
 
 async def test_a_manual_run_ignores_hours_pause_and_gate(harness: EngineHarness) -> None:
-    closed = routine(
+    limited_routine = routine(
         trigger={**NINE, "active_hours": "09:00-10:00"},
         gate={"idle": "4h", "max_per_day": 1},
         enabled=False,
     )
-    await harness.boot(closed)
+    await harness.boot(limited_routine)
     await harness.engine.pause("daily")
     run = await harness.engine.trigger("daily")
     assert (run.trigger, run.slot) == ("manual", at("01 08:00"))
@@ -609,12 +609,12 @@ async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> Non
 
 
 async def test_on_start_is_no_slot_of_the_schedule_it_joins(harness: EngineHarness) -> None:
-    both = routine(trigger={**NINE, "on_start": True})
-    await harness.boot(both)
+    routine_with_both = routine(trigger={**NINE, "on_start": True})
+    await harness.boot(routine_with_both)
     await harness.finish(*harness.submitted)
     await harness.crash()
     await harness.reach("01 09:20")
-    await harness.boot(both)
+    await harness.boot(routine_with_both)
     assert [f"{run.trigger} {run.slot:%H:%M}" for run in harness.submitted] == [
         "on_start 08:00",
         "cron 09:00",
@@ -752,10 +752,10 @@ async def test_slots_outside_the_active_hours_are_one_line_of_the_log_each_night
         await harness.boot(routine("pulse", trigger))
         await harness.reach("01 20:01")
     # the rest are lines of level debug, if these are written at all
-    shown = [
+    infos = [
         line for line in lines if line["event"] == "slot.skipped" and line["log_level"] == "info"
     ]
-    assert [line["reason"] for line in shown] == ["quiet_hours"]
+    assert [line["reason"] for line in infos] == ["quiet_hours"]
     skipped_slots = [slot for slot in await harness.journal.slots.find("pulse") if slot.reason]
     assert sum(slot.count for slot in skipped_slots) > 3
 

@@ -44,11 +44,11 @@ async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
 ) -> None:
     names = [f"r{number}" for number in range(BATCH_SIZE + 1)]
     await harness.boot(*map(routine, names))
-    executed: list[JobExecutionEvent] = []
-    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    events: list[JobExecutionEvent] = []
+    harness.engine._scheduler.add_listener(events.append, EVENT_JOB_EXECUTED)
     await harness.reach("01 09:00")
-    assert sorted(event.job_id for event in executed) == sorted(names)
-    assert {event.scheduled_run_time for event in executed} == {at("01 09:00")}
+    assert sorted(event.job_id for event in events) == sorted(names)
+    assert {event.scheduled_run_time for event in events} == {at("01 09:00")}
     assert sorted(run.routine for run in harness.submitted) == sorted(names)
 
 
@@ -56,11 +56,11 @@ async def test_after_a_downtime_a_late_job_is_executed_once(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    executed: list[JobExecutionEvent] = []
-    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    events: list[JobExecutionEvent] = []
+    harness.engine._scheduler.add_listener(events.append, EVENT_JOB_EXECUTED)
     harness.time.move_to(at("01 20:00"))
     await harness.ring()
-    assert len(executed) == 1
+    assert len(events) == 1
     assert harness.started == ["pulse 01 20:00"]
 
 
@@ -76,12 +76,12 @@ def test_a_start_trigger_returns_the_next_start_after_now_or_the_last_start() ->
 async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> None:
     """What a trigger raises would end APScheduler's loop."""
     rung: list[str] = []
-    both = asyncio.Event()
+    both_rang = asyncio.Event()
 
     def ring(name: str) -> None:
         rung.append(name)
         if {"broken", "whole"} <= set(rung):
-            both.set()
+            both_rang.set()
 
     scheduler = AsyncIOScheduler(
         timezone=UTC,
@@ -99,7 +99,7 @@ async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> No
             )
         scheduler.resume()
         async with asyncio.timeout(60):
-            await both.wait()
+            await both_rang.wait()
             while rung.count("whole") < 3:
                 await asyncio.sleep(0)
     assert scheduler.get_job("broken").next_run_time > now + timedelta(seconds=30)

@@ -21,33 +21,33 @@ PACE = {"pace": "5m..6h"}
 MINUTES = timedelta(minutes=1)
 
 
-def paced(name: str = "watch", **more: Any) -> Any:
+def make_paced_routine(name: str = "watch", **more: Any) -> Any:
     trigger = {**PACE, **more.pop("trigger", {})}
     return routine(name, trigger, run={"mode": "agent", **more.pop("run", {})}, **more)
 
 
-WATCH = paced()  # made here: pydantic builds no model while the time is frozen
+WATCH = make_paced_routine()  # made here: pydantic builds no model while the time is frozen
 
 
 class PacedHarness(EngineHarness):
     """Runs here ask for a wait before they end."""
 
     async def end(
-        self, run: Run, asked: str | None = None, *, status: Status = Status.SUCCEEDED
+        self, run: Run, next_start: str | None = None, *, status: Status = Status.SUCCEEDED
     ) -> None:
-        """Live a run to its end; `asked` is the `next` of its call of `finish`."""
-        claimed = await self.journal.runs.claim(run.id, owner="test")
-        assert claimed
-        if asked is not None:
-            call = FunctionCall(name="finish", arguments={"next": asked}, id="a")
+        """Live a run to its end; `next_start` is the `next` of its call of `finish`."""
+        claimed_run = await self.journal.runs.claim(run.id, owner="test")
+        assert claimed_run
+        if next_start is not None:
+            call = FunctionCall(name="finish", arguments={"next": next_start}, id="a")
             await self.journal.runs.append(
-                claimed,
+                claimed_run,
                 call_step("1.0", call, 1, None, repeatable=True),
                 result_step("1.0", call, 1, ToolResult(ok=True, text="ended"), 0.0),
             )
-        ended = claimed.to(status, ended=datetime.now(UTC))
-        await self.journal.runs.end(ended)
-        await self.engine.note_end(ended)
+        ended_run = claimed_run.to(status, ended=datetime.now(UTC))
+        await self.journal.runs.end(ended_run)
+        await self.engine.note_end(ended_run)
         await self.quiet()
 
     @property
@@ -80,7 +80,7 @@ async def test_the_first_run_comes_after_the_shortest_wait(harness: PacedHarness
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "start"),
+    ("next_start", "status", "start"),
     [
         ("2h", Status.SUCCEEDED, "10:10"),
         ("1m", Status.SUCCEEDED, "08:15"),
@@ -92,11 +92,11 @@ async def test_the_first_run_comes_after_the_shortest_wait(harness: PacedHarness
     ],
 )
 async def test_the_next_run_comes_when_the_last_one_has_asked_for_within_the_bounds(
-    harness: PacedHarness, asked: str | None, status: Status, start: str
+    harness: PacedHarness, next_start: str | None, status: Status, start: str
 ) -> None:
-    await harness.boot(paced(run={"retry": {"pause_after": 0}}))
+    await harness.boot(make_paced_routine(run={"retry": {"pause_after": 0}}))
     await harness.reach("01 08:10")
-    await harness.end(harness.submitted[0], asked, status=status)
+    await harness.end(harness.submitted[0], next_start, status=status)
     assert [f"{slot:%H:%M}" for slot in harness.engine.next_fires("watch")] == [start]
     await harness.reach("01 23:00")
     assert harness.starts == ["01 08:05", f"01 {start}"]
@@ -168,7 +168,7 @@ async def test_what_came_while_the_daemon_was_down_starts_when_it_starts(
 async def test_without_catch_up_it_comes_after_the_longest_wait_instead(
     harness: PacedHarness, catch_up: str
 ) -> None:
-    watch = paced(trigger={"catch_up": catch_up})
+    watch = make_paced_routine(trigger={"catch_up": catch_up})
     await harness.boot(watch)
     await harness.reach("01 08:05")
     await harness.end(harness.submitted[0], "2h")
@@ -211,7 +211,7 @@ async def test_a_resume_before_its_time_changes_nothing(harness: PacedHarness) -
 
 
 async def test_outside_of_its_hours_it_waits_for_them(harness: PacedHarness) -> None:
-    await harness.boot(paced(trigger={"active_hours": "08:00-20:00"}))
+    await harness.boot(make_paced_routine(trigger={"active_hours": "08:00-20:00"}))
     await harness.reach("01 19:00")
     await harness.end(harness.submitted[0], "4h")
     await harness.reach("02 07:59")
@@ -314,7 +314,9 @@ async def test_each_start_is_where_the_end_before_and_the_wish_put_it(
 ) -> None:
     """Random wishes, failures, crashes and waits, against the one sentence that is promised."""
     dice = random.Random(seed)
-    await harness.boot(paced(run={"retry": {"pause_after": 0, "backoff": "1s", "max": "1s"}}))
+    await harness.boot(
+        make_paced_routine(run={"retry": {"pause_after": 0, "backoff": "1s", "max": "1s"}})
+    )
     expected, now = at("01 08:05"), at("01 08:00")
     for number in range(1, 25):
         while len(harness.submitted) < number:
@@ -327,7 +329,9 @@ async def test_each_start_is_where_the_end_before_and_the_wish_put_it(
                 await harness.crash()
                 harness.time.move_to(expected + timedelta(seconds=dice.randint(0, 86_400)))
                 await harness.boot(
-                    paced(run={"retry": {"pause_after": 0, "backoff": "1s", "max": "1s"}})
+                    make_paced_routine(
+                        run={"retry": {"pause_after": 0, "backoff": "1s", "max": "1s"}}
+                    )
                 )
             else:
                 await harness.reach(f"{expected:%Y-%m-%d %H:%M:%S}")

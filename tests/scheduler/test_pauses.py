@@ -23,7 +23,7 @@ async def fail(
     harness: EngineHarness, *, trigger: str | None = None, detail: str = "the model is gone"
 ) -> list[Run]:
     """Let what is queued fail, and tell the engine as the executor does."""
-    ended = []
+    ended_runs = []
     for run in await harness.journal.runs.find_active():
         claimed_run = await harness.journal.runs.claim(run.id, owner="test")
         assert claimed_run
@@ -31,8 +31,8 @@ async def fail(
             claimed_run.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
         await harness.engine.note_end(run)
-        ended.append(run)
-    return ended
+        ended_runs.append(run)
+    return ended_runs
 
 
 async def succeed(harness: EngineHarness) -> None:
@@ -114,12 +114,12 @@ async def test_the_backoff_of_a_failing_routine_doubles(harness: EngineHarness) 
     await harness.boot(
         routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "max": "4m", "pause_after": 0}})
     )
-    started = []
+    minutes = []
     for minute in range(1, 20):
         await harness.reach(f"01 08:{minute:02}")
         harness.time.tick(timedelta(seconds=5))
-        started += [run.slot.minute for run in await fail(harness)]
-    assert started == [1, 3, 6, 11, 16]
+        minutes += [run.slot.minute for run in await fail(harness)]
+    assert minutes == [1, 3, 6, 11, 16]
     assert "01 08:04 to 01 08:05, 2 skipped not_before" in await harness.rows()
 
 
@@ -277,12 +277,12 @@ def test_the_backoff_doubles_up_to_its_limit(
 @laws
 @given(st.integers(1, 50), spans, spans, st.text(), st.none() | st.floats(0, 1e6))
 def test_retry_delay_is_at_least_the_retry_after_and_else_random(
-    attempt: int, first: timedelta, most: timedelta, lot: str, asked: float | None
+    attempt: int, first: timedelta, most: timedelta, lot: str, retry_after: float | None
 ) -> None:
-    wait = retry_delay(attempt, first, most, seed=lot, retry_after=asked)
-    least = min(timedelta(seconds=asked or 0), timedelta(days=1))
+    wait = retry_delay(attempt, first, most, seed=lot, retry_after=retry_after)
+    least = min(timedelta(seconds=retry_after or 0), timedelta(days=1))
     assert least <= wait <= max(least, backoff_delay(attempt, first, most))
-    assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=asked)
+    assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=retry_after)
 
 
 def test_retry_delays_spread_over_the_whole_backoff() -> None:
@@ -317,8 +317,8 @@ async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
         await home.logged("routine.paused")
-        listed = await home.agentctl("list")
-    assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out
+        output = await home.agentctl("list")
+    assert "broken is paused: 2 runs in a row failed, the last one: " in output.out
     assert "until it is resumed: 2 runs in a row failed" in (await home.agentctl("status")).out
     warnings = await home.agentctl("logs", "--level", "warning")
     assert warnings.out.count("routine.paused") == 1

@@ -122,9 +122,9 @@ async def test_a_run_of_a_dead_process_does_not_block_its_routine(
     await harness.crash()
     await harness.reach("01 09:05")
     await harness.boot(routine())
-    (left,) = await harness.journal.runs.recover("the next process")
-    assert (left.id, left.status) == (run.id, Status.QUEUED)
-    await harness.finish(left)
+    (recovered_run,) = await harness.journal.runs.recover("the next process")
+    assert (recovered_run.id, recovered_run.status) == (run.id, Status.QUEUED)
+    await harness.finish(recovered_run)
     await harness.reach("02 09:00")
     assert harness.started[-1] == "daily 02 09:00"
 
@@ -134,14 +134,14 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
 ) -> None:
     """OC#10904: the whole lane was wedged for hours."""
     hanging = asyncio.Event()
-    lived: list[str] = []
+    routines: list[str] = []
 
     async def live(run_id: str) -> Run | None:
         run = await harness.journal.runs.claim(run_id, owner="test")
         assert run
         if run.routine == "daily":
             await hanging.wait()
-        lived.append(run.routine)
+        routines.append(run.routine)
         return await harness.journal.runs.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
         )
@@ -153,13 +153,13 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
         await executor.submit(run)
     (stuck,) = [run for run in harness.submitted if run.routine == "daily"]
     async with asyncio.timeout(60):
-        while lived != ["other"]:
+        while routines != ["other"]:
             await asyncio.sleep(0)
     assert (await harness.journal.runs.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
     async with asyncio.timeout(60):
         await executor.wait_until_idle()
-    assert lived == ["other"]
+    assert routines == ["other"]
 
 
 # --- two schedulers, every job twice
@@ -208,9 +208,9 @@ async def test_an_undelivered_report_is_shown_as_no_success(home: Home) -> None:
     run = (await home.agentctl("runs", "--json")).json["items"][0]
     assert run["status"] == "succeeded"
     assert run["delivery"] in ("failed", "pending")
-    listed = (await home.agentctl("list")).out
-    assert "delivery failed" in listed or "being delivered" in listed
-    assert "✓" not in listed
+    output = (await home.agentctl("list")).out
+    assert "delivery failed" in output or "being delivered" in output
+    assert "✓" not in output
 
 
 # --- a herd, or one slow job that starves all
@@ -235,8 +235,8 @@ async def test_a_hanging_model_delays_neither_facts_nor_other_providers(home: Ho
         assert (await home.agentctl("run", "facts")).code == 0
         status = (await home.agentctl("status")).out
         assert "queued and first in line" in status
-        shown = (await home.agentctl("inspect", "slower")).out
-        assert "queued" in shown
+        output = (await home.agentctl("inspect", "slower")).out
+        assert "queued" in output
         await home.agentctl("cancel", first.out.strip())
         async with asyncio.timeout(60):
             await vendor.wait_for_requests(2)
@@ -244,14 +244,14 @@ async def test_a_hanging_model_delays_neither_facts_nor_other_providers(home: Ho
 
 async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> None:
     """MO#335: so many at a time, the rest in order."""
-    lively, most, ended = 0, 0, []
+    lively, most, run_ids = 0, 0, []
 
     async def live(run_id: str) -> None:
         nonlocal lively, most
         lively += 1
         most = max(most, lively)
         await asyncio.sleep(0)
-        ended.append(run_id)
+        run_ids.append(run_id)
         lively -= 1
 
     nine = at("01 09:00")
@@ -267,7 +267,7 @@ async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> No
         await executor.submit(Run(id=name, routine=name, **fields))
     await executor.wait_until_idle()
     assert most == 3
-    assert ended == sorted(ended)
+    assert run_ids == sorted(run_ids)
 
 
 # --- the wrong hour, and days on which clocks change

@@ -31,7 +31,7 @@ class Lives:
 
     def __init__(self):
         self.begun = []
-        self.stopped = []
+        self.suspended_ids = []
         self.go = asyncio.Event()
         self.again = asyncio.Event()
 
@@ -42,7 +42,7 @@ class Lives:
         try:
             await self.go.wait()
         except asyncio.CancelledError:
-            self.stopped.append(run_id)
+            self.suspended_ids.append(run_id)
             raise
 
 
@@ -188,7 +188,7 @@ async def test_stopping_the_queue_interrupts_runs_after_the_grace():
     await executor.submit(run("waiting"))
     await turns()
     await executor.stop(0.01)
-    assert lives.stopped == ["a"]
+    assert lives.suspended_ids == ["a"]
     assert lives.begun == ["a"], "nothing new starts while stopping"
 
 
@@ -199,7 +199,7 @@ async def test_a_run_ending_within_the_grace_is_not_interrupted():
     await turns()
     lives.go.set()
     await executor.stop(5)
-    assert lives.stopped == []
+    assert lives.suspended_ids == []
 
 
 async def test_one_run_can_be_interrupted_alone():
@@ -212,7 +212,7 @@ async def test_one_run_can_be_interrupted_alone():
     assert not executor.interrupt("unknown")
     lives.go.set()
     await executor.wait_until_idle()
-    assert lives.stopped == ["a"]
+    assert lives.suspended_ids == ["a"]
 
 
 async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
@@ -349,7 +349,7 @@ async def test_raised_limit_starts_waiting_runs_at_once():
     ),
     st.integers(1, 3),
 )
-async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
+async def test_every_due_run_is_executed_once_within_all_limits(queue, most):
     limits = {"a": 1, "b": 2}
     group_of = lanes(**limits)
     lives, lively = OneByOne(), []
@@ -371,7 +371,7 @@ async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
         str(number): run(
             str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes)
         )
-        for number, (routine, minutes, lane) in enumerate(asked)
+        for number, (routine, minutes, lane) in enumerate(queue)
     }
     executor = LocalRunQueue(live, max_concurrent=most, clock=lives, group_of=group_of)
     for queued_run in runs.values():

@@ -163,16 +163,16 @@ async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
     follower = several(
         {"after": ["backup"], "on": "failed"}, {"after": ["sync"]}, NOON, name="report"
     )
-    others = routine("backup", {}), routine("sync", {})
-    await harness.boot(*others)
+    parents = routine("backup", {}), routine("sync", {})
+    await harness.boot(*parents)
     runs = [await harness.engine.trigger(name) for name in ("backup", "sync")]
-    await harness.boot(*others, follower)
+    await harness.boot(*parents, follower)
     harness.journal.runs.when_ended = lambda _run: None  # as if the daemon were down
     for run in runs:
         await harness.end(run)
-    await harness.boot(*others, follower)
-    started = [run for run in harness.submitted if run.routine == "report"]
-    assert [run.event for run in started] == [runs[1].id]
+    await harness.boot(*parents, follower)
+    reports = [run for run in harness.submitted if run.routine == "report"]
+    assert [run.event for run in reports] == [runs[1].id]
 
 
 async def test_a_webhook_counts_by_the_hours_of_its_own_trigger(harness: Workplace) -> None:

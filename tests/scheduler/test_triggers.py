@@ -134,7 +134,9 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(harness: Workpl
     harness.drop("a.csv")
     run = await harness.next_run()
     await harness.boot(inbox())
-    assert [left.id for left in await harness.journal.runs.recover("me")] == [run.id]
+    assert [recovered_run.id for recovered_run in await harness.journal.runs.recover("me")] == [
+        run.id
+    ]
     await harness.end(run)
     harness.drop("b.csv")
     assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
@@ -318,15 +320,15 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
 ) -> None:
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
     await harness.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
-    started = set()
+    statuses = set()
     for status in (status for status in Status if status.has_ended):
         before = len(harness.submitted)
         await harness.end(await harness.engine.trigger("backup"), status)
         await harness.quiet()
         if len(harness.submitted) == before + 2:
-            started.add(status)
+            statuses.add(status)
             await harness.end(harness.submitted[-1])
-    assert started == starts
+    assert statuses == starts
 
 
 async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workplace) -> None:
@@ -485,9 +487,9 @@ async def test_a_refused_webhook_has_a_reason_and_is_accepted_when_sent_again(
 async def test_a_routine_starts_on_the_machines_it_names(
     harness: Workplace, globs: list[str]
 ) -> None:
-    named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
-    await harness.boot(named)
-    assert harness.engine.describe_host_mismatch(named) == ""
+    bound_routine = routine("daily", {"cron": "0 9 * * *", "machines": globs})
+    await harness.boot(bound_routine)
+    assert harness.engine.describe_host_mismatch(bound_routine) == ""
     await harness.reach("01 09:00")
     assert harness.started == ["daily 01 09:00"]
 

@@ -137,17 +137,17 @@ async def test_an_invalid_answer_of_the_session_bus_is_a_failed_delivery(
 
 
 async def test_a_silent_session_bus_times_out_and_the_notification_is_retried(tmp_path, delivery):
-    gone = asyncio.Event()
+    is_gone = asyncio.Event()
 
     async def listen(reader, writer):
         await reader.read()
-        gone.set()
+        is_gone.set()
         writer.close()
 
     server = await asyncio.start_unix_server(listen, tmp_path / "bus")
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with pytest.raises(DeliveryFailed, match="no notification was shown within") as caught:
         await DesktopChannel(env, platform="linux", timeout=0.2).send(delivery())
-    await asyncio.wait_for(gone.wait(), 30)
+    await asyncio.wait_for(is_gone.wait(), 30)
     assert caught.value.retry
     server.close()

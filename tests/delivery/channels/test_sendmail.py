@@ -164,25 +164,25 @@ async def test_a_recipient_is_never_an_option_of_sendmail(program, delivery):
 async def test_a_program_that_does_not_end_is_killed_and_the_mail_is_retried(program, delivery):
     os.mkfifo(program.folder / "held")
     # whoever reads it comes to its end when no process holds it any more
-    held = asyncio.create_task(asyncio.to_thread((program.folder / "held").read_text))
+    contents = asyncio.create_task(asyncio.to_thread((program.folder / "held").read_text))
     program.plan('exec 3> "$folder/held"; echo busy; sleep 1000 & wait')
     with pytest.raises(DeliveryFailed, match=r"did not end within 4 s: busy$") as caught:
         await program.channel("?to=ada@x.org&from=a@x.org&cto=4").send(delivery())
     assert caught.value.retry
-    assert await asyncio.wait_for(held, 30) == ""
+    assert await asyncio.wait_for(contents, 30) == ""
 
 
 async def test_a_cancelled_delivery_ends_sendmail(program, delivery):
     os.mkfifo(program.folder / "held")
     program.plan('exec 3> "$folder/held"; echo started >&3; sleep 1000 & wait')
     sending = asyncio.create_task(program.channel().send(delivery()))
-    held = await asyncio.to_thread((program.folder / "held").open)
-    with held:
-        assert await asyncio.to_thread(held.readline) == "started\n"
+    file = await asyncio.to_thread((program.folder / "held").open)
+    with file:
+        assert await asyncio.to_thread(file.readline) == "started\n"
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert await asyncio.wait_for(asyncio.to_thread(held.read), 30) == ""
+        assert await asyncio.wait_for(asyncio.to_thread(file.read), 30) == ""
 
 
 async def test_endless_output_of_sendmail_is_cut(program, delivery):
@@ -221,9 +221,9 @@ async def test_a_missing_program_is_named_and_the_mail_is_retried(program, deliv
 async def test_a_long_report_is_attached_to_the_mail_of_sendmail(program, delivery):
     text = "\n\n".join(f"Paragraph {number} " + "word " * 100 for number in range(100))
     await program.channel().send(delivery(text))
-    [attached] = program.mails[0].iter_attachments()
-    assert attached.get_filename() == "daily-report.md"
-    assert attached.get_content().split()[-len(text.split()) :] == text.split()
+    [attachment] = program.mails[0].iter_attachments()
+    assert attachment.get_filename() == "daily-report.md"
+    assert attachment.get_content().split()[-len(text.split()) :] == text.split()
 
 
 async def test_failures_are_mailed_by_sendmail(program, delivery):

@@ -23,9 +23,9 @@ BEGIN = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 @pytest.fixture
 async def database(tmp_path):
-    opened = await Database.open(tmp_path / "agentd.db")
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path / "agentd.db")
+    yield database
+    await database.close()
 
 
 async def limit(database, pages):

@@ -186,8 +186,8 @@ async def test_a_routine_with_rehearse_first_starts_only_after_an_approved_rehea
             await app.engine.trigger("tidy")
         rehearsal = await rehearse(app)
         assert (rehearsal["held"], rehearsal["current"]) == (True, True)
-        approved = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
-        assert not approved["held"]
+        approval = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
+        assert not approval["held"]
         assert (await app.run("tidy")).status is Status.WAITING
         (entry,) = [
             record for record in await app.journal.audit.find() if record.kind == "rehearsed"

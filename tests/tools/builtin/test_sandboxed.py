@@ -146,9 +146,9 @@ async def test_without_a_sandbox_only_read_only_commands_run(
     reading = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["cat"]\nprofile = "read-only"\n'
     call = await calling("profiles", CHANGING + reading)
     assert (await call("shell", command="cat notes.md")).ok
-    refused = await call("shell", command="touch new")
-    assert "touch is not run without a sandbox: it may change something" in refused.text
-    assert "there is none" in refused.text and "agentctl doctor" in refused.text
+    result = await call("shell", command="touch new")
+    assert "touch is not run without a sandbox: it may change something" in result.text
+    assert "there is none" in result.text and "agentctl doctor" in result.text
     call = await calling("profiles", f'sandbox = "require"\n{reading}')
     assert (
         "the policy requires one for every program"
