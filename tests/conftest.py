@@ -187,9 +187,9 @@ async def home(request, tmp_path):
 
 
 @pytest.fixture
-async def shipped(request, tmp_path):
+async def shipped_home(request, tmp_path):
     """A home with the files we ship."""
-    home = kind_of_home(request)(tmp_path, shipped=True)
+    home = kind_of_home(request)(tmp_path, with_shipped_files=True)
     yield home
     await close_and_replay(home)
 

@@ -83,8 +83,8 @@ def list_parts(report: Path) -> None:
     """Write the names of all tasks, a second after the last ones begin."""
 
     def write() -> None:
-        waiting = [task for task in asyncio.all_tasks() if innermost(task) is not None]
-        report.write_text(json.dumps(sorted(task.get_name() for task in waiting)))
+        tasks = [task for task in asyncio.all_tasks() if innermost(task) is not None]
+        report.write_text(json.dumps(sorted(task.get_name() for task in tasks)))
         os.kill(os.getpid(), signal.SIGTERM)
 
     asyncio.get_running_loop().call_later(2, write)
@@ -97,7 +97,7 @@ class Life:
         self.part, self.way = part, way
         self.state = folder / f"{part} {way}"
         reader, writer = os.pipe()
-        self.started = time.monotonic()
+        self.start_time = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(reader)
@@ -193,12 +193,12 @@ def main(folder: Path) -> None:
     assert survey.end(60) == 0
     tasks = json.loads((survey.state / "parts").read_text())
     # runs and deliveries come and go, and libraries do not name their tasks; Task-1 is the daemon
-    named = [
+    names = [
         name
         for name in tasks
         if not name.startswith(("run ", "deliveries", "Task-")) or name == "Task-1"
     ]
-    cases = [(name, way) for name in dict.fromkeys(named) for way in WAYS]
+    cases = [(name, way) for name in dict.fromkeys(names) for way in WAYS]
     cases += [(name, "fails") for name in THREADS]
     cases.sort(key=MAY_GO_ON.__contains__)  # side by side, as they are waited for
     for start in range(0, len(cases), AT_ONCE):

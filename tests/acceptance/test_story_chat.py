@@ -124,8 +124,8 @@ async def test_a_report_is_answered_twice_and_a_call_is_approved_by_a_button(cha
         assert (chatting.workspace / "effects.txt").read_text() == "once\n"
 
         (run,) = (await chatting.agentctl("runs", "work", "--json")).json["items"]
-        inspected = await chatting.agentctl("inspect", run["id"])
-        assert "Ada (phone 4711)" in inspected.out
+        inspection = await chatting.agentctl("inspect", run["id"])
+        assert "Ada (phone 4711)" in inspection.out
         (answer, *_) = (await chatting.agentctl("runs", "ask", "--json")).json["items"]
         assert "since when?" in (await chatting.agentctl("inspect", answer["id"])).out
         assert not telegram.refusals

@@ -133,14 +133,14 @@ class FakeRunQueue:
     """Who lives the runs: here only the line in front of the door."""
 
     def __init__(self) -> None:
-        self.waiting: list[str] = []
+        self.run_ids: list[str] = []
         self.interrupted: asyncio.Queue[str] = asyncio.Queue()
 
     def queue_position(self, run_id: str) -> int | None:
-        return self.waiting.index(run_id) if run_id in self.waiting else None
+        return self.run_ids.index(run_id) if run_id in self.run_ids else None
 
     def positions(self) -> dict[str, int]:
-        return {run_id: index for index, run_id in enumerate(self.waiting)}
+        return {run_id: index for index, run_id in enumerate(self.run_ids)}
 
     def interrupt(self, run_id: str) -> bool:
         self.interrupted.put_nowait(run_id)

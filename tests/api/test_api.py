@@ -174,9 +174,9 @@ async def test_the_same_event_gives_the_same_run(harness: ApiHarness) -> None:
 
 
 async def test_a_queued_run_shows_its_position(harness: ApiHarness) -> None:
-    harness.run_queue.waiting.append("somebody else")
+    harness.run_queue.run_ids.append("somebody else")
     run = await harness.claim()
-    harness.run_queue.waiting.append(run.id)
+    harness.run_queue.run_ids.append(run.id)
     assert (await ask(harness.path, "GET", f"/v1/runs/{run.id}")).json["position"] == 1
 
 

@@ -115,7 +115,7 @@ async def test_ping_target_receives_start_success_and_failure(home):
         home.routine("good", 'ping = "alive"\n[run]\nprompt = "x"\nsilent_token = "x"\n')
         await home.start()
         assert (await home.agentctl("run", "good")).code == 0
-        await home.logged("delivery.arrived", target="alive")
+        await home.wait_for_log("delivery.arrived", target="alive")
         await home.stop()
     start, end = sorted(receiver.posts, key=lambda post: "start" not in post.target)
     assert start.target.startswith("/uuid/start?rid=") and end.target.startswith("/uuid?rid=")

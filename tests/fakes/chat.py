@@ -268,8 +268,8 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
     )
     if model.family == "llamacpp":
         text = (
-            f"request ({used_tokens} tokens) exceeds the available context size ({context} tokens), try "
-            "increasing it"
+            f"request ({used_tokens} tokens) exceeds the available context size ({context} "
+            "tokens), try increasing it"
         )
         raise Refusal(text, type_="exceed_context_size_error")
     raise Refusal(text, code="context_length_exceeded" if model.is_hosted else None)

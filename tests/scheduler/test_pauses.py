@@ -316,7 +316,7 @@ async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
-        await home.logged("routine.paused")
+        await home.wait_for_log("routine.paused")
         output = await home.agentctl("list")
     assert "broken is paused: 2 runs in a row failed, the last one: " in output.out
     assert "until it is resumed: 2 runs in a row failed" in (await home.agentctl("status")).out

@@ -108,7 +108,7 @@ async def test_metrics_are_served_on_the_socket_and_the_configured_address(home,
         families(file.read_text()).keys() == samples.keys() and file.stat().st_mode & 0o777 == 0o644
     )
     assert [path.name for path in tmp_path.glob("agentd.prom*")] == ["agentd.prom"]
-    [opened] = await home.logged("listen.opened")
+    [opened] = await home.wait_for_log("listen.opened")
     assert opened["metrics"] is True
     await home.stop()
 

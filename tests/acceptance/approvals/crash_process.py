@@ -102,7 +102,7 @@ def outcome_in(folder: Path) -> dict[str, object]:
 
 
 def main(folder: Path) -> None:
-    home, waiting = folder / "home", folder / "waiting"
+    home, home_in_wait = folder / "home", folder / "waiting"
     home.mkdir()
 
     def run_fork(
@@ -111,14 +111,14 @@ def main(folder: Path) -> None:
         return forked(lambda: life(home, number, where, live))
 
     assert run_fork(-1, "", ask) == -signal.SIGKILL
-    home.rename(waiting)
+    home.rename(home_in_wait)
 
     def again() -> None:
         """Go back to where the run waits; at the same place, as an approval is bound to its
         folder.
         """
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(waiting, home)
+        shutil.copytree(home_in_wait, home)
 
     again()
     writes = run_fork(-1, "", answer)

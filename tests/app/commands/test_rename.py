@@ -87,15 +87,15 @@ async def test_rename_moves_file_history_and_memory(home: Home) -> None:
     assert result.out.startswith("hello is greeting now")
     assert 'chain still says after = ["hello"]' in result.err
     assert not (home.folder / "routines/hello.toml").exists()
-    listed = {item["name"]: item for item in (await home.agentctl("list", "--json")).json["items"]}
-    assert set(listed) == {"greeting", "chain"}
-    assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == (
+    items = {item["name"]: item for item in (await home.agentctl("list", "--json")).json["items"]}
+    assert set(items) == {"greeting", "chain"}
+    assert (items["greeting"]["state"], items["greeting"]["last"]["status"]) == (
         "paused",
         "succeeded",
     )
-    assert "no such routine" in listed["chain"]["faults"][0]["text"]
+    assert "no such routine" in items["chain"]["faults"][0]["text"]
     home.routine("other", HOURLY)
-    await home.logged("definitions.reloaded", added=["other"])
+    await home.wait_for_log("definitions.reloaded", added=["other"])
     for words, code, says in (
         (("nosuch", "x"), 4, "no routine 'nosuch'"),
         (("other", "greeting"), 5, "there is a routine 'greeting' already"),

@@ -111,8 +111,8 @@ def _file(path: Path) -> str:
 
 
 def _dead(path: Path) -> str:
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(os.fspath(path))
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(os.fspath(path))
     return "dead"
 
 
