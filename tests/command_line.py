@@ -166,14 +166,14 @@ class _ProcessState:
     @contextmanager
     def __call__(self, env: Mapping[str, str], cwd: Path) -> Iterator[None]:
         """Have this environment and current folder; all who want some at once want the same."""
-        requested = dict(env), os.fspath(cwd)
+        place = dict(env), os.fspath(cwd)
         with self._lock:
             if self._users == 0:
                 self._usual, self._arguments = (dict(os.environ), os.fspath(Path.cwd())), sys.argv
-                self._current = requested
-                self._change(*requested)
+                self._current = place
+                self._change(*place)
                 sys.argv = ["agentctl"]  # not the path of pytest, beside which agentd may be
-            assert requested == self._current, "two environments at once need two processes"
+            assert place == self._current, "two environments at once need two processes"
             self._users += 1
         try:
             yield

@@ -79,10 +79,10 @@ def pytest_collection(session):
     gc.disable()
     if hasattr(session.config, "workerinput"):
         import_test_files(session.config)
-    collected = yield
+    items = yield
     gc.freeze()
     gc.enable()
-    return collected
+    return items
 
 
 def import_test_files(config):

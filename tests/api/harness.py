@@ -58,7 +58,7 @@ class FakeEngine:
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
         self.unrehearsed_routines: set[str] = set()
-        self.triggered: asyncio.Queue[Run] = asyncio.Queue()
+        self.triggered_runs: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
         """From when on its schedules fire; a client that counts the hours until then has the real
         time.
@@ -96,7 +96,7 @@ class FakeEngine:
         )
         (run,) = await self.journal.slots.open([claim])
         assert run is not None
-        self.triggered.put_nowait(run)
+        self.triggered_runs.put_nowait(run)
         return run
 
     async def pause(
@@ -134,7 +134,7 @@ class FakeRunQueue:
 
     def __init__(self) -> None:
         self.run_ids: list[str] = []
-        self.interrupted: asyncio.Queue[str] = asyncio.Queue()
+        self.interrupted_ids: asyncio.Queue[str] = asyncio.Queue()
 
     def queue_position(self, run_id: str) -> int | None:
         return self.run_ids.index(run_id) if run_id in self.run_ids else None
@@ -143,7 +143,7 @@ class FakeRunQueue:
         return {run_id: index for index, run_id in enumerate(self.run_ids)}
 
     def interrupt(self, run_id: str) -> bool:
-        self.interrupted.put_nowait(run_id)
+        self.interrupted_ids.put_nowait(run_id)
         return True
 
 
@@ -337,7 +337,7 @@ async def open_harness(
         ui=SimpleNamespace(edit=edit),
         routines_path=folder,
     )
-    unused: Any = None
+    nothing: Any = None
     api = ApiContext(
         version="0.0.test",
         process=ProcessFacts(
@@ -365,8 +365,8 @@ async def open_harness(
             examine=examine,
         ),
         journal=journal,
-        memory=unused,
-        erasure=unused,
+        memory=nothing,
+        erasure=nothing,
         events=events,
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
@@ -379,8 +379,8 @@ async def open_harness(
         queue=run_queue,
         runs=SimpleNamespace(services=SimpleNamespace(secrets=Secrets())),
         budget_ledger=SimpleNamespace(list_caps=list_caps),
-        approvals=unused,
-        conversations=unused,
+        approvals=nothing,
+        conversations=nothing,
         in_cluster=False,
     )
     server = ApiServer(api, open_listener(path, env or {}))

@@ -74,9 +74,9 @@ def assert_takes(owner: type, name: str, parameters: list[str], reason: str) -> 
         f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: "
         f"{reason}"
     )
-    _self, *taken = inspect.signature(method).parameters
-    assert taken == parameters, (
-        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {taken}, not {parameters}; "  # noqa: E501
+    _self, *names = inspect.signature(method).parameters
+    assert names == parameters, (
+        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {names}, not {parameters}; "  # noqa: E501
         f"api needs it: {reason}"
     )
 
@@ -166,8 +166,8 @@ def test_every_used_uvicorn_attribute_is_listed() -> None:
     own_names = {
         attribute.attr for attribute in attributes if isinstance(attribute.ctx, ast.Store)
     } | set(vars(embedded_uvicorn.PeerProtocol))
-    read = {attribute.attr for attribute in attributes} - (own_names - set(ATTRIBUTES))
-    assert read == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(read)} of a connection"
+    names = {attribute.attr for attribute in attributes} - (own_names - set(ATTRIBUTES))
+    assert names == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(names)} of a connection"
 
 
 def test_only_one_file_imports_uvicorn_and_h11() -> None:

@@ -192,7 +192,7 @@ async def ask_memory(path: str) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def asked_raw(path: str) -> AsyncIterator[Round]:
+async def ask_memory_raw(path: str) -> AsyncIterator[Round]:
     """Ask the same of sqlite3 alone: the index's ten best rows for any of the words, and their
     texts.
     """

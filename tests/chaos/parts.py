@@ -150,7 +150,7 @@ async def flips(folder: Path, seconds: float) -> Broken:
         shutil.copytree(source, home.state, ignore=shutil.ignore_patterns("*.sock", "logs"))
         database = home.state / "agentd.db"
         broken.faults[_damage(database, lot)] += 1
-        found = _integrity(database)
+        damage = _integrity(database)
         process = await home.spawn("agentd", *home.places)
         reading = asyncio.create_task(process.stderr.read())
         ready = asyncio.create_task(process.stdout.readuntil(b"In another terminal"))
@@ -163,7 +163,7 @@ async def flips(folder: Path, seconds: float) -> Broken:
                 events = {line["event"] for line in home.log_lines()}
                 if events & {"database.damaged", "database.index_renewed", "daemon.failed"}:
                     break
-                if not found and "engine.started" in events:
+                if not damage and "engine.started" in events:
                     break
             process.terminate()
             words = await reading
@@ -171,7 +171,7 @@ async def flips(folder: Path, seconds: float) -> Broken:
             events = {line["event"] for line in home.log_lines()}
             is_told = any(event.startswith(("database.", "memory.")) for event in events)
             is_told = is_told or "damaged" in words.decode()
-            broken.add("silent", bool(found) and not is_told, f"damage {found[:1]}")
+            broken.add("silent", bool(damage) and not is_told, f"damage {damage[:1]}")
         else:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
@@ -277,10 +277,10 @@ async def vendors(folder: Path, seconds: float) -> Broken:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for name in faulty:
-                started = await storm.home.agentctl("run", name, "--detach")
+                result = await storm.home.agentctl("run", name, "--detach")
                 # 5: an earlier one is under way
-                storm.broken.faults["faulty run"] += started.code == 0
-                storm.broken.add("silent", started.code not in (0, 5), f"{name}: {started.err}")
+                storm.broken.faults["faulty run"] += result.code == 0
+                storm.broken.add("silent", result.code not in (0, 5), f"{name}: {result.err}")
             await storm.calm(3.0)
         peak = peak_memory(storm.home.pid)
         storm.broken.faults["MB of memory at most"] = peak // MEGABYTE

@@ -131,13 +131,13 @@ class Storm:
             await self.home.start()
         # routines stand still, so that what is under way can end
         paused_at = time.time()
-        paused = await self.home.agentctl("pause", "--all")
-        self.broken.add("silent", paused.code != 0, f"pause: {paused.err}")
+        result = await self.home.agentctl("pause", "--all")
+        self.broken.add("silent", result.code != 0, f"pause: {result.err}")
         until = time.monotonic() + SETTLE
         while self._active() and time.monotonic() < until:
             await asyncio.sleep(0.3)
-        for what in self._active():
-            self.broken.add("stuck", 1, what)
+        for activity in self._active():
+            self.broken.add("stuck", 1, activity)
         code = await self.home.stop()
         self.broken.add("silent", code != 0, f"the stop ended with {code}")
         self._count_slots(paused_at)
@@ -203,10 +203,10 @@ class Storm:
             )
         ]
         unknown = sum("outcome unknown" in body["text"] for body in results)
-        succeeded = sum(body["ok"] for body in results)
-        happened = len(effects(self.home))
-        self.broken.add("lost", succeeded - happened, "an effect that a result speaks of")
-        self.broken.add("twice", happened - succeeded - unknown, "an effect")
+        success_count = sum(body["ok"] for body in results)
+        effect_count = len(effects(self.home))
+        self.broken.add("lost", success_count - effect_count, "an effect that a result speaks of")
+        self.broken.add("twice", effect_count - success_count - unknown, "an effect")
         reports = self.rows(
             "SELECT routine FROM run WHERE status = 'succeeded' AND silent = 0 AND event IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id)"
@@ -218,7 +218,7 @@ class Storm:
         one by the call that it holds and the moment at which its answer was recorded, or the number
         of attempts where moments say nothing.
         """
-        known: set[str] = set()
+        call_ids: set[str] = set()
         answered_at: dict[str, float] = {}
         last_call: dict[str, str] = {}
         attempts_left: Counter[str] = Counter()
@@ -229,7 +229,7 @@ class Storm:
             if run in last_call:
                 answered_at[last_call[run]] = at / SECOND
             for call in decode(bytes(body)).get("calls", ()):
-                known.add(call["id"])
+                call_ids.add(call["id"])
                 last_call[run] = call["id"]
                 attempts_left[call["id"]] = attempt
         first_questions = again = strange = 0
@@ -238,7 +238,7 @@ class Storm:
             ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
             if not ids:
                 first_questions += 1
-            elif ids[-1] not in known:
+            elif ids[-1] not in call_ids:
                 strange += 1
             elif self.is_clock_right:
                 again += request["at"] > answered_at.get(ids[-1], float("inf"))

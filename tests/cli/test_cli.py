@@ -25,7 +25,9 @@ from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, star
 
 async def take_requested_run(harness: ApiHarness) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await harness.journal.runs.claim((await harness.engine.triggered.get()).id, owner="test")
+    run = await harness.journal.runs.claim(
+        (await harness.engine.triggered_runs.get()).id, owner="test"
+    )
     assert run is not None
     return run
 
@@ -254,7 +256,7 @@ async def test_pause_resume_reload_and_cancel_report_their_effect(harness: ApiHa
 async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None:
     run = await harness.take()
     cancelling = asyncio.create_task(agentctl(harness.path, "cancel", run.id))
-    await harness.run_queue.interrupted.get()
+    await harness.run_queue.interrupted_ids.get()
     await harness.end(run, Status.CANCELLED, report=None)
     assert (await cancelling).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
 
@@ -346,8 +348,8 @@ async def test_run_again_starts_another_run_after_the_one_under_way(harness: Api
     request = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
     while not harness.events.is_followed(run.id):
         await asyncio.sleep(0)
-    assert harness.engine.triggered.get_nowait().id == run.id
-    assert harness.engine.triggered.empty()
+    assert harness.engine.triggered_runs.get_nowait().id == run.id
+    assert harness.engine.triggered_runs.empty()
     await harness.end(run, report="The first one.")
     await complete_requested_run(harness, report="The second one.")
     result = await request

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daemon.definitions.cron import parse
-from tests.definitions.cron_reference import MINUTE, fired
+from tests.definitions.cron_reference import MINUTE, find_slots
 from tests.properties import scaled_settings
 
 laws = scaled_settings(100)
@@ -84,7 +84,7 @@ def test_next_and_previous_slots_equal_those_of_a_minutely_daemon(
 ) -> None:
     zone, start = ZoneInfo(change[0]), datetime.fromisoformat(change[1]).replace(tzinfo=UTC)
     # begun an hour early, so that the daemon has seen the wall clock before it counts
-    expected = list(fired(line, zone, start, SPAN))
+    expected = list(find_slots(line, zone, start, SPAN))
     cron, end = parse(line), start + SPAN * MINUTE
     for moment in (start + minute * MINUTE + timedelta(seconds=minute % 60) for minute in moments):
         following, preceding = cron.next(moment, zone), cron.prev(moment, zone)
@@ -153,5 +153,5 @@ def test_the_cron_reference_follows_the_manual(
     line: str, zone: str, start: str, expected: list[str]
 ) -> None:
     begin = datetime.fromisoformat(start).replace(tzinfo=UTC)
-    moments = list(fired(line, ZoneInfo(zone), begin, 30 * 60))
+    moments = list(find_slots(line, ZoneInfo(zone), begin, 30 * 60))
     assert [f"{moment:%Y-%m-%dT%H:%M}" for moment in moments] == expected

@@ -41,7 +41,7 @@ VALUES = [
     LONG,
 ]
 storable = st.sampled_from([value for value in VALUES if value != "\ud800"])
-QUIET = lambda done: None  # noqa: E731
+QUIET = lambda fraction: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_a_changed_backup_is_restored_or_refused(
         refusal.encode()
         outside = {path.name for path in Path(folder).iterdir()}
         assert outside <= {"backup", "state", "definitions"}
-        kept = [path for path in state.glob("agentd.db*") if path.read_bytes() == b"earlier"]
-        assert len(kept) == 1, "the earlier database is neither lost nor overwritten"
+        old_files = [path for path in state.glob("agentd.db*") if path.read_bytes() == b"earlier"]
+        assert len(old_files) == 1, "the earlier database is neither lost nor overwritten"
 
 
 @FUZZ

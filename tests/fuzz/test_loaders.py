@@ -242,8 +242,8 @@ def load_memory(content: bytes, folder: Path) -> object:
     for item in rows.items:
         _fits_database(*item)
         from_microseconds(item.created), from_microseconds(item.updated)
-    for fields, parts, repeated in rows.runs:
-        for place in repeated or ():
+    for fields, parts, places in rows.runs:
+        for place in places or ():
             _fits_database(*(place or ()))
         _fits_database(*fields.values())
         from_microseconds(fields["started"]), from_microseconds(fields["ended"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.errors import ConfigError
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
-from tests.docs import registered
+from tests.docs import register_tools
 from tests.policy.conftest import SHIPPED, Write
 from tests.properties import scaled_settings
 
@@ -458,7 +458,7 @@ def test_the_shipped_policy_with_lost_lines_allows_no_more_tools(
 
 
 def test_a_tool_that_may_not_be_repeated_is_declared_as_changing_something() -> None:
-    registry = registered()
+    registry = register_tools()
     for name in registry.names():
         definition = registry.get_function(name)
         assert definition is not None

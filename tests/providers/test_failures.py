@@ -229,8 +229,8 @@ async def test_claude_turn_without_text_is_accepted(provider_for: Opener) -> Non
 async def test_a_refused_api_key_is_not_repeated_in_the_error(
     way: str, provider_for: Opener
 ) -> None:
-    echoed = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
-    async with FakeVendor([echoed]) as vendor:
+    error_reply = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
+    async with FakeVendor([error_reply]) as vendor:
         with pytest.raises(BadKey) as caught:
             await provider_for(way, vendor).chat([user("hi")])
         with pytest.raises(BadKey):
@@ -322,12 +322,12 @@ async def test_an_unreachable_vendor_is_named(way: str, provider_for: Opener) ->
 async def test_a_refusal_of_the_model_is_returned_and_not_sent_back(
     way: str, finish: str, provider_for: Opener
 ) -> None:
-    declined: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
-    declined["tool_calls"] = [{"name": "shell", "arguments": {"command": "x"}}]
+    refusal: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
+    refusal["tool_calls"] = [{"name": "shell", "arguments": {"command": "x"}}]
     if finish == "content_filter":
-        del declined["refusal"]
-        declined["finish"] = "refusal" if way in ("claude opus", "minimax") else "content_filter"
-    async with FakeVendor([declined, "Fine."]) as vendor:
+        del refusal["refusal"]
+        refusal["finish"] = "refusal" if way in ("claude opus", "minimax") else "content_filter"
+    async with FakeVendor([refusal, "Fine."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         answer = await talk.ask()
         talk.messages.append(user("Then something else."))

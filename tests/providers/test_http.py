@@ -48,29 +48,29 @@ async def server(
 
     Yields the address, the number of the connection of each request, and the head of each request.
     """
-    left, connections, heads, count = list(answers), list[int](), list[bytes](), 0
+    answers_left, connections, heads, count = list(answers), list[int](), list[bytes](), 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
         count += 1
         number = count
         try:
-            while left:
+            while answers_left:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(
                     int(head.lower().partition(b"content-length: ")[2].split()[0])
                 )
                 connections.append(number)
                 heads.append(head)
-                writer.write(left.pop(0))
+                writer.write(answers_left.pop(0))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         writer.close()
 
     async with await asyncio.start_server(serve, host, 0, ssl=tls) as listening:
         scheme, port = "https" if tls else "http", listening.sockets[0].getsockname()[1]
-        named = f"[{host}]" if ":" in host else host
-        yield f"{scheme}://{named}:{port}", connections, heads
+        authority = f"[{host}]" if ":" in host else host
+        yield f"{scheme}://{authority}:{port}", connections, heads
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -187,15 +187,15 @@ async def test_an_incomplete_answer_is_an_interrupted_connection(
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize(
-    ("name", "packed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
+    ("name", "compressed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
 )
 async def test_compressed_answers_are_decompressed(
-    way: str, name: str, packed: bytes, provider_for: Opener
+    way: str, name: str, compressed: bytes, provider_for: Opener
 ) -> None:
     head = (
-        f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {name}\r\n\r\n"
+        f"HTTP/1.1 200 OK\r\ncontent-length: {len(compressed)}\r\ncontent-encoding: {name}\r\n\r\n"
     ).encode()
-    async with server(head + packed, head + packed) as (url, connections, heads):
+    async with server(head + compressed, head + compressed) as (url, connections, heads):
         provider = provider_for(way, url)
         for _ in range(2):
             assert (await provider.chat([user("hi")])).content == "hello"

@@ -86,7 +86,7 @@ async def test_a_too_long_prompt_for_a_llama_server_is_a_context_overflow(
 async def test_a_llama_server_lists_its_models(llama: Llama) -> None:
     provider = create_provider("open_source", model="noise", base_url=f"{llama.url}/v1")
     try:
-        (listed,) = await provider.list_models()
+        (model,) = await provider.list_models()
     finally:
         await provider.close()
-    assert listed.name
+    assert model.name

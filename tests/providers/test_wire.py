@@ -111,8 +111,8 @@ def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
 @scaled_settings(100)
 @given(moments=conversations())
 def test_serialized_message_never_changes(api: str, moments: list[list[LLMMessage]]) -> None:
-    sent = [pieces(WIRES[api], messages) for messages in moments]
-    for before, after in itertools.pairwise(sent):
+    requests = [pieces(WIRES[api], messages) for messages in moments]
+    for before, after in itertools.pairwise(requests):
         assert after[: len(before)] == before
 
 
@@ -246,8 +246,8 @@ def test_calls_are_sent_back_unchanged() -> None:
 def test_invalid_arguments_are_not_sent_back(words: Any) -> None:
     answer = CHAT.parse_answer(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
     assert answer.provider_extras is not None
-    sent = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
-    assert json.loads(sent) == answer.function_calls[0].arguments
+    arguments = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == answer.function_calls[0].arguments
 
 
 @pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
@@ -278,10 +278,10 @@ def test_ids_of_the_same_vendor_are_sent_back_unchanged() -> None:
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == "functions.f:0"
 
 
-@pytest.mark.parametrize("missing", [None, "", 7])
-def test_a_call_without_an_id_gets_one(missing: Any) -> None:
+@pytest.mark.parametrize("empty_id", [None, "", 7])
+def test_a_call_without_an_id_gets_one(empty_id: Any) -> None:
     answer = CHAT.parse_answer(
-        chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question()
+        chat_answer("tool_calls", tool_calls=[chat_call(call_id=empty_id)]), question()
     )
     assert str(answer.function_calls[0].id).startswith("call_")
 
@@ -368,15 +368,17 @@ def test_a_request_has_the_thinking_and_extra_fields_of_its_model() -> None:
 
 
 def test_the_cache_key_is_sent_only_to_vendors_that_support_it() -> None:
-    keyed = {"cache_key": "routine:daily"}
+    options = {"cache_key": "routine:daily"}
     assert (
-        CHAT.build_body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
+        CHAT.build_body(question(user("x"), vendor="api.openai.com", **options))["prompt_cache_key"]
         == "routine:daily"
     )
     assert "prompt_cache_key" not in CHAT.build_body(
-        question(user("x"), vendor="api.deepseek.com", **keyed)
+        question(user("x"), vendor="api.deepseek.com", **options)
     )
-    assert RESPONSES.build_body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
+    assert (
+        RESPONSES.build_body(question(user("x"), **options))["prompt_cache_key"] == "routine:daily"
+    )
 
 
 def test_a_function_without_parameters_still_has_a_schema() -> None:

@@ -285,7 +285,9 @@ async def through_the_day(harness: Ledger, day: str = "02", **how) -> list[str]:
         await harness.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
         await speak(harness, **how)
     return [
-        run.slot.strftime("%H:%M") for run in harness.submitted if run.slot.strftime("%d") == day
+        run.slot.strftime("%H:%M")
+        for run in harness.submitted_runs
+        if run.slot.strftime("%d") == day
     ]
 
 
@@ -332,7 +334,7 @@ async def test_an_undelivered_report_leaves_its_random_moment_to_the_next_slot(
     await harness.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
     await speak(harness)
     await harness.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
-    greetings = [run for run in harness.submitted if run.slot >= at("02 00:00")]
+    greetings = [run for run in harness.submitted_runs if run.slot >= at("02 00:00")]
     assert len(greetings) == 2, "the second one arrived and has used the moment up"
 
 
@@ -354,7 +356,7 @@ async def test_a_silent_run_leaves_its_random_moment_to_the_next_slot(harness: L
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
     await harness.reach(following.isoformat()[:16])
-    assert harness.submitted[-1].slot == following
+    assert harness.submitted_runs[-1].slot == following
 
 
 async def test_a_busy_operator_delays_the_random_moment_and_reports_never_follow_directly(
@@ -365,10 +367,10 @@ async def test_a_busy_operator_delays_the_random_moment_and_reports_never_follow
     seen_at = at(f"02 {second}") - timedelta(minutes=10)
     await harness.journal.key_values.put("operator_seen", seen_at.isoformat())
     await harness.reach(seen_at.isoformat()[:16])
-    before = len(harness.submitted)
+    before = len(harness.submitted_runs)
     await speak(harness)
     await harness.reach((seen_at + timedelta(hours=3)).isoformat()[:16])
-    assert len(harness.submitted) == before, "somebody is at work"
+    assert len(harness.submitted_runs) == before, "somebody is at work"
 
 
 async def test_a_random_moment_before_the_baseline_is_past(harness: Ledger) -> None:

@@ -235,7 +235,7 @@ async def test_an_optional_fact_may_fail(journal):
 
 async def test_a_denied_gather_step_fails_the_run_and_no_model_is_asked(journal):
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
-    harness.policy = Rules(denied=["disks"])
+    harness.policy = Rules(denied_tools=["disks"])
     run = await harness.open_run()
     assert run.status is Status.FAILED
     assert run.detail.startswith("could not gather host: ")

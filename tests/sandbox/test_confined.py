@@ -195,8 +195,8 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
     finally:
         os.close(reading)
         os.close(writing)
-    children, limited = result.output.text().split()
-    assert limited == "True"
+    children, is_limited = result.output.text().split()
+    assert is_limited == "True"
     if cell.sandbox.level == "bubblewrap" and Path("/usr/bin/prlimit").exists():
         assert int(children) < 16
 

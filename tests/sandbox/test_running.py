@@ -128,8 +128,12 @@ async def test_a_program_starts_without_ignored_signals(tmp_path: Path) -> None:
     result = await run_in(
         tmp_path, (";", [PreparedProgram(path="/bin/cat", argv=["cat", "/proc/self/status"])])
     )
-    ignored = next(line for line in result.output.text().splitlines() if line.startswith("SigIgn"))
-    assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # the two above are the C library's own
+    ignore_line = next(
+        line for line in result.output.text().splitlines() if line.startswith("SigIgn")
+    )
+    assert (
+        int(ignore_line.split()[1], 16) & 0x7FFFFFFF == 0
+    )  # the two above are the C library's own
 
 
 @pytest.mark.parametrize(
@@ -145,8 +149,8 @@ async def test_a_program_starts_without_ignored_signals(tmp_path: Path) -> None:
 async def test_redirections_apply_in_order(
     tmp_path: Path, redirects: list[tuple[int, str]], expected: str
 ) -> None:
-    both = "import os; os.write(1, b'out'); os.write(2, b'err')"
-    result = await run_in(tmp_path, (";", [python(both, redirects=redirects)]))
+    code = "import os; os.write(1, b'out'); os.write(2, b'err')"
+    result = await run_in(tmp_path, (";", [python(code, redirects=redirects)]))
     assert result.output.text() == expected
 
 
@@ -154,11 +158,11 @@ async def test_standard_error_enters_a_pipe_only_by_redirection(tmp_path: Path) 
     errors = "import os; os.write(2, b'err')"
     count = "import sys; print(len(sys.stdin.read()))"
     apart = await run_in(tmp_path, (";", [python(errors), python(count)]))
-    joined = await run_in(
+    result = await run_in(
         tmp_path, (";", [python(errors, redirects=[(2, "stdout")]), python(count)])
     )
     assert sorted(apart.output.text().replace("\n", "")) == sorted("err0")
-    assert joined.output.text() == "3\n"
+    assert result.output.text() == "3\n"
 
 
 async def test_a_file_can_be_standard_input(tmp_path: Path) -> None:
@@ -260,14 +264,14 @@ async def test_a_command_line_over_its_time_limit_is_killed_with_all_its_process
     tmp_path: Path,
 ) -> None:
     with life_line() as (reading, writing):
-        hidden, seconds = False, 0.2
+        is_hidden, seconds = False, 0.2
         # on a busy machine it may not have come to hide itself; then it gets more time
-        while not hidden:
+        while not is_hidden:
             result = await run_in(
                 tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]), seconds=seconds
             )
             assert result.stop_cause == "time"
-            hidden, seconds = bool(select.select([reading], [], [], 0)[0]), seconds * 2
+            is_hidden, seconds = bool(select.select([reading], [], [], 0)[0]), seconds * 2
         assert nobody_holds(writing, reading)
 
 

@@ -49,7 +49,7 @@ async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
     await harness.reach("01 09:00")
     assert sorted(event.job_id for event in events) == sorted(names)
     assert {event.scheduled_run_time for event in events} == {at("01 09:00")}
-    assert sorted(run.routine for run in harness.submitted) == sorted(names)
+    assert sorted(run.routine for run in harness.submitted_runs) == sorted(names)
 
 
 async def test_after_a_downtime_a_late_job_is_executed_once(
@@ -61,7 +61,7 @@ async def test_after_a_downtime_a_late_job_is_executed_once(
     harness.time.move_to(at("01 20:00"))
     await harness.ring()
     assert len(events) == 1
-    assert harness.started == ["pulse 01 20:00"]
+    assert harness.starts == ["pulse 01 20:00"]
 
 
 def test_a_start_trigger_returns_the_next_start_after_now_or_the_last_start() -> None:
@@ -167,13 +167,13 @@ async def test_a_scheduler_whose_timer_is_lost_is_woken(harness: EngineHarness) 
     assert scheduler
     scheduler._stop_timer()  # as if its turn of the event loop had failed
     await harness.reach("01 08:02")
-    assert not harness.submitted
+    assert not harness.submitted_runs
     with capture_logs() as lines:
         watching = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
         while not any(line["event"] == "engine.late" for line in lines):
             await asyncio.sleep(0)
         watching.cancel()
         async with asyncio.timeout(60):
-            while not harness.submitted:
+            while not harness.submitted_runs:
                 await asyncio.sleep(0)
-    assert [run.routine for run in harness.submitted] == ["pulse"]
+    assert [run.routine for run in harness.submitted_runs] == ["pulse"]

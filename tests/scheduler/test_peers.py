@@ -38,7 +38,7 @@ async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(harness: Engin
     await harness.reach("01 09:00:13")
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 ran"]
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
@@ -54,7 +54,7 @@ async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
     for _ in range(3):
         await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 03 09:00, 3 missed down", "04 09:00 caught_up"]
-    assert harness.started == ["daily 04 09:00"]
+    assert harness.starts == ["daily 04 09:00"]
 
 
 async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
@@ -65,7 +65,7 @@ async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
     """
     await harness.boot(routine(), routine("other", HALF_HOURLY))
     await harness.reach("01 09:00")
-    (long,) = [run for run in harness.submitted if run.routine == "daily"]
+    (long,) = [run for run in harness.submitted_runs if run.routine == "daily"]
     for half_hour in range(19, 68):
         await harness.reach(
             f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
@@ -80,7 +80,7 @@ async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
         "02 09:00 skipped overlap",
         "03 09:00 ran",
     ]
-    assert len([run for run in harness.submitted if run.routine == "other"]) >= 49
+    assert len([run for run in harness.submitted_runs if run.routine == "other"]) >= 49
 
 
 # --- a catch-up fires stale work
@@ -103,7 +103,7 @@ async def test_a_slot_of_the_morning_does_not_run_at_night(
     await harness.reach("01 22:10")
     await harness.boot(routine(trigger=trigger))
     assert await harness.rows() == [row]
-    assert harness.started == []
+    assert harness.starts == []
 
 
 # --- a running flag that never clears, a wedged lane
@@ -117,7 +117,7 @@ async def test_a_run_of_a_dead_process_does_not_block_its_routine(
     """
     await harness.boot(routine())
     await harness.reach("01 09:00")
-    (run,) = harness.submitted
+    (run,) = harness.submitted_runs
     assert await harness.journal.runs.claim(run.id, owner="a process that dies now")
     await harness.crash()
     await harness.reach("01 09:05")
@@ -126,7 +126,7 @@ async def test_a_run_of_a_dead_process_does_not_block_its_routine(
     assert (recovered_run.id, recovered_run.status) == (run.id, Status.QUEUED)
     await harness.finish(recovered_run)
     await harness.reach("02 09:00")
-    assert harness.started[-1] == "daily 02 09:00"
+    assert harness.starts[-1] == "daily 02 09:00"
 
 
 async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
@@ -149,9 +149,9 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     await harness.boot(routine(), routine("other"))
     executor = LocalRunQueue(live, max_concurrent=2, clock=FakeClock(at("01 09:00")))
     await harness.reach("01 09:00")
-    for run in harness.submitted:
+    for run in harness.submitted_runs:
         await executor.submit(run)
-    (stuck,) = [run for run in harness.submitted if run.routine == "daily"]
+    (stuck,) = [run for run in harness.submitted_runs if run.routine == "daily"]
     async with asyncio.timeout(60):
         while routines != ["other"]:
             await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHar
     await twin.start(folder_contents(routine()))
     harness.time.move_to(at("01 09:00"))
     await asyncio.gather(harness.engine.fire("daily"), twin.fire("daily"))
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
     await twin.stop()
 
 
@@ -305,7 +305,9 @@ async def test_clock_changes_lose_no_slot_and_repeat_none(
         harness.time.move_to(harness.next_start)
         await harness.ring()
         await harness.finish(*await harness.journal.runs.find_active())
-    assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted] == slots
+    assert [
+        f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted_runs
+    ] == slots
     assert all(row.endswith(" ran") for row in await harness.rows())
 
 

@@ -65,7 +65,7 @@ async def test_clock_jump_during_downtime_is_handled_like_one_at_run_time(
     await harness.boot(routine(trigger=NEVER))
     await harness.set_clock("01 09:59")
     await harness.reach("01 10:00")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     for moment in ("01 08:40", "01 10:10"):
         await harness.crash()
         harness.time.move_to(at(moment))
@@ -311,7 +311,7 @@ class Upheavals(RuleBasedStateMachine):
                 "a slot is told of that has not come, or that never was one"
             )
         # a run that waits is handed over once more when the clock moves its wait
-        runs = {run.id: run for run in self.harness.submitted}
+        runs = {run.id: run for run in self.harness.submitted_runs}
         starts = [(run.routine, run.slot) for run in runs.values()]
         assert len(starts) == len(set(starts)), "a slot was started twice"
 

@@ -50,7 +50,7 @@ class FakeKernel(TimerCalls):
     """
 
     def __init__(self) -> None:
-        self.armed = 0
+        self.arm_count = 0
         self.error = errno.ECANCELED
 
     def create_armed(self) -> int:
@@ -59,7 +59,7 @@ class FakeKernel(TimerCalls):
         return self.fd
 
     def arm(self, fd: int) -> None:
-        self.armed += 1
+        self.arm_count += 1
 
     def read(self, fd: int) -> None:
         os.read(fd, 8)
@@ -104,7 +104,7 @@ async def test_each_set_clock_is_reported_by_the_kernel(
     for times in (1, 2, 3):
         kernel.set_clock()
         await watching.wait_for_report()
-        assert (watching.times, kernel.armed) == (times, times + 1)
+        assert (watching.times, kernel.arm_count) == (times, times + 1)
     watcher.stop()
 
 
@@ -112,15 +112,15 @@ async def test_each_set_clock_is_reported_by_the_kernel(
 async def test_other_errors_of_the_timer_are_raised(watching: Watching) -> None:
     kernel, errors = FakeKernel(), list[object]()
     kernel.error = errno.EIO
-    loop, failed = asyncio.get_running_loop(), asyncio.Event()
+    loop, has_failed = asyncio.get_running_loop(), asyncio.Event()
     loop.set_exception_handler(
-        lambda _, context: (errors.append(context["exception"]), failed.set())
+        lambda _, context: (errors.append(context["exception"]), has_failed.set())
     )
     watcher = KernelClockWatcher(kernel)
     watcher.start(watching.when_set)
     kernel.set_clock()
     async with asyncio.timeout(60):
-        await failed.wait()
+        await has_failed.wait()
     assert [error.errno for error in errors if isinstance(error, OSError)] == [errno.EIO]
     assert watching.times == 0
     watcher.stop()
@@ -193,18 +193,18 @@ async def test_a_slowly_adjusted_clock_is_not_reported(watching: Watching) -> No
 
 async def test_stopped_watcher_reports_nothing(watching: Watching) -> None:
     clock, other_watching = MovedClock(), Watching()
-    stopped, going_on = (
+    stopped_watcher, other_watcher = (
         PollingClockWatcher(clock, seconds=0.01),
         PollingClockWatcher(clock, seconds=0.02),
     )
-    stopped.start(watching.when_set)
-    going_on.start(other_watching.when_set)
+    stopped_watcher.start(watching.when_set)
+    other_watcher.start(other_watching.when_set)
     clock.offset = timedelta(hours=1)
-    stopped.stop()
-    stopped.stop()
+    stopped_watcher.stop()
+    stopped_watcher.stop()
     await other_watching.wait_for_report()
     assert watching.times == 0
-    going_on.stop()
+    other_watcher.stop()
 
 
 # --- both

@@ -20,7 +20,7 @@ from pathlib import Path
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
 from daemon.testing import FakeClock
-from tests.acceptance.crash_process import CrashingDatabase, forked
+from tests.acceptance.crash_process import CrashingDatabase, fork
 from tests.runs.approvals.conftest import START, ApprovalHarness, turn
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
@@ -108,7 +108,7 @@ def main(folder: Path) -> None:
     def run_fork(
         number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]
     ) -> int:
-        return forked(lambda: life(home, number, where, live))
+        return fork(lambda: life(home, number, where, live))
 
     assert run_fork(-1, "", ask) == -signal.SIGKILL
     home.rename(home_in_wait)

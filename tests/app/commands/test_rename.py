@@ -43,13 +43,13 @@ async def test_a_renamed_routine_keeps_its_history_and_loses_no_slot(
     harness.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
     with pytest.raises(Refused, match="a run of old is queued"):
         await harness.engine.rename("old", "new", lambda: None)
-    assert harness.started[-1] == "old 01 11:00", "what was due was started first"
+    assert harness.starts[-1] == "old 01 11:00", "what was due was started first"
     await harness.finish(*await harness.journal.runs.find_active())
     await harness.engine.rename("old", "new", lambda: None)
     assert "old" not in harness.engine.routines
     await harness.engine.reload(folder_contents(routine("new", every)))
     await harness.reach("01 12:00")
-    assert harness.started[-1] == "new 01 12:00"
+    assert harness.starts[-1] == "new 01 12:00"
     rows = await harness.rows("new")
     assert [row for row in rows if "01 1" in row] == [
         "01 10:00 ran",
@@ -73,7 +73,7 @@ async def test_a_failed_rename_of_the_file_changes_nothing(
         await harness.engine.rename("old", "new", move)
     assert await harness.rows("new") == []
     await harness.reach("01 10:00")
-    assert harness.started[-1] == "old 01 10:00"
+    assert harness.starts[-1] == "old 01 10:00"
 
 
 async def test_rename_moves_file_history_and_memory(home: Home) -> None:

@@ -178,7 +178,8 @@ async def test_validate_says_which_line_lets_a_rule_reach_a_private_address(
     assert check_folder(folder).notes == []
     for names in ("8.8.8.8", "api.example.org", "*.example.org"):
         policy.write_text(
-            f'{shipped_policy}\n[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["{names}"]\n'
+            f'{shipped_policy}\n[[rule]]\ntool = "http_request"\neffect = "allow"\n'
+            f'hosts = ["{names}"]\n'
         )
         assert check_folder(folder).notes == []
 

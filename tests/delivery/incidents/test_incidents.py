@@ -109,7 +109,7 @@ async def test_run_waits_during_a_database_fault_and_continues_at_the_same_step(
         process = Process(scenario, settings, database)
         process.run_contexts.full_disk_retry = 0.001
         await process.memory.open()
-        queued_run = await process.opened()
+        queued_run = await process.open_run()
         database.trouble, database.lasts, database.writes = trouble, lasts, 0
         database.first = first
         await process.executor.submit(queued_run)

@@ -199,7 +199,7 @@ async def test_reservations_of_a_dead_process_count_as_spent(
     cluster: Cluster,
 ) -> None:
     first, second = await cluster.processes(2, "day = 0.15")
-    lost = asyncio.create_task(first.ask(await first.run("work")))
+    lost_call = asyncio.create_task(first.ask(await first.run("work")))
     await cluster.wait_for_calls([first], 1)
     ((_, cap),) = await second.budget_ledger.list_caps(())
     assert (cap.remaining, cap.reserved > 100_000_000) == (150_000_000, True)
@@ -212,17 +212,17 @@ async def test_reservations_of_a_dead_process_count_as_spent(
     second.model.go.set()
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
     cluster.go.set()
-    await lost
+    await lost_call
 
 
 async def test_a_released_reservation_is_noticed_by_polling(cluster: Cluster) -> None:
     first, second = await cluster.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
     under_way = asyncio.create_task(first.ask(await first.run("work")))
     await cluster.wait_for_calls([first], 1)
-    waiting = asyncio.create_task(second.ask(await second.run("other")))
+    waiting_call = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
         while second.spending.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0
         cluster.go.set()
-        await asyncio.gather(under_way, waiting)
+        await asyncio.gather(under_way, waiting_call)

@@ -248,5 +248,5 @@ async def test_slots_of_an_unrehearsed_routine_are_skipped_with_the_reason(
     (row,) = await harness.journal.slots.find("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
-    assert not harness.submitted
+    assert not harness.submitted_runs
     assert "daily" in harness.engine.unrehearsed_routines
