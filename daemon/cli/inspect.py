@@ -58,7 +58,7 @@ MAX_FOLDED_LINES = 3  # of a text without --full
 # The usual estimate for Latin text; the model's own count stands under Usage.
 CHARACTERS_PER_TOKEN = 4
 STEP_INDENT = " " * 14
-# How runs are started that look at no gate, in words; the daemon's list is in runs/run.py.
+# How runs are started that look at no gate, in words; the daemon's list is in runs/execute.py.
 UNGATED_TRIGGERS = {
     "manual": "a run by hand",
     "once": "a run by hand",

@@ -2,8 +2,7 @@
 
 `supervise` claims a run and is the one place that knows of a lost lease, a full disk, a
 cancellation and the end of the process. `live` takes the claimed run to its end: each way a run can
-end is one line there. `execute` does the work: gate, gather, gate, agent. `finish` writes the end
-in one commit.
+end is one line there. In between execute.py does the work. `finish` writes the end in one commit.
 
 The run's row and steps say at any moment how far it came, so a run that a crash interrupted comes
 through `supervise` like a new one, and `execute` skips what its steps already hold.
@@ -15,7 +14,7 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,8 +23,6 @@ from structlog.contextvars import bound_contextvars
 
 from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.agent.tool_calls import ApprovalRequired
-from daemon.agent.transcript import Transcript
-from daemon.definitions.routines.routine import Gate
 from daemon.delivery.outbox import deliveries_for
 from daemon.errors import (
     DaemonError,
@@ -35,42 +32,23 @@ from daemon.errors import (
     StoreFull,
     Unavailable,
 )
-from daemon.models import Reply, Run, Status, StepKind, Taint, max_taint
-from daemon.providers.facts import new_boundary
-from daemon.runs.check import ReportCheckup
+from daemon.models import Run, Status, StepKind, Taint, max_taint
 from daemon.runs.events import begin_of, retry_of
-from daemon.runs.gather import (
-    EVENT_TRIGGERS,
-    add_facts,
-    check_gate_changes,
-    check_gate_command,
-    describe_denied,
-    expand_paths,
-    gather,
-    inspect_event,
-    read_gathered_values,
-)
+from daemon.runs.execute import RunResult, execute
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.retry import retry_delay
-from daemon.runs.script import keep_new_lines, make_script_reply, report_lines
-from daemon.store.seen_items import ReportedItemRecord
-from daemon.tools.reported_items import collect_items, report_new_items
 
 if TYPE_CHECKING:
-    from daemon.definitions.routines.routine import Gather, ReportCheck, Routine
-    from daemon.models import ApprovalRequest, Fact
+    from daemon.definitions.routines.routine import Routine
+    from daemon.models import ApprovalRequest
     from daemon.runs.context import RunContext
-    from daemon.runs.images import AttachedImages
-    from daemon.runs.protocols import ExecutionContext, StepLog
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 # Whoever has not answered an approval request by then has seen the report of the next day.
 APPROVAL_TIMEOUT = timedelta(hours=24)
-# A person who starts a run, and the first run ever, do not wait for something to change.
-UNGATED_TRIGGERS = frozenset({"manual", "first_run", "once", REHEARSAL})
 # A person who starts a run waits for it.
 _AWAITED_TRIGGERS = frozenset({"manual", ASK})
 # Writing the end of a run takes milliseconds; a disk that hangs must not keep the process alive.
@@ -82,24 +60,6 @@ class DeadlinePassed(Exception):
 
     def __init__(self, limit: timedelta) -> None:
         super().__init__(f"not done within {limit.total_seconds():g} s of active time")
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """How an attempt of a run ended."""
-
-    status: Status
-    detail: str | None = None
-    """Why it ended so, in one line for people."""
-    _: KW_ONLY
-    reply: Reply | None = None
-    """None where no model answered."""
-    provider: str = ""
-    model: str = ""
-    taint: Taint = Taint.NONE
-    """What the agent had read, beyond what the steps say."""
-    seen_items: ReportedItemRecord | None = None
-    """Items that are known as reported once the run has ended; None without `[dedupe]`."""
 
 
 async def supervise(run_id: str, context: RunContext, *, takeover: bool = False) -> Run | None:
@@ -207,143 +167,6 @@ async def live(run: Run, context: RunContext) -> Run:
         log.exception("run.crashed")
         result = _crash_result(error)
         return await uninterrupted(finish(run, None, result, recorder, context))
-
-
-async def execute(
-    run: Run, routine: Routine, step_log: StepLog, context: ExecutionContext, deadline: float
-) -> RunResult:
-    """Gate, gather, gate, ask the agent; return how the attempt ended.
-
-    What the steps hold already is not done again. Writes nothing but steps. `deadline` is in the
-    event loop's time. Raises ApprovalRequired when a person has to answer, DaemonError for faults
-    of vendors, tools and the budget.
-    """
-    gate = Gate() if run.trigger in UNGATED_TRIGGERS else routine.gate
-    if gate.command:
-        reason = await check_gate_command(
-            gate, call_runner=context.gate_call_runner_for(run, routine), step_log=step_log
-        )
-        if reason:
-            return RunResult(Status.SKIPPED, reason)
-
-    # the second gate and the report's "what changed" compare with the last successful run
-    previous_values: dict[str, Any] = {}
-    if routine.gather:
-        last_run = await context.runs.get_last(
-            run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
-        )
-        if last_run:
-            previous_values = read_gathered_values(await context.runs.get_steps(last_run.id))
-    event_input = await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
-    gather_steps = expand_paths(routine.gather, run.trigger, event_input)
-    facts: list[Fact] = []
-    if gather_steps:
-        facts = await gather(
-            gather_steps,
-            call_runner=context.call_runner_for(run, routine),
-            step_log=step_log,
-            previous_values=previous_values,
-        )
-    if reason := check_gate_changes(gate, facts, previous_values):
-        return RunResult(Status.SKIPPED, reason)
-
-    if denial := describe_denied(gather_steps, step_log):
-        return RunResult(Status.FAILED, denial)
-
-    if not routine.run.asks_model:
-        return await _report_gathered(
-            run, routine, gather_steps, facts, step_log, context, deadline
-        )
-
-    agent = await context.agent_for(run, routine, step_log, deadline)
-    event_facts: list[Fact] = []
-    images: AttachedImages | None = None
-    taint = run.taint
-    if not agent.is_resumed:  # else its steps hold the message with all of these
-        if event_input is not None:
-            inspector = context.call_runner_for(run, routine).inspector
-            event_facts, taint = await inspect_event(run, event_input, inspector, context.runs)
-        if routine.run.media:
-            images = await context.images_for(run, routine, event_input)
-            taint = max_taint(taint, images.taint)
-    all_facts, boundary = [*event_facts, *(images.facts if images else ()), *facts], new_boundary()
-    reply = await agent.process_message(
-        add_facts(run.goal, all_facts, agent.language, boundary),
-        about=run.goal,
-        facts=all_facts,
-        facts_boundary=boundary,
-        taint=taint,
-        media=images.images if images else (),
-        notes=images.notes if images else (),
-    )
-
-    if routine.check is not None:
-        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
-        reply = await checkup.check_reply(reply, agent)
-
-    required_names = {step.name for step in gather_steps if step.required}
-    missing_names = [fact.name for fact in facts if not fact.ok and fact.name in required_names]
-    if missing_names and reply.status is Status.SUCCEEDED:
-        detail = f"could not gather: {', '.join(missing_names)}"
-        reply = replace(reply, status=Status.FAILED, silent=False, detail=detail)
-    seen_items = None
-    if routine.dedupe:
-        items = collect_items(step_log.steps, routine.dedupe.key)
-        reply = report_new_items(reply, items)  # without what an earlier run has reported
-        if items and reply.status is Status.SUCCEEDED:
-            seen_items = ReportedItemRecord(items=items.sightings, keep=routine.dedupe.keep)
-    return RunResult(
-        reply.status,
-        reply.detail,
-        reply=reply,
-        provider=agent.provider.name,
-        model=agent.provider.model_name,
-        taint=agent.transcript.taint,
-        seen_items=seen_items,
-    )
-
-
-def _checkup(
-    run: Run,
-    routine: Routine,
-    check: ReportCheck,
-    step_log: StepLog,
-    context: ExecutionContext,
-    deadline: float,
-) -> ReportCheckup:
-    return ReportCheckup(
-        check=check,
-        call_runner=context.gate_call_runner_for(run, routine),
-        inspector=context.call_runner_for(run, routine).inspector,
-        checker=context.checker_for(run, routine, deadline),
-        step_log=step_log,
-    )
-
-
-async def _report_gathered(
-    run: Run,
-    routine: Routine,
-    gather_steps: Sequence[Gather],
-    facts: Sequence[Fact],
-    step_log: StepLog,
-    context: ExecutionContext,
-    deadline: float,
-) -> RunResult:
-    """End a script: what was gathered is the report, as it is."""
-    reply, seen_items = make_script_reply(routine, gather_steps, facts), None
-    if routine.check is not None:
-        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
-        reply = await checkup.check_output(reply, Transcript(step_log.steps, run.taint).taint)
-    if routine.dedupe and reply.status is Status.SUCCEEDED:
-        call_runner = context.call_runner_for(run, routine)
-        items = await report_lines(
-            reply.content, routine.dedupe.key, call_runner=call_runner, step_log=step_log
-        )
-        reply = keep_new_lines(reply, items)
-        if items:
-            seen_items = ReportedItemRecord(items=items.sightings, keep=routine.dedupe.keep)
-    taint = Transcript(step_log.steps, run.taint).taint
-    return RunResult(reply.status, reply.detail, reply=reply, taint=taint, seen_items=seen_items)
 
 
 async def finish(

@@ -18,7 +18,8 @@ from daemon.cli import inspect
 from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
-from daemon.runs.run import UNGATED_TRIGGERS, supervise
+from daemon.runs.execute import UNGATED_TRIGGERS
+from daemon.runs.run import supervise
 from daemon.scheduler.slots import next_random_moment, random_moments
 from daemon.store.database import Database
 from daemon.store.journal import Journal
@@ -214,12 +215,12 @@ def test_random_moments_are_slots_spread_over_the_active_hours(zone, hours, trig
     begin, end = schedule.window(now)
     moments = random_moments(schedule, "heartbeat", number, now)
     assert begin <= now
-    assert now < end or not schedule.active(now)
+    assert now < end or not schedule.is_active(now)
     assert len(moments) <= number
     assert list(moments) == sorted(set(moments))
     for slot in moments:
         assert begin <= slot < end
-        assert schedule.active(slot)
+        assert schedule.is_active(slot)
         assert schedule.prev(slot) == slot
     parts = [int((slot - begin) / ((end - begin) / number)) for slot in moments]
     assert len(set(parts)) == len(parts)

@@ -304,7 +304,7 @@ def test_one_slot_is_drawn_from_each_part_of_the_active_hours_that_has_slots(
         assert len(draw) == bool(slots)
         assert set(draw) <= set(slots)
     assert sorted(set(moments)) == list(moments)
-    assert all(schedule.active(slot) for slot in moments)
+    assert all(schedule.is_active(slot) for slot in moments)
     assert random_moments(schedule, name, number, end - INSTANT) == moments, "one draw a day"
 
 

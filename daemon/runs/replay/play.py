@@ -32,6 +32,7 @@ from daemon.models import (
     Usage,
 )
 from daemon.policy.policy import Policy
+from daemon.runs.execute import execute
 from daemon.runs.images import AttachedImages
 from daemon.runs.replay.cassette import Cassette
 from daemon.runs.replay.compare import (
@@ -54,7 +55,6 @@ from daemon.runs.replay.recorded import (
     drop_superseded_limits,
 )
 from daemon.runs.replay.recorded_policy import RecordedApprover, RecordedPolicy
-from daemon.runs.run import execute
 from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry
 
