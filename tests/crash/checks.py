@@ -151,7 +151,7 @@ def _check_journal(scenario: CrashScenario) -> None:
         for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'call'")
     )
     (children,) = scenario.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
-    assert children == begun or scenario.script.cancelled is not None
+    assert children == begun or scenario.script.cancel_turn is not None
     assert scenario.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
         (0,)
     ]

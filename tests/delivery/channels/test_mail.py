@@ -192,7 +192,7 @@ async def test_long_names_leave_the_ids_of_a_thread_readable(delivery):
     async with Mailbox().open() as box:
         url = box.url.replace("agentd@example.org", f"agentd@{'d' * 60}.example.org")
         await channel(url).send(replace(delivery(), routine="r" * 64))
-    _, raw = box.mails[0]
+    _, raw = box.envelopes[0]
     thread = f"<routine.{'r' * 64}.box@{'d' * 60}.example.org>".encode()
     assert b"References: " + thread in raw and b"In-Reply-To: " + thread in raw
 
@@ -271,7 +271,7 @@ async def test_a_retry_sends_mail_only_to_recipients_without_it(
         with pytest.raises(DeliveryFailed):
             await mails.send(delivery())
         receipt = await mails.send(delivery())
-    assert [recipients for recipients, _ in box.mails] == [
+    assert [recipients for recipients, _ in box.envelopes] == [
         [f"{name}@example.org"] for name in ("bob", "cleo", "dan", "ada")
     ]
     assert [mail["to"] for mail in box.mails] == ["bob@example.org"] * 3 + ["ada@example.org"]
@@ -435,11 +435,11 @@ async def test_a_refused_recipient_does_not_prevent_mail_to_other_recipients(del
         with pytest.raises(DeliveryFailed, match="452 full") as caught:
             await mails.send(report)
         assert caught.value.retry
-        assert [recipients for recipients, _ in box.mails] == [["ada@example.org"]]
+        assert [recipients for recipients, _ in box.envelopes] == [["ada@example.org"]]
         with pytest.raises(DeliveryFailed, match="550 no such user") as caught:
             await mails.send(report)
         assert not caught.value.retry
-    assert [recipients for recipients, _ in box.mails] == [
+    assert [recipients for recipients, _ in box.envelopes] == [
         ["ada@example.org"],
         ["full@example.org"],
     ]
