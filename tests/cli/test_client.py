@@ -78,10 +78,10 @@ def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
     )
     with (
         answering(tmp_path, head + body) as path,
-        pytest.raises(Problem, match="no such run") as caught,
+        pytest.raises(Problem, match="no such run") as error,
     ):
         Client(path).request("GET", "/")
-    assert (caught.value.status, caught.value.code) == (404, "not_found")
+    assert (error.value.status, error.value.code) == (404, "not_found")
     plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
     (tmp_path / "raw.sock").unlink()
     with answering(tmp_path, plain) as path, pytest.raises(Problem, match="HTTP status 502"):
@@ -108,10 +108,10 @@ def test_each_socket_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -
     with socket.socket(socket.AF_UNIX) as dead_socket:
         dead_socket.bind(os.fspath(tmp_path / "dead"))
     paths = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(Unreachable) as error:
         open_first(paths)
-    assert [path for path, _ in caught.value.attempts] == paths
-    assert [why for _, why in caught.value.attempts] == [
+    assert [path for path, _ in error.value.attempts] == paths
+    assert [why for _, why in error.value.attempts] == [
         "no such file",
         "a daemon was here, but nobody listens any more",
         "a daemon was here, but nobody listens any more",

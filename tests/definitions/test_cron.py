@@ -82,12 +82,12 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
 def test_invalid_line_is_reported_by_field_with_its_correction(
     expr: str, field: str, says: str, hint: str
 ) -> None:
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(CronError) as error:
         parse(expr)
-    assert caught.value.field == field
-    assert says in caught.value.problem
-    assert hint in caught.value.hint
-    assert field in str(caught.value)
+    assert error.value.field == field
+    assert says in error.value.problem
+    assert hint in error.value.hint
+    assert field in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_equivalent_lines_have_the_same_slots(expr: str, other_expr: str) -> Non
     ids=range(6),
 )
 def test_the_error_for_a_line_of_any_length_is_short(expr: str) -> None:
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(CronError) as error:
         parse(expr)
-    assert len(str(caught.value)) < 600
+    assert len(str(error.value)) < 600
 
 
 def test_days_of_a_week_are_read_like_the_weekday_field() -> None:

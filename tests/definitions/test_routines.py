@@ -560,9 +560,9 @@ def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
 def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
     text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
     load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(text, rules=reference_checks({"offline"}))
-    assert [str(fault).partition(".toml: ")[2] for fault in caught.value.faults] == [
+    assert [str(fault).partition(".toml: ")[2] for fault in error.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
     ]
@@ -587,9 +587,9 @@ pat = "x"
 name = "host"
 tool = "sysinf"
 """
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(text, rules=reference_checks({"offline"}, {"sysinfo"}))
-    assert [fault.key for fault in caught.value.faults] == [
+    assert [fault.key for fault in error.value.faults] == [
         *(
             "trigger.cron",
             "run.promt",

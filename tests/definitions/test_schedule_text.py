@@ -188,9 +188,9 @@ def test_common_schedule_phrases_are_parsed(text: str, trigger: dict[str, object
     ],
 )
 def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
-    with pytest.raises(UnclearSchedule) as caught:
+    with pytest.raises(UnclearSchedule) as error:
         read(text)
-    message = str(caught.value)
+    message = str(error.value)
     assert why in message
     assert all(repr(example) in message for example in EXAMPLES)
     assert "\n" not in message

@@ -123,9 +123,9 @@ async def test_ping_target_receives_start_success_and_failure(home):
 
 
 async def test_a_late_ping_is_dropped(delivery_of_old):
-    with pytest.raises(DeliveryFailed, match="too late") as caught:
+    with pytest.raises(DeliveryFailed, match="too late") as error:
         await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
-    assert not caught.value.retry
+    assert not error.value.retry
 
 
 @pytest.fixture

@@ -397,9 +397,9 @@ TOML_FAULTS = {
 def test_a_value_beyond_all_bounds_is_named_with_its_place(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         read_toml(path)
-    assert TOML_FAULTS[content] in str(caught.value) and "x.toml" in str(caught.value)
+    assert TOML_FAULTS[content] in str(error.value) and "x.toml" in str(error.value)
 
 
 def test_dots_in_texts_and_comments_are_no_keys() -> None:

@@ -39,9 +39,9 @@ PASSED_OVER = ("interim answers", "extensions of chunks")
 
 
 async def failure_of(provider: LLMProvider) -> ProviderError:
-    with pytest.raises(ProviderError) as caught:
+    with pytest.raises(ProviderError) as error:
         await provider.chat([user("hi")])
-    return caught.value
+    return error.value
 
 
 @combinations_of(kind=TOO_LARGE, way=LANGUAGES)

@@ -114,11 +114,11 @@ async def test_each_vendor_failure_has_its_class_and_one_line(
     turn, kind, saying = FAILURES[failure]
     async with FakeVendor([turn, "well again"]) as vendor:
         provider = provider_for(way, vendor, name="mine", timeout=3 if failure == "hang" else 60)
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider.chat([user("hi")])
         again = await provider.chat([user("hi")])
-    text = str(caught.value)
-    assert type(caught.value) is kind
+    text = str(error.value)
+    assert type(error.value) is kind
     assert text.startswith(f"mine ({provider.model_name}): ")
     assert saying in text
     assert "\n" not in text
@@ -231,13 +231,13 @@ async def test_a_refused_api_key_is_not_repeated_in_the_error(
 ) -> None:
     error_reply = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
     async with FakeVendor([error_reply]) as vendor:
-        with pytest.raises(BadKey) as caught:
+        with pytest.raises(BadKey) as error:
             await provider_for(way, vendor).chat([user("hi")])
         with pytest.raises(BadKey):
             await provider_for(way, vendor, api_key="wrong").chat([user("hi")])
-    assert KEY not in str(caught.value)
-    assert KEY not in repr(caught.value)
-    assert "[redacted]" in str(caught.value)
+    assert KEY not in str(error.value)
+    assert KEY not in repr(error.value)
+    assert "[redacted]" in str(error.value)
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -246,10 +246,10 @@ async def test_a_refused_api_key_is_not_repeated_in_the_error(
 )
 async def test_an_invalid_api_key_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
     async with FakeVendor([]) as vendor:
-        with pytest.raises(BadKey, match="holds a character that no key has") as caught:
+        with pytest.raises(BadKey, match="holds a character that no key has") as error:
             await provider_for(way, vendor, api_key=key).chat([user("hi")])
     assert vendor.requests == []
-    assert key not in str(caught.value)
+    assert key not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ async def test_an_unreachable_vendor_is_named(way: str, provider_for: Opener) ->
         # bound and not listening: refused, and nobody else gets the port
         busy_socket.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{busy_socket.getsockname()[1]}"
-        with pytest.raises(NothingListens, match=f"no connection to {address}") as caught:
+        with pytest.raises(NothingListens, match=f"no connection to {address}") as error:
             await provider_for(way, f"http://{address}").chat([user("hi")])
-        assert str(caught.value).endswith(
+        assert str(error.value).endswith(
             f"no connection to {address}: nothing listens there (Connection refused); "
             "is the model server started?"
         )
@@ -351,9 +351,9 @@ async def test_truncated_answer_with_status_200_is_a_retryable_error(
     way: str, finish: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is", "finish": finish}]) as vendor:
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider_for(way, vendor).chat([user("hi")])
-    assert caught.value.request_id == "req_1"
+    assert error.value.request_id == "req_1"
 
 
 @pytest.mark.parametrize(

@@ -179,10 +179,10 @@ async def test_an_incomplete_answer_is_an_interrupted_connection(
     async with server(answer) as (url, _, _):
         with pytest.raises(
             Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
-        ) as caught:
+        ) as error:
             await provider_for(way, url).chat([user("hi")])
-    assert caught.value.unsure
-    assert len(str(caught.value)) < 500
+    assert error.value.unsure
+    assert len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

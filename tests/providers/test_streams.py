@@ -145,10 +145,10 @@ async def test_an_interrupted_stream_is_no_answer(
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=2 if fault == "stands still" else 60)
         await provider.load()
-        with pytest.raises(Transport, match=saying) as caught:
+        with pytest.raises(Transport, match=saying) as error:
             await provider.chat([user("hi")], max_tokens=30_000)
         again = await provider.chat([user("hi")], max_tokens=30_000)
-    assert str(caught.value).startswith(f"{provider.name} (")
+    assert str(error.value).startswith(f"{provider.name} (")
     assert again.content == "well again"
 
 
@@ -173,17 +173,17 @@ async def test_an_error_within_a_stream_has_its_class(
     way: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is well", "stream_error": True}]) as vendor:
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
-    assert caught.value.request_id == "req_1"
+    assert error.value.request_id == "req_1"
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
 async def test_an_error_before_a_stream_has_its_class(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}]) as vendor:
-        with pytest.raises(Overloaded) as caught:
+        with pytest.raises(Overloaded) as error:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
-    assert caught.value.retry_after == 7
+    assert error.value.retry_after == 7
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

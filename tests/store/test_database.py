@@ -247,9 +247,9 @@ def test_a_reader_of_a_damaged_file_leaves_no_connection_open(tmp_path: Path) ->
 async def test_a_file_that_is_no_database_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     path.write_bytes(b"not a database at all" * 400)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         await Database.open(path)
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(error.value).splitlines()
     assert line.startswith(f"{path}: is damaged")
     assert "restore a backup" in line
 
@@ -473,8 +473,8 @@ async def test_a_failed_read_leaves_no_old_snapshot(db: Database) -> None:
         rows = connection.execute("SELECT * FROM meta")
         raise ValueError(f"{rows.fetchone()} is not to my taste")
 
-    with pytest.raises(ValueError, match="taste") as caught:
+    with pytest.raises(ValueError, match="taste") as error:
         await db.read(halfway)
     await db.write(put(3))
     assert await db.read(keys) == [0, 1, 2, 3]
-    assert caught.value
+    assert error.value

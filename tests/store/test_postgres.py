@@ -422,9 +422,9 @@ async def test_an_unreachable_server_is_reported_in_one_line_without_the_passwor
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(DatabaseAway) as caught:
+    with pytest.raises(DatabaseAway) as error:
         await open_database(tmp_path / "x", "postgresql://me:hunter2hunter2@127.0.0.1:1/agentd")
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(error.value).splitlines()
     assert line.startswith("postgresql://127.0.0.1:1/agentd")
     assert "is away" in line
     assert "Connection refused" in line

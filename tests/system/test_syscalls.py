@@ -50,9 +50,9 @@ def test_system_calls_by_number_have_the_same_number_on_all_architectures() -> N
 
 @linux
 def test_a_failed_system_call_raises_its_errno() -> None:
-    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as caught:
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as error:
         syscalls.prctl(9_999, 0)
-    assert caught.value.errno == errno.EINVAL
+    assert error.value.errno == errno.EINVAL
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))):
         syscalls.timerfd_create(time.CLOCK_REALTIME, -1)
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.EBADF))):

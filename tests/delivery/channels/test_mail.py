@@ -245,9 +245,9 @@ async def test_a_temporary_refusal_of_mail_is_retried_and_a_permanent_refusal_is
     delivery, answer, is_tried_again
 ):
     async with Mailbox(answer).open() as box:
-        with pytest.raises(DeliveryFailed, match=answer) as caught:
+        with pytest.raises(DeliveryFailed, match=answer) as error:
             await channel(box.url).send(delivery())
-    assert caught.value.retry is is_tried_again and not box.mails
+    assert error.value.retry is is_tried_again and not box.mails
 
 
 async def test_a_report_too_long_for_a_mail_is_attached(delivery):
@@ -340,16 +340,16 @@ async def test_mail_by_tls_goes_only_to_a_server_with_a_valid_certificate(
     ) as box:
         account = "ada%40x.org:s3cret%2Fpassword"
         url = f"mailtos://{account}@127.0.0.1:{box.port}?from=agentd@example.org&to=ada@example.org&mode={mode}"
-        with pytest.raises(DeliveryFailed, match="certificate verify failed") as caught:
+        with pytest.raises(DeliveryFailed, match="certificate verify failed") as error:
             await channel(url).send(delivery())
-        assert caught.value.retry and not box.mails
+        assert error.value.retry and not box.mails
         await channel(f"{url}&verify=no").send(delivery())
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         trusted_context.cache_clear()
         await channel(url).send(delivery())
-        with pytest.raises(DeliveryFailed, match="535") as caught:
+        with pytest.raises(DeliveryFailed, match="535") as error:
             await channel(url.replace("s3cret", "wrong")).send(delivery())
-        assert caught.value.retry, "somebody may put the password right"
+        assert error.value.retry, "somebody may put the password right"
     assert len(box.mails) == 2
     trusted_context.cache_clear()
 
@@ -364,11 +364,11 @@ async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
 async def test_a_silent_mail_server_times_out_and_the_mail_is_retried(delivery):
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
         wire.mode = "frozen"
-        with pytest.raises(DeliveryFailed, match="timed out") as caught:
+        with pytest.raises(DeliveryFailed, match="timed out") as error:
             await channel(box.url.replace(str(box.port), str(wire.port)) + "&cto=0.2").send(
                 delivery()
             )
-    assert caught.value.retry
+    assert error.value.retry
 
 
 @pytest.mark.parametrize(
@@ -432,13 +432,13 @@ async def test_a_refused_recipient_does_not_prevent_mail_to_other_recipients(del
     async with Choosy().open() as box:
         more_recipients = "to=gone%40example.org,full%40example.org,"
         mails, report = channel(box.url.replace("to=", more_recipients)), delivery()
-        with pytest.raises(DeliveryFailed, match="452 full") as caught:
+        with pytest.raises(DeliveryFailed, match="452 full") as error:
             await mails.send(report)
-        assert caught.value.retry
+        assert error.value.retry
         assert [recipients for recipients, _ in box.envelopes] == [["ada@example.org"]]
-        with pytest.raises(DeliveryFailed, match="550 no such user") as caught:
+        with pytest.raises(DeliveryFailed, match="550 no such user") as error:
             await mails.send(report)
-        assert not caught.value.retry
+        assert not error.value.retry
     assert [recipients for recipients, _ in box.envelopes] == [
         ["ada@example.org"],
         ["full@example.org"],
@@ -456,9 +456,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     secrets = Secrets()
     async with Mailbox("535 no: hunter2hunter2").open() as box:
         url = box.url.replace("//", "//ada:hunter2hunter2@") + "&user="
-        with pytest.raises(DeliveryFailed) as caught:
+        with pytest.raises(DeliveryFailed) as error:
             await MailChannel(url, secrets=secrets).send(delivery())
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -479,9 +479,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     ],
 )
 def test_an_invalid_mail_url_is_refused_with_the_reason_and_without_its_secret(url, problem):
-    with pytest.raises(DeliveryFailed, match=problem) as caught:
+    with pytest.raises(DeliveryFailed, match=problem) as error:
         parse_mail_address(url)
-    assert not caught.value.retry and "hunter2" not in str(caught.value)
+    assert not error.value.retry and "hunter2" not in str(error.value)
 
 
 ADDRESSES = [
