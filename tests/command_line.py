@@ -78,7 +78,7 @@ def call_command(
         _text_file(stdin) as input_,
         _text_file() as out,
         _text_file() as err,
-        _STREAMS.lent(input_, out, err),
+        _STREAMS.lend(input_, out, err),
     ):
         try:
             code = main(arguments)
@@ -135,7 +135,7 @@ class _Streams:
         self._lock, self._users = threading.Lock(), 0
 
     @contextmanager
-    def lent(self, *files: IO[str]) -> Iterator[None]:
+    def lend(self, *files: IO[str]) -> Iterator[None]:
         """Let `files` be stdin, stdout and stderr of the current thread."""
         with self._lock:
             if self._users == 0:

@@ -209,8 +209,8 @@ def time():
     """A clock that stands still until the test moves it; what the event loop sleeps stays real."""
     # pydantic cannot read the types of the tables' columns while `datetime` is a frozen one
     importlib.import_module("daemon.store.tables")
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture

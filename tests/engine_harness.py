@@ -42,10 +42,11 @@ def routine(
     )
 
 
-def folder_contents(*routines: Routine, broken: Iterable[str] = ()) -> FolderContents:
+def folder_contents(*routines: Routine, faulty_names: Iterable[str] = ()) -> FolderContents:
     fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
     return FolderContents(
-        routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken}
+        routines={r.name: r for r in routines},
+        faults={name: ConfigError(fault) for name in faulty_names},
     )
 
 

@@ -518,12 +518,12 @@ def test_every_package_and_module_has_a_docstring():
     assert not silent
 
 
-def own(function: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a function without those of functions inside it."""
     for node in ast.iter_child_nodes(function):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
-            yield from own(node)
+            yield from own_nodes(node)
 
 
 # These take note of a cancellation, do what must be done, and raise it then.
@@ -535,7 +535,7 @@ def test_no_function_swallows_a_cancellation():
         f"{module.name}:{name}"
         for module in modules()
         for name, function in functions(module.tree)
-        for node in own(function)
+        for node in own_nodes(function)
         if isinstance(node, ast.ExceptHandler) and node.type is not None
         if "CancelledError" in ast.dump(node.type)
         and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))

@@ -112,11 +112,11 @@ async def attack(
 
 def files_in(workspace: Path) -> list[Path]:
     """Return the files of a workspace but for the inbox, reports and what runs write unasked."""
-    own = (workspace / "reports", workspace / "out", workspace / "inbox.txt")
+    own_folders = (workspace / "reports", workspace / "out", workspace / "inbox.txt")
     return [
         path
         for path in sorted(workspace.rglob("*"))
-        if path.is_file() and not any(path.is_relative_to(folder) for folder in own)
+        if path.is_file() and not any(path.is_relative_to(folder) for folder in own_folders)
     ]
 
 

@@ -107,8 +107,8 @@ class Crashes:
         of the run.
         """
         _, moments = self.live_undisturbed(script)
-        begun = next(moment for moment in moments if moment.scenario.start_counts[1])
-        scenario = self._folders.after(begun)
+        moment_of_start = next(moment for moment in moments if moment.scenario.start_counts[1])
+        scenario = self._folders.after(moment_of_start)
         with (
             self._annotate(scenario, "harmed"),
             closing(sqlite3.connect(scenario.file)) as connection,
@@ -284,12 +284,12 @@ def test_a_run_recovers_from_a_crash_before_during_and_after_each_commit(crashes
     assert len(moments) > 30
     for moment in moments:
         crashes.after(moment, expected)
-    lot, torn = random.Random(0), 0
+    lot, torn_count = random.Random(0), 0
     for before, after in pairwise(moments):
-        if half := before.torn(after, lot.random()):
+        if half := before.tear(after, lot.random()):
             crashes.after(half, expected)
-            torn += 1
-    assert torn > 15
+            torn_count += 1
+    assert torn_count > 15
 
 
 @scripts(4)

@@ -127,7 +127,7 @@ class Month:
         self.now += by
         self.clock.set(self.now.replace(tzinfo=None).isoformat())
 
-    async def something(self) -> None:
+    async def act_at_random(self) -> None:
         """Do what may happen to a daemon, after some hours."""
         deed = self.lot.choice(
             ["pass", "pass", "pass", "jump", "back", "kill", "kill", "stop", "reload"]
@@ -192,7 +192,7 @@ async def test_after_weeks_of_faults_every_slot_report_and_incident_is_accounted
         await home.start()
         end = time.monotonic() + request.config.getoption("--soak-seconds")
         while time.monotonic() < end or sum(month.deeds.values()) < 15:
-            await month.something()
+            await month.act_at_random()
         moods.well = far.plan.well = True
         trouble = time.monotonic()
         await month.wait_until_settled()

@@ -46,8 +46,8 @@ async def test_a_daemon_on_postgres_recovers_its_runs_and_memory_after_kill_9(ho
     assert "walrus" in (await home.agentctl("memory", "search", "where is the walrus?")).out
     assert "each follows from the one before it" in (await home.agentctl("audit", "--verify")).out
 
-    forgotten = await home.agentctl("memory", "forget", "--run", run, "--yes")
-    assert forgotten.code == 0, forgotten.err
+    forget_result = await home.agentctl("memory", "forget", "--run", run, "--yes")
+    assert forget_result.code == 0, forget_result.err
     assert "walrus" not in (await home.agentctl("memory", "search", "walrus")).out
     assert "walrus" not in (await home.agentctl("inspect", run)).out
     assert await home.stop() == 0

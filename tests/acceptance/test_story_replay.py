@@ -73,8 +73,8 @@ async def test_a_routine_is_rehearsed_approved_replayed_and_frozen(home: Home, t
     assert (await home.agentctl("replay", "nothere")).code == 4
 
     case = tmp_path / "case"
-    frozen = await home.agentctl("freeze", run["id"], case)
-    assert frozen.code == 0, frozen.err
+    freeze_result = await home.agentctl("freeze", run["id"], case)
+    assert freeze_result.code == 0, freeze_result.err
     assert (
         await home.agentctl("freeze", run["id"], case)
     ).code == 5  # a folder with something in it is left alone

@@ -128,8 +128,8 @@ async def test_ask_without_text_is_a_usage_error(spoken_to):
 async def test_an_answer_is_streamed_to_watchers(spoken_to):
     async with Vendor([{"text": "The disks are half full.", "stream": True}]) as vendor:
         await start_home(spoken_to, vendor)
-        begun = (await spoken_to.agentctl("ask", "--detach", "the disks?")).out.strip()
-        events = [event async for event in spoken_to.watch(begun)]
+        run_id = (await spoken_to.agentctl("ask", "--detach", "the disks?")).out.strip()
+        events = [event async for event in spoken_to.watch(run_id)]
         ended_event = next(event for event in events if event["type"] == "run_ended")
         assert ended_event["report"] == "The disks are half full."
         pieces = "".join(event["text"] for event in events if event["type"] == "delta")
@@ -317,8 +317,8 @@ async def test_forget_erases_every_byte_of_a_conversation(spoken_to):
         await vendor.wait_for_requests(1)
         await spoken_to.agentctl("tell", run, "and the other is karmesin")
         await spoken_to.agentctl("ask", "go on")
-        forgotten = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
-        assert forgotten.code == 0, forgotten.err
+        forget_result = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
+        assert forget_result.code == 0, forget_result.err
         assert await spoken_to.stop() == 0
         database_bytes = b"".join(path.read_bytes() for path in spoken_to.state.glob("agentd.db*"))
         assert b"zinnober" not in database_bytes and b"karmesin" not in database_bytes

@@ -72,13 +72,13 @@ async def test_call_with_unreadable_arguments_is_answered_and_never_run(make, re
     registry.register(
         "write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}}
     )
-    broken = LLMResponse(
+    broken_reply = LLMResponse(
         content="",
         function_calls=(
             FunctionCall(name="write", arguments={}, id="c1", invalid="line 1: cut off"),
         ),
     )
-    agent = make(broken, "gave up")
+    agent = make(broken_reply, "gave up")
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
     assert not ran
@@ -233,11 +233,11 @@ async def test_the_silent_token_must_be_the_whole_answer(make):
         persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT"
     )
     silent = await make("NOTHING TO REPORT\n", prompt_context=context).process_message("Go.")
-    spoken = await make(
+    reply = await make(
         "NOTHING TO REPORT, but the disk is full", prompt_context=context
     ).process_message("Go.")
     assert (silent.silent, silent.content) == (True, "")
-    assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
+    assert (reply.silent, reply.status) == (False, Status.SUCCEEDED)
 
 
 async def test_denied_or_failed_required_tool_fails_the_run(make):

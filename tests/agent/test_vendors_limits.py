@@ -62,12 +62,12 @@ async def test_a_cut_tool_call_is_not_executed_and_requested_again(agent_of, way
         lambda text: texts.append(text),
         {"type": "object", "properties": {"text": {"type": "string"}}},
     )
-    broken = {
+    broken_reply = {
         "tool_calls": [{"name": "write", "arguments": '{"text": "half of'}],
         "finish": "length",
     }
     whole = {"tool_calls": [{"name": "write", "arguments": {"text": "half of it and more"}}]}
-    async with FakeVendor([broken, whole, "Written."]) as vendor:
+    async with FakeVendor([broken_reply, whole, "Written."]) as vendor:
         reply = await agent_of(way, vendor, registry, max_tokens=500).process_message("Write.")
     assert texts == ["half of it and more"] and reply.status is Status.SUCCEEDED
     assert [call["ok"] for call in reply.function_calls] == [True]
@@ -91,11 +91,11 @@ async def test_answer_cut_without_room_for_more_is_asked_for_once(agent_of):
         assert (
             await agent_of("claude opus", vendor, **settings).process_message("Tell.")
         ).status is Status.FAILED
-    async with FakeVendor([CUT]) as another:  # the vendor's own limit: nobody has set one
+    async with FakeVendor([CUT]) as other_vendor:  # the vendor's own limit: nobody has set one
         assert (
-            await agent_of("deepseek", another).process_message("Tell.")
+            await agent_of("deepseek", other_vendor).process_message("Tell.")
         ).status is Status.FAILED
-    assert len(vendor.requests) == len(another.requests) == 1
+    assert len(vendor.requests) == len(other_vendor.requests) == 1
 
 
 async def test_refused_larger_limit_keeps_the_cut_answer(agent_of):

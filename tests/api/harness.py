@@ -402,7 +402,7 @@ async def open_harness(
         await database.close()
 
 
-def broken(name: str) -> ConfigError:
+def make_error(name: str) -> ConfigError:
     return ConfigError(
         Fault(
             file=f"{name}.toml",

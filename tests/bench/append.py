@@ -67,11 +67,11 @@ async def ours(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     async def round_(count: int) -> dict[str, Any]:
         times = []
         for _ in range(count):
-            begun = perf_counter()
+            begin = perf_counter()
             await journal.runs.append(
                 run, Step(kind=StepKind.LLM, iteration=1, body={"text": _BODY}), durable=durable
             )
-            times.append(perf_counter() - begun)
+            times.append(perf_counter() - begin)
         return {"times": times}
 
     yield round_
@@ -108,12 +108,12 @@ def _rounds(execute: Any, step: tuple[str, ...]) -> Round:
         nonlocal step_count
         times = []
         for _ in range(count):
-            begun = perf_counter()
+            begin = perf_counter()
             execute("BEGIN")
             execute(step[0], ("01J", step_count))
             execute(step[1], ("01J", step_count, json.dumps({"text": _BODY}).encode()))
             execute("COMMIT")
-            times.append(perf_counter() - begun)
+            times.append(perf_counter() - begin)
             step_count += 1
         return {"times": times}
 

@@ -75,14 +75,16 @@ def _idle(effort: Effort) -> Iterable[Row]:
             await_the_end_of_the_start(config)
             switches, cpu = _switches(daemon.pid), cpu_of(daemon.pid)
             time.sleep(watch_seconds)
-            woken = (_switches(daemon.pid) - switches) / watch_seconds
+            wakeups = (_switches(daemon.pid) - switches) / watch_seconds
             cpu_ms = (cpu_of(daemon.pid) - cpu) * 1000 * 60 / watch_seconds
             resident = _resident(daemon.pid)
             threads = len(list(Path(f"/proc/{daemon.pid}/task").iterdir()))
             daemon.command(installation.agentctl("run", "bench-0"))
             after = _resident(daemon.pid)
     note = f"{threads} threads, {watch_seconds} s"
-    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=1.5, note=note)
+    yield Row(
+        name="idle: wake-ups a second", ours=f"{wakeups:.2f}", value=wakeups, bar=1.5, note=note
+    )
     yield Row(name="idle: CPU a minute", ours=f"{cpu_ms:.2f} ms", value=cpu_ms, bar=15, note="ms")
     note = "MiB, after list and status"
     yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=75, note=note)

@@ -50,7 +50,7 @@ def _chat(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
 
 
 def _responses(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
-    thought = {
+    reasoning = {
         "id": f"rs_{number}",
         "type": "reasoning",
         "summary": [],
@@ -76,20 +76,23 @@ def _responses(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
         "created_at": 1_780_000_000,
         "status": "completed",
         "model": "bench",
-        "output": [thought, message if is_last else {**call, "arguments": json.dumps(_ARGUMENTS)}],
+        "output": [
+            reasoning,
+            message if is_last else {**call, "arguments": json.dumps(_ARGUMENTS)},
+        ],
         "usage": {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60},
     }
 
 
 def _messages(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
-    thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
+    thinking_block = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "bench",
-        "content": [thought, {"type": "text", "text": report} if is_last else use],
+        "content": [thinking_block, {"type": "text", "text": report} if is_last else use],
         "stop_reason": "end_turn" if is_last else "tool_use",
         "usage": {"input_tokens": tokens, "output_tokens": 60},
     }
@@ -129,7 +132,7 @@ class Connection(asyncio.Protocol):
     """One client, with keep-alive."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._buffer, self._begun = book, b"", 0.0
+        self._book, self._buffer, self._begin = book, b"", 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -137,7 +140,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._buffer:
-            self._begun = time.monotonic()
+            self._begin = time.monotonic()
         self._buffer += data
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
@@ -150,7 +153,7 @@ class Connection(asyncio.Protocol):
             return
         book = self._book
         book.count += 1
-        book.marks.append(self._begun)
+        book.marks.append(self._begin)
         path = head.split(b" ", 2)[1]
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
         has_result = mark in body

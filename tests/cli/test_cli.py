@@ -647,18 +647,20 @@ def config_folder(tmp_path: Path) -> Path:
 async def test_doctor_and_validate_work_without_a_daemon(
     config_folder: Path,
 ) -> None:
-    nobody = config_folder / "none.sock"
+    unused_socket = config_folder / "none.sock"
     env = {
         "AGENTD_CONFIG": str(config_folder / "config.toml"),
         "STATE_DIRECTORY": str(config_folder / "state"),
     }
-    examination = await agentctl(nobody, "doctor", env=env)
+    examination = await agentctl(unused_socket, "doctor", env=env)
     assert examination.code == 1
     assert "✗  routines" in examination.out
     assert 'did you mean "description"' in examination.out
-    assert f"no daemon answers at {nobody}" in examination.err
-    assert json.loads((await agentctl(nobody, "doctor", "--json", env=env)).out)["ok"] is False
-    validation = await agentctl(nobody, "validate", str(config_folder))
+    assert f"no daemon answers at {unused_socket}" in examination.err
+    assert (
+        json.loads((await agentctl(unused_socket, "doctor", "--json", env=env)).out)["ok"] is False
+    )
+    validation = await agentctl(unused_socket, "validate", str(config_folder))
     assert (validation.code, "descrption" in validation.out) == (1, True)
 
 

@@ -141,13 +141,13 @@ async def test_agentctl_events_prints_events_for_people_and_as_json(harness: Api
 async def test_without_a_daemon_help_and_errors_name_the_next_step(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    nobody = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *COMMAND, "list", cwd=home, env=environment(home, STATE_DIRECTORY=str(home)),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,  # noqa: E501
     )  # fmt: skip
-    _, output = await nobody.communicate()
+    _, output = await process.communicate()
     assert (
-        nobody.returncode == 3
+        process.returncode == 3
         and b"init` writes one to ~/.config/agentd; then\nStart it with: " in output
     )
 

@@ -58,12 +58,12 @@ def interruptible(scenario: CrashScenario) -> set[Call]:
     """Return the calls of which a process that dies now leaves nothing but that they began: these
     are not repeated.
     """
-    begun = scenario.look(
+    begin_steps = scenario.look(
         "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT "
         "1 FROM step WHERE"
         " run_id = call.run_id AND call_id = call.call_id AND kind = 'result')"
     )
-    return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
+    return {(run, call) for run, call, body in begin_steps if not decode(body)["repeatable"]}
 
 
 def check(
@@ -77,7 +77,7 @@ def check(
     """Check the promises; `interrupted_calls` are the calls that were under way at the deaths,
     where that is known.
     """
-    assert scenario.broken == []
+    assert scenario.broken_promises == []
     came_to = outcome(scenario, run)
     assert came_to == expected, f"{came_to}, not {expected}; the run: {run.detail}"
     _check_calls(scenario, run, deaths, interrupted_calls)
@@ -93,7 +93,7 @@ def _check_calls(
     """Nothing that changes something started twice or got lost; what is unknown is what was under
     way.
     """
-    begun, unknown = {}, set()
+    steps_by_call, unknown = {}, set()
     for id_, call, kind, body in scenario.look(
         (  # noqa: UP034
             "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY "  # noqa: E501
@@ -102,15 +102,15 @@ def _check_calls(
     ):
         step = decode(body)
         if kind == "call":
-            assert (id_, call) not in begun, "a call was written down twice"
-            begun[id_, call] = step
+            assert (id_, call) not in steps_by_call, "a call was written down twice"
+            steps_by_call[id_, call] = step
         elif step["text"].endswith(say("interrupted", "en")):
             unknown.add((id_, call))
     if under_way is None:
         assert len(unknown) <= deaths
     elif run.status is not Status.CANCELLED:
         assert unknown == under_way
-    for key, step in begun.items():
+    for key, step in steps_by_call.items():
         number, start_counts = step["arguments"].get("n"), scenario.start_counts
         if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":
             least = 0 if key in unknown or run.status is Status.CANCELLED else 1
@@ -122,7 +122,7 @@ def _check_calls(
             assert least <= start_counts[number] <= 1 + deaths
         elif step["tool"] in REFUSED:
             assert start_counts[number] == 0
-    numbers = {step["arguments"].get("n") for step in begun.values()}
+    numbers = {step["arguments"].get("n") for step in steps_by_call.values()}
     assert set(scenario.start_counts) <= numbers, "a call started that nobody wrote down"
 
 
@@ -146,12 +146,12 @@ def _check_journal(scenario: CrashScenario) -> None:
         assert len(set(results)) == len(results), "a call has two results"
         assert set(calls) == set(results) or status == "cancelled", "a call has no result"
         assert sum(row[0] == "prompt" for row in rows) <= 1
-    begun = sum(
+    begun_children = sum(
         decode(body)["tool"] == SUBAGENT
         for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'call'")
     )
     (children,) = scenario.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
-    assert children == begun or scenario.script.cancel_turn is not None
+    assert children == begun_children or scenario.script.cancel_turn is not None
     assert scenario.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
         (0,)
     ]

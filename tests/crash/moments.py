@@ -50,7 +50,7 @@ class Moment:
         scenario.folder = folder
         return scenario
 
-    def torn(self, after: Moment, at: float) -> Moment | None:
+    def tear(self, after: Moment, at: float) -> Moment | None:
         """Return the moment in the middle of a commit: so much of what it writes has been written;
         None: nothing is.
         """

@@ -101,7 +101,7 @@ class CrashScenario:
     confirmed_wishes: set[str] = field(default_factory=set)
     """What of that they were told that it is done; what they were not, they want again."""
     is_down: bool = False
-    broken: list[str] = field(default_factory=list)
+    broken_promises: list[str] = field(default_factory=list)
     """Promises that were broken where everybody sees it."""
     _eye: sqlite3.Connection | None = None
     _is_closed: bool = False
@@ -213,9 +213,9 @@ class Oracle(LLMProvider):
         whose = ("work", GOAL) if agent == "parent" else (SUBAGENT, agent)
         (turn_count,) = self._scenario.look(_RECORDED, *whose, "llm", 1, 1000)[0]
         if turn_count > turn:
-            self._scenario.broken.append(f"answer {turn} of {agent} was asked for again")
+            self._scenario.broken_promises.append(f"answer {turn} of {agent} was asked for again")
         if turn_count < turn:
-            self._scenario.broken.append(
+            self._scenario.broken_promises.append(
                 f"answer {turn} of {agent} was asked for before the one before it was kept"
             )
         for (body,) in self._scenario.look(_UNDER_WAY, *whose):
@@ -224,13 +224,15 @@ class Oracle(LLMProvider):
                 not (call := decode(body))["repeatable"]
                 and f"done {call['arguments']['n']}" in tool_results
             ):
-                self._scenario.broken.append(
+                self._scenario.broken_promises.append(
                     f"{agent} went on before the result of {call} was written"
                 )
         if self.name == "oracle" and self._scenario.look(
             _RECORDED, *whose, "failover", 0, 1000
         ) != [(0,)]:
-            self._scenario.broken.append(f"{agent} went back to the vendor that it had given up")
+            self._scenario.broken_promises.append(
+                f"{agent} went back to the vendor that it had given up"
+            )
 
     def _answer(self, agent: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
         scenario = self._scenario
@@ -354,9 +356,9 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
             "SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call
         )
         if ("call",) not in steps:
-            there.broken.append(f"call {n} started before its step was committed")
+            there.broken_promises.append(f"call {n} started before its step was committed")
         if ("result",) in steps:
-            there.broken.append(f"call {n} started again after its result was committed")
+            there.broken_promises.append(f"call {n} started again after its result was committed")
         there.start_counts[n] += 1
         return f"done {n}"
 
@@ -372,7 +374,7 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
         """Change what a person has to allow."""
         return mark(context, n)
 
-    async def broken(context: ToolContext, n: int) -> str:
+    async def fail(context: ToolContext, n: int) -> str:
         """Change something and fail."""
         mark(context, n)
         raise ToolFailed(f"it broke {n}")
@@ -393,7 +395,7 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
         ("act", act),
         ("tidy", tidy),
         ("sign", sign),
-        ("break", broken),
+        ("break", fail),
         ("bar", bar),
     ):
         registry.register(name, None, function)

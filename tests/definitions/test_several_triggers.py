@@ -157,11 +157,11 @@ def test_chains_go_through_any_trigger(tmp_path: Path) -> None:
     third = load(
         tmp_path, '[[trigger]]\nafter = ["first"]\n[[trigger]]\nafter = ["frist"]\n', "third"
     )
-    broken = find_broken_chains({"first": first, "second": second, "third": third})
-    assert [fault.key for fault in broken["first"].faults] == ["trigger[3].after"]
-    assert "first → second → first" in broken["first"].faults[0].problem
-    assert [fault.key for fault in broken["second"].faults] == ["trigger.after"]
-    assert [fault.key for fault in broken["third"].faults] == ["trigger[1].after[0]"]
+    errors = find_broken_chains({"first": first, "second": second, "third": third})
+    assert [fault.key for fault in errors["first"].faults] == ["trigger[3].after"]
+    assert "first → second → first" in errors["first"].faults[0].problem
+    assert [fault.key for fault in errors["second"].faults] == ["trigger.after"]
+    assert [fault.key for fault in errors["third"].faults] == ["trigger[1].after[0]"]
 
 
 # --- days to skip

@@ -41,7 +41,7 @@ async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_reco
     journal, clock, workspace, end_run, cuts
 ):
     journal.incidents.alerting = Alerting(to=("log",))
-    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+    async with Receiver().open() as receiver, Wire(receiver.port).open() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
         sent_count = 0
@@ -77,7 +77,7 @@ async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_reco
 async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(
     journal, clock, workspace, end_run
 ):
-    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+    async with Receiver().open() as receiver, Wire(receiver.port).open() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
         await end_run([("far", {})])
@@ -96,7 +96,7 @@ async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(
 @pytest.mark.timeout(300)
 async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, workspace, end_run):
     journal.incidents.alerting = Alerting(to=("log",))
-    async with Mailbox().open() as box, Wire(box.port).laid() as wire:
+    async with Mailbox().open() as box, Wire(box.port).open() as wire:
         url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"
         outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "mail", "url": url}})
         await end_run([("mail", {})], report="# Report 1\n\nAll is well.")

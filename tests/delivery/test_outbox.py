@@ -54,7 +54,7 @@ def outbox_of(journal, clock, channel):
 
 
 @asynccontextmanager
-async def living(outbox):
+async def run_outbox(outbox):
     """Let the outbox run for the length of a block."""
     task = asyncio.create_task(outbox.run())
     try:
@@ -89,7 +89,7 @@ def test_retry_delay_doubles_from_half_a_minute_to_an_hour_for_a_day():
 
 async def test_a_report_arrives_and_its_receipt_is_kept(journal, end_run, outbox_of, workspace):
     run = await end_run([REPORT])
-    async with living(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
+    async with run_outbox(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
         await until(journal, "delivered")
         assert not task.done()
     [delivery] = await journal.outbox.find(run=run.id)
@@ -99,7 +99,7 @@ async def test_a_report_arrives_and_its_receipt_is_kept(journal, end_run, outbox
 async def test_wake_makes_an_idle_outbox_deliver(journal, end_run, outbox_of):
     target = Target()
     outbox = outbox_of(log=target)
-    async with living(outbox):
+    async with run_outbox(outbox):
         await end_run([("log", {})], report="one")
         outbox.wake()
         await until(journal, "delivered")
@@ -134,7 +134,7 @@ async def test_the_outbox_wakes_by_itself_for_the_next_retry(journal, end_run, o
     await end_run([("log", {})])
     await outbox_of(log=target).flush()
     clock.advance(seconds=29.95)
-    async with living(outbox_of(log=target)):
+    async with run_outbox(outbox_of(log=target)):
         # it sets its timer for the twentieth of a second that is left
         while not asyncio.get_running_loop()._scheduled:
             await journal.outbox.get_next_due()
@@ -213,16 +213,19 @@ async def test_a_crashing_channel_does_not_affect_other_deliveries(journal, end_
     await end_run([("broken", {}), ("log", {})])
     with capture_logs() as logs:
         await outbox_of(broken=Target(ZeroDivisionError("oops")), log=target).flush()
-    broken, good = reversed(await journal.outbox.find())
-    assert (broken.status, broken.error) == (DeliveryStatus.PENDING, "ZeroDivisionError: oops")
-    assert good.status is DeliveryStatus.DELIVERED
+    broken_delivery, good_delivery = reversed(await journal.outbox.find())
+    assert (broken_delivery.status, broken_delivery.error) == (
+        DeliveryStatus.PENDING,
+        "ZeroDivisionError: oops",
+    )
+    assert good_delivery.status is DeliveryStatus.DELIVERED
     assert "delivery.crashed" in [line["event"] for line in logs]
 
 
 async def test_hanging_target_delays_no_other_target(journal, end_run, outbox_of):
     gate, target = asyncio.Event(), Target()
     outbox = outbox_of(slow=Target(gate), log=target)
-    async with living(outbox):
+    async with run_outbox(outbox):
         await end_run([("slow", {}), ("log", {})])
         outbox.wake()
         await until(journal, "pending", "delivered")
@@ -245,7 +248,7 @@ async def test_a_report_added_while_its_target_is_busy_is_delivered(journal, end
     gate = asyncio.Event()
     target = Target(gate)
     outbox = outbox_of(log=target)
-    async with living(outbox):
+    async with run_outbox(outbox):
         await end_run([("log", {})], report="one")
         outbox.wake()
         await target.call_event.wait()
@@ -277,10 +280,10 @@ async def test_a_silent_run_has_a_suppressed_delivery(journal, end_run, outbox_o
 async def test_a_delivery_interrupted_by_a_shutdown_is_sent_after_the_next_start(
     journal, end_run, outbox_of
 ):
-    hanging = Target(asyncio.Event())
+    hanging_target = Target(asyncio.Event())
     await end_run([("log", {})])
-    async with living(outbox_of(log=hanging)):
-        await hanging.call_event.wait()
+    async with run_outbox(outbox_of(log=hanging_target)):
+        await hanging_target.call_event.wait()
     target = Target()
     await outbox_of(log=target).flush()
     assert target.texts == ["All is well."]
@@ -339,7 +342,7 @@ async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, end
     outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
         await end_run([("log", {})])
-        async with living(outbox) as task:
+        async with run_outbox(outbox) as task:
             await full.attempt_event.wait()
             for _ in range(50):
                 outbox.wake()
@@ -350,7 +353,7 @@ async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, end
 
 
 async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
-    async with living(outbox_of()):
+    async with run_outbox(outbox_of()):
         await until(journal)
         loop = asyncio.get_running_loop()
         for _ in range(20):

@@ -20,7 +20,7 @@ class Wire:
         self._open: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def laid(self):
+    async def open(self):
         server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:

@@ -357,8 +357,8 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
             events += [event({key: part}) for part in parts(message.get(key), size)]
         for index, call in enumerate(message.get("tool_calls") or ()):
             function = call["function"]
-            begun = {**call, "function": {"name": function["name"], "arguments": ""}}
-            events.append(event({"tool_calls": [{"index": index, **begun}]}))
+            first_piece = {**call, "function": {"name": function["name"], "arguments": ""}}
+            events.append(event({"tool_calls": [{"index": index, **first_piece}]}))
             for part in parts(function["arguments"], size):
                 events.append(
                     event({"tool_calls": [{"index": index, "function": {"arguments": part}}]})

@@ -190,7 +190,7 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
             where = f"messages.{index}.content.{position}"
             _check_block(block, message["role"], where)
             if block["type"] in ("thinking", "redacted_thinking"):
-                _check_signature(block, prefix, where, bound=_bound(body["model"]))
+                _check_signature(block, prefix, where, is_bound=_binds_thinking(body["model"]))
             if block["type"] == "tool_use":
                 require(block["id"] not in ids, "messages: `tool_use` ids must be unique")
                 ids.add(block["id"])
@@ -271,14 +271,14 @@ def _check_block(block: Json, role: str, where: str) -> None:
             require(part.get("text"), "messages: text content blocks must be non-empty")
 
 
-def _bound(model: str) -> bool:
+def _binds_thinking(model: str) -> bool:
     """Tell whether this model's thinking is bound to the exact conversation before it."""
     return bool(
         re.match(r"claude-(fable-5-[1-9]|mythos-5-[2-9]|(opus|sonnet|haiku)-5-[5-9])", model)
     )
 
 
-def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bool) -> None:
+def _check_signature(block: Json, prefix: list[object], where: str, *, is_bound: bool) -> None:
     text, signature = (
         block.get("thinking", block.get("data", "").partition(".")[0]),
         _signature(block),
@@ -288,7 +288,7 @@ def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bo
         seal == digest(text, sealed_prefix), f"{where}: Invalid `signature` in `thinking` block"
     )
     require(
-        not bound or sealed_prefix == digest(*prefix),
+        not is_bound or sealed_prefix == digest(*prefix),
         f"{where}: Invalid `signature` in `thinking` block. The block is bound to a different "
         "conversation. Remove the "
         'block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
@@ -395,7 +395,7 @@ def least_cached(body: Json) -> int | None:
         return None
     return (
         512
-        if _bound(body["model"])
+        if _binds_thinking(body["model"])
         else 4096
         if re.match(r"claude-(opus|haiku)-4-[56]", body["model"])
         else 1024
@@ -434,19 +434,19 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
         deltas: list[Json] = []
         match block["type"]:
             case "text":
-                begun = {**block, "text": ""}
+                first_block = {**block, "text": ""}
                 deltas = [
                     {"type": "text_delta", "text": part} for part in parts(block["text"], size)
                 ]
             case "thinking":
-                begun = {"type": "thinking", "thinking": "", "signature": ""}
+                first_block = {"type": "thinking", "thinking": "", "signature": ""}
                 deltas = [
                     {"type": "thinking_delta", "thinking": part}
                     for part in parts(block["thinking"], size)
                 ]
                 deltas.append({"type": "signature_delta", "signature": block["signature"]})
             case "tool_use":
-                begun = {**block, "input": {}}
+                first_block = {**block, "input": {}}
                 words = (
                     block["input"]
                     if isinstance(block["input"], str)
@@ -457,8 +457,8 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
                     for part in ["", *parts(words, size)]
                 ]
             case _:
-                begun = block
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+                first_block = block
+        events.append({"type": "content_block_start", "index": index, "content_block": first_block})
         events += [
             {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
         ]

@@ -266,8 +266,8 @@ def count_cached(usage: Json, read_tokens: int, written_tokens: int) -> None:
 
 def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream, `size` characters of text in each."""
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": begun}]
+    first_answer = {**answer, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": first_answer}]
     for index, item in enumerate(answer["output"]):
         where = {"output_index": index, "item_id": item["id"]}
         events.append(

@@ -359,7 +359,9 @@ async def test_the_fake_vendor_accepts_valid_requests_like_the_vendor(fine: str)
     assert (response.status_code, vendor.refusals) == (200, [])
 
 
-async def thought(vendor: FakeVendor, model: str = "claude-opus-5-5") -> tuple[Json, Json]:
+async def ask_thinking_model(
+    vendor: FakeVendor, model: str = "claude-opus-5-5"
+) -> tuple[Json, Json]:
     """Return a question and the turn that it led to."""
     path, body = blocks(model=model, tools=BLOCK_TOOLS, system="You are agentd.")
     answer = (await post(vendor, path, body)).json()
@@ -399,7 +401,7 @@ async def test_a_thinking_block_is_valid_only_after_its_original_conversation(
     model: str, change: Json, refusal: str | None
 ) -> None:
     async with FakeVendor([THINKS, "said"]) as vendor:
-        body, turn = await thought(vendor, model)
+        body, turn = await ask_thinking_model(vendor, model)
         follow = {**body, "messages": [*body["messages"], turn, results("x")], **change}
         await post(vendor, "/v1/messages", follow)
     assert (refusal in str(vendor.refusals)) if refusal else vendor.refusals == []
@@ -408,7 +410,7 @@ async def test_a_thinking_block_is_valid_only_after_its_original_conversation(
 @pytest.mark.parametrize("kind", ["thinking", "redacted_thinking"])
 async def test_a_turn_without_its_thinking_blocks_is_refused(kind: str) -> None:
     async with FakeVendor([{**THINKS, "tool_calls": [{"name": "f"}]}] * 2) as vendor:
-        body, turn = await thought(vendor)
+        body, turn = await ask_thinking_model(vendor)
         turn["content"] = [block for block in turn["content"] if block["type"] != kind]
         call_id = turn["content"][-1]["id"]
         await post(

@@ -339,8 +339,8 @@ class FakeVendor:
 def _events(turn: Json, api: ModuleType, message: Json, body: Json) -> list[bytes]:
     """Return an answer as a stream, up to where a fault ends it."""
     events = api.stream(message, body, turn.get("piece", 7))
-    broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
-    if broken:
+    is_broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
+    if is_broken:
         events = events[: turn.get("after", len(events) // 2)]
     if turn.get("stream_error"):
         events.append(api.stream_error(body))

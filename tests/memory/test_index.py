@@ -69,10 +69,10 @@ async def test_rebuilt_index_equals_the_incremental_index(library: Library) -> N
             f"run {n} ends",
         )
         await library.memory.store(f"key{n % 7}", f"text {n}")
-    grown = await contents(library)
+    grown_contents = await contents(library)
     await outdate(library)
     await library.memory.refresh()
-    assert await contents(library) == grown
+    assert await contents(library) == grown_contents
     assert await library.db.write(index.state) == (VERSION, 40, 40, 7, 7)
 
 
@@ -90,10 +90,10 @@ async def test_a_rebuild_in_parts_includes_concurrent_changes(
     await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "0110"))
     await library.memory.refresh()
     assert await library.count_index_rows() == 1_200 - 300 + 3
-    grown = await contents(library)
+    grown_contents = await contents(library)
     await outdate(library)
     await library.memory.refresh()
-    assert await contents(library) == grown
+    assert await contents(library) == grown_contents
 
 
 async def test_the_index_of_an_empty_memory_is_up_to_date(library: Library) -> None:
@@ -147,10 +147,10 @@ def test_index_equals_a_rebuild_after_any_operations(
                 await outdate(library)
                 await library.memory.refresh()
         await library.count_index_rows()
-        grown = await contents(library)
+        grown_contents = await contents(library)
         await outdate(library)
         await library.memory.refresh()
-        assert grown == await contents(library)
+        assert grown_contents == await contents(library)
 
     in_a_library(story)
 

@@ -123,13 +123,13 @@ async def test_a_section_removed_from_the_mirror_keeps_its_item(desk: Desk) -> N
 )
 async def test_truncated_mirror_file_deletes_no_item(desk: Desk, contents: str) -> None:
     whole = desk.text
-    torn = {
+    torn_texts = {
         "half": whole[: whole.index("## user:editor")],
         "in a text": whole[: whole.index("in the cellar")],
         "cut": whole[: len(whole) // 2],
         "without sections": whole[: whole.index("## ")] + whole[whole.index("<!-- the end") :],
     }
-    desk.file.write_text(torn.get(contents, contents))
+    desk.file.write_text(torn_texts.get(contents, contents))
     await desk.mirror.sync()
     items = await desk.texts_by_key()
     assert items["user:editor"] == ("Prefers helix", "core")

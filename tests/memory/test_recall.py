@@ -121,13 +121,13 @@ async def test_in_a_large_memory_rare_words_select_and_all_words_rank(library: L
             lambda connection: expression(connection, terms, small=small, budget=budget)
         )
 
-    everything = '"tea" OR "walrus" OR "badger"'
-    assert await match_expression(small=1_000, budget=0) == everything
-    assert await match_expression(small=0, budget=1_000) == everything
+    all_words = '"tea" OR "walrus" OR "badger"'
+    assert await match_expression(small=1_000, budget=0) == all_words
+    assert await match_expression(small=0, budget=1_000) == all_words
     # the words of a text count for its neighbours as well: walrus and badger stand in three texts
     # each
-    assert await match_expression(small=0, budget=6) == f'("walrus" OR "badger") AND ({everything})'
-    assert await match_expression(small=0, budget=1) == f'("walrus") AND ({everything})'
+    assert await match_expression(small=0, budget=6) == f'("walrus" OR "badger") AND ({all_words})'
+    assert await match_expression(small=0, budget=1) == f'("walrus") AND ({all_words})'
 
 
 async def test_a_long_question_of_frequent_words_finds_the_newest_texts_with_most_of_them(

@@ -163,7 +163,7 @@ async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
     await fill(library)
     pages: list[int] = []
 
-    def torn(connection: sqlite3.Connection) -> None:
+    def tear(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         try:
             page_numbers = connection.execute(
@@ -175,7 +175,7 @@ async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
 
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
-    torn(connection)
+    tear(connection)
     connection.close()
     with library.db.path.open("r+b") as file:
         for page in pages:

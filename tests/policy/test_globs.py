@@ -9,7 +9,7 @@ from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
-    ("pattern", "matches", "others"),
+    ("pattern", "matches", "other_paths"),
     [
         (
             "notes.md",
@@ -35,11 +35,11 @@ from tests.properties import scaled_settings
     ],
 )
 def test_glob_matches_the_paths_it_names(
-    pattern: str, matches: list[str], others: list[str]
+    pattern: str, matches: list[str], other_paths: list[str]
 ) -> None:
     glob = Glob(pattern)
     assert [path for path in matches if not glob.covers(path)] == []
-    assert [path for path in others if glob.covers(path)] == []
+    assert [path for path in other_paths if glob.covers(path)] == []
 
 
 def test_a_glob_for_any_depth_matches_outside_the_workspace() -> None:

@@ -97,7 +97,7 @@ def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "matches", "others"),
+    ("pattern", "matches", "other_urls"),
     [
         (
             "example.org",
@@ -117,11 +117,11 @@ def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
     ],
 )
 def test_host_pattern_of_a_rule_matches_these_hosts(
-    pattern: str, matches: list[str], others: list[str]
+    pattern: str, matches: list[str], other_urls: list[str]
 ) -> None:
     host = HostPattern.of(pattern)
     assert [url for url in matches if not host.matches(parse_target(url))] == []
-    assert [url for url in others if host.matches(parse_target(url))] == []
+    assert [url for url in other_urls if host.matches(parse_target(url))] == []
 
 
 @pytest.mark.parametrize(

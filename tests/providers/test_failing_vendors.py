@@ -159,10 +159,10 @@ async def test_an_interrupted_answer_is_requested_again(app: ReplayedApp) -> Non
 
 
 async def test_an_unreadable_tool_call_is_answered_to_the_model(app: ReplayedApp) -> None:
-    broken = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
+    broken_reply = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
     for way in WAYS:
         run, _, vendor = await run_with_vendor(
-            app, way, [broken, "Never mind."], more='mode = "agent"'
+            app, way, [broken_reply, "Never mind."], more='mode = "agent"'
         )
         assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
         assert (

@@ -199,11 +199,11 @@ async def test_retry_after_of_a_vendor_is_read(way: str, provider_for: Opener) -
         provider = provider_for(way, vendor)
         with pytest.raises(Overloaded) as busy:
             await provider.chat([user("hi")])
-        with pytest.raises(Unavailable) as broken:
+        with pytest.raises(Unavailable) as broken_error:
             await provider.chat([user("hi")])
     assert busy.value.retry_after == 7
-    assert broken.value.retry_after is None
-    assert (busy.value.request_id, broken.value.request_id) == ("req_1", "req_2")
+    assert broken_error.value.retry_after is None
+    assert (busy.value.request_id, broken_error.value.request_id) == ("req_1", "req_2")
     assert len(vendor.requests) == 2  # the SDKs' own retries are off
 
 

@@ -367,7 +367,7 @@ async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_byte
     import httpx2
     import openai
 
-    broken = (
+    message = (
         "the SDK no longer hands out raw streams: look at `post` in its _base_client.py, and at "
         "providers/sdk.py"
     )
@@ -380,11 +380,11 @@ async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_byte
         path = "/chat/completions" if way == "openai chat" else "/v1/messages"
         async with kind(api_key=KEY, base_url=vendor.url, max_retries=0) as client:
             response = await client.post(path, content=body, cast_to=httpx2.Response, stream=True)  # type: ignore
-            assert isinstance(response, httpx2.Response), broken
-            assert not response.is_stream_consumed, broken
+            assert isinstance(response, httpx2.Response), message
+            assert not response.is_stream_consumed, message
             await response.aread()
             await response.aclose()
-    assert vendor.requests[0].raw == body, broken
+    assert vendor.requests[0].raw == body, message
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

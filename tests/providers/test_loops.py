@@ -85,11 +85,11 @@ async def test_conversation_only_grows(way: str, provider_for: Opener) -> None:
 async def test_invalid_json_arguments_are_answered_and_the_conversation_continues(
     way: str, provider_for: Opener
 ) -> None:
-    broken = {
+    broken_reply = {
         "thinking": "Hm.",
         "tool_calls": [{"name": "shell", "arguments": '{"command": "upti'}],
     }
-    async with FakeVendor([broken, "Never mind."]) as vendor:
+    async with FakeVendor([broken_reply, "Never mind."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         first = await talk.ask()
         last = await talk.ask()
@@ -137,7 +137,7 @@ async def test_another_vendor_can_continue_a_conversation(
     """What one vendor's model thought stays with that vendor; its calls get ids that the next one
     takes.
     """
-    begun: list[str | Json] = [
+    first_replies: list[str | Json] = [
         {
             "thinking": "Secret thoughts.",
             "tool_calls": [{**call("uptime"), "id": "functions.shell:0"}],
@@ -145,7 +145,7 @@ async def test_another_vendor_can_continue_a_conversation(
         {"thinking": "More of them.", "tool_calls": [call("df")]},
     ]
     async with (
-        FakeVendor(begun, name="one") as first_vendor,
+        FakeVendor(first_replies, name="one") as first_vendor,
         FakeVendor(["Taken over."], name="other") as other_vendor,
     ):
         talk = Talk(provider_for(first, first_vendor))

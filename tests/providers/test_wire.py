@@ -287,7 +287,7 @@ def test_a_call_without_an_id_gets_one(empty_id: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text", "thought"),
+    ("content", "text", "reasoning"),
     [
         ("hello", "hello", ""),
         ("<think>\nhm\n</think>\n\nhello", "hello", "hm"),
@@ -306,13 +306,13 @@ def test_a_call_without_an_id_gets_one(empty_id: Any) -> None:
         ),
     ],
 )
-def test_thinking_left_in_the_text_is_removed(content: Any, text: str, thought: str) -> None:
+def test_thinking_left_in_the_text_is_removed(content: Any, text: str, reasoning: str) -> None:
     answer = CHAT.parse_answer(chat_answer(content=content), question())
-    assert (answer.content, answer.reasoning) == (text, thought)
+    assert (answer.content, answer.reasoning) == (text, reasoning)
 
 
 @pytest.mark.parametrize(
-    ("finish", "calls", "ours"),
+    ("finish", "calls", "expected"),
     [
         ("stop", False, "stop"),
         ("tool_calls", True, "tool_calls"),
@@ -326,11 +326,11 @@ def test_thinking_left_in_the_text_is_removed(content: Any, text: str, thought: 
         ("new", False, "stop"),
     ],
 )
-def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, ours: str) -> None:
+def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, expected: str) -> None:
     answer = CHAT.parse_answer(
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )
-    assert answer.finish_reason == ours
+    assert answer.finish_reason == expected
 
 
 # --- Messages
@@ -480,7 +480,7 @@ def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) ->
 
 
 @pytest.mark.parametrize(
-    ("wire", "usage", "ours"),
+    ("wire", "usage", "expected"),
     [
         (
             CHAT,
@@ -532,11 +532,11 @@ def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) ->
     ],
 )
 def test_usage_has_one_convention_for_all_vendors(
-    wire: WireFormat, usage: Any, ours: Usage
+    wire: WireFormat, usage: Any, expected: Usage
 ) -> None:
     answers: dict[str, Json] = {
         "chat": chat_answer(content="x"),
         "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},
         "messages": {"content": []},
     }
-    assert wire.parse_answer(answers[wire.api] | {"usage": usage}, question()).usage == ours
+    assert wire.parse_answer(answers[wire.api] | {"usage": usage}, question()).usage == expected

@@ -293,14 +293,14 @@ async def test_each_ending_of_a_run(name, journal):
     harness.agent_error, harness.routine_error = ending.agent_error, ending.routine_error
     in_tool = asyncio.Event()
 
-    async def stuck() -> str:
+    async def hang() -> str:
         """Wait for ever, the first time."""
         if not in_tool.is_set():
             in_tool.set()
             await asyncio.Event().wait()
         return "free"
 
-    harness.registry.register("stuck", None, stuck, read_only=True)
+    harness.registry.register("stuck", None, hang, read_only=True)
     run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
     journal.hindrance.errors = {
         operation: list(errors) for operation, errors in ending.errors.items()

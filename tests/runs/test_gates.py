@@ -145,12 +145,12 @@ async def test_a_resumed_run_keeps_the_result_of_its_gate(journal, tmp_path):
     )
     has_started = asyncio.Event()
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
         has_started.set()
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck, read_only=True)
+    harness.registry.register("stuck", None, hang, read_only=True)
     run = await harness.open()
     task = asyncio.create_task(supervise(run.id, harness))
     await has_started.wait()

@@ -177,7 +177,7 @@ async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     (delivery,) = await journal.outbox.find(run=run.id)
     assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
     assert delivery.report.scheduled_zone == "Europe/Berlin"
-    assert harness.woken == 1
+    assert harness.wakeups == 1
     assert harness.archived_replies == [(run.id, "All is well.")]
 
 
@@ -327,11 +327,11 @@ async def test_a_run_over_its_timeout_is_timed_out(journal):
         run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]},
     )
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck)
+    harness.registry.register("stuck", None, hang)
     run = await harness.open_run()
     assert (run.status, run.detail) == (Status.TIMED_OUT, "not done within 1 s of active time")
     assert run.usage.total > 0, "what was spent until then is counted"
@@ -341,12 +341,12 @@ async def stopped_in_the_middle(harness):
     """Live a run until its tool has started, and return it with its task."""
     has_started = asyncio.Event()
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
         has_started.set()
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck)
+    harness.registry.register("stuck", None, hang)
     run = await harness.open()
     task = asyncio.create_task(supervise(run.id, harness))
     await has_started.wait()
@@ -454,10 +454,10 @@ async def test_a_cancellation_during_the_claim_leaves_the_run_queued(journal):
 async def test_an_internal_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, ["never"])
 
-    async def broken(run, routine, record, deadline):
+    async def fail(run, routine, record, deadline):
         raise ZeroDivisionError("oops")
 
-    harness.agent_for = broken
+    harness.agent_for = fail
     run = await harness.open_run()
     assert run.status is Status.FAILED
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
@@ -476,10 +476,10 @@ async def test_an_internal_error_fails_the_run_in_one_line(journal):
 async def test_a_run_for_which_the_machine_lacks_room_is_tried_again_later(journal, error):
     harness = RunHarness(journal, ["never"])
 
-    async def broken(run, routine, record, deadline):
+    async def fail(run, routine, record, deadline):
         raise error
 
-    harness.agent_for = broken
+    harness.agent_for = fail
     run = await harness.open_run()
     assert run.status is Status.QUEUED
     assert run.not_before is not None

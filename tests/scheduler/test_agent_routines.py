@@ -163,11 +163,11 @@ async def test_routines_made_by_an_agent_overwrite_nothing_and_respect_the_limit
     app.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
     await run_calls(app, call(**TEA))
     before = made_routine(app)
-    again, another = await run_calls(
+    first_result, second_result = await run_calls(
         app, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
     )
-    assert not again[0] and "nothing is overwritten" in again[1]
-    assert not another[0] and "may keep 1 routines of its own making: tea" in another[1]
+    assert not first_result[0] and "nothing is overwritten" in first_result[1]
+    assert not second_result[0] and "may keep 1 routines of its own making: tea" in second_result[1]
     assert made_routine(app) == before and made_routine(app, "coffee") is None
 
 

@@ -29,11 +29,13 @@ class BrokenSchedule(Schedule):
         raise OverflowError("date value out of range")
 
 
-@pytest.mark.parametrize("ours", [StartTrigger, BatchedJobStore])
-def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
-    library_names = {name for base in ours.__mro__[1:-1] for name in vars(base)}
+@pytest.mark.parametrize("own_class", [StartTrigger, BatchedJobStore])
+def test_nothing_private_of_apscheduler_is_overridden(own_class: type) -> None:
+    library_names = {name for base in own_class.__mro__[1:-1] for name in vars(base)}
     shared_names = {
-        name for name in library_names & vars(ours).keys() if not name.startswith(("__", "_abc_"))
+        name
+        for name in library_names & vars(own_class).keys()
+        if not name.startswith(("__", "_abc_"))
     }
     assert shared_names
     assert not [name for name in shared_names if name.startswith("_")]
@@ -88,12 +90,12 @@ async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> No
         jobstores={"default": BatchedJobStore()},
         executors={"default": DebugExecutor()},
     )
-    broken = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
+    broken_trigger = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
     whole = StartTrigger("whole", Schedule.of(timezone="UTC", every=timedelta(milliseconds=10)))
     with capture_logs() as logs:
         scheduler.start(paused=True)
         now = datetime.now(UTC)
-        for trigger, name in ((broken, "broken"), (whole, "whole")):
+        for trigger, name in ((broken_trigger, "broken"), (whole, "whole")):
             scheduler.add_job(
                 ring, trigger, args=(name,), id=name, next_run_time=now, misfire_grace_time=None
             )

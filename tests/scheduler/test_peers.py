@@ -133,14 +133,14 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     harness: EngineHarness,
 ) -> None:
     """OC#10904: the whole lane was wedged for hours."""
-    hanging = asyncio.Event()
+    may_go_on = asyncio.Event()
     routines: list[str] = []
 
     async def live(run_id: str) -> Run | None:
         run = await harness.journal.runs.claim(run_id, owner="test")
         assert run
         if run.routine == "daily":
-            await hanging.wait()
+            await may_go_on.wait()
         routines.append(run.routine)
         return await harness.journal.runs.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
@@ -151,12 +151,12 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     await harness.reach("01 09:00")
     for run in harness.submitted_runs:
         await executor.submit(run)
-    (stuck,) = [run for run in harness.submitted_runs if run.routine == "daily"]
+    (stuck_run,) = [run for run in harness.submitted_runs if run.routine == "daily"]
     async with asyncio.timeout(60):
         while routines != ["other"]:
             await asyncio.sleep(0)
-    assert (await harness.journal.runs.request_cancel(stuck.id)).cancel
-    assert executor.interrupt(stuck.id)
+    assert (await harness.journal.runs.request_cancel(stuck_run.id)).cancel
+    assert executor.interrupt(stuck_run.id)
     async with asyncio.timeout(60):
         await executor.wait_until_idle()
     assert routines == ["other"]

@@ -191,14 +191,14 @@ class Upheavals(RuleBasedStateMachine):
     are to be told.
     """
 
-    frozen: FrozenDateTimeFactory
+    frozen_time: FrozenDateTimeFactory
 
     def __init__(self) -> None:
         super().__init__()
-        self.frozen.move_to(at("01 08:00"))
+        self.frozen_time.move_to(at("01 08:00"))
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
-        self.harness = EngineHarness(self.folder, self.frozen)
+        self.harness = EngineHarness(self.folder, self.frozen_time)
         self.routines = {
             name: routine(name, trigger)
             for name, trigger in (
@@ -250,7 +250,7 @@ class Upheavals(RuleBasedStateMachine):
     def restart(self, minutes: int) -> None:
         async def crash_and_boot() -> None:
             await self.harness.crash()
-            self.frozen.move_to(self.now + timedelta(minutes=minutes))
+            self.frozen_time.move_to(self.now + timedelta(minutes=minutes))
             await self.harness.boot(*self.routines.values())
 
         self.do(crash_and_boot())

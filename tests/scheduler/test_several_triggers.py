@@ -24,8 +24,8 @@ NOON = {"cron": "0 12 * * *"}
 
 @pytest.fixture
 def time() -> Iterator[FrozenDateTimeFactory]:
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture

@@ -52,8 +52,8 @@ class Workplace(EngineHarness):
 
 @pytest.fixture
 def time() -> Iterator[FrozenDateTimeFactory]:
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture

@@ -237,14 +237,14 @@ async def test_waits_of_older_versions_without_a_start_last_a_day_at_most(
 class Clocks(RuleBasedStateMachine):
     """A machine whose clock is set at random, and beside it how much time has really passed."""
 
-    frozen: FrozenDateTimeFactory
+    frozen_time: FrozenDateTimeFactory
 
     def __init__(self) -> None:
         super().__init__()
-        self.frozen.move_to(at("01 08:00"))
+        self.frozen_time.move_to(at("01 08:00"))
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
-        self.machine = Machine(self.folder, self.frozen)
+        self.machine = Machine(self.folder, self.frozen_time)
         self.elapsed = timedelta()
         """Time that no clock can be set back by."""
         self.waits: dict[str, tuple[timedelta, timedelta]] = {}
@@ -361,7 +361,7 @@ class Clocks(RuleBasedStateMachine):
                 steps.append(self.elapsed + (timer_ends - now))
             step = min(moment for moment in steps if moment > self.elapsed) - self.elapsed
             self.elapsed += step
-            self.frozen.move_to(now + step)
+            self.frozen_time.move_to(now + step)
             if self.up:
                 self.do(self.machine.ring())
 
@@ -386,7 +386,7 @@ class Clocks(RuleBasedStateMachine):
         if self.up:
             self.do(self.machine.set_clock(moment))
         else:
-            self.frozen.move_to(moment)
+            self.frozen_time.move_to(moment)
             self.was_set = True
 
     @precondition(lambda self: self.up)

@@ -47,11 +47,11 @@ async def block_writer(db: Database) -> AsyncIterator[None]:
         has_entered.set()
         may_leave.wait()
 
-    holding = db.submit(work)
+    write = db.submit(work)
     await asyncio.to_thread(has_entered.wait)
     yield
     may_leave.set()
-    await holding
+    await write
 
 
 async def trace(db: Database) -> list[str]:
@@ -352,11 +352,11 @@ async def test_each_migration_is_run_once_and_in_order(tmp_path: Path, migration
 async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Path) -> None:
     path = tmp_path / "agentd.db"
     await tables(path, migrations)
-    broken = migrations / "002_second.sql"
-    broken.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
+    broken_migration = migrations / "002_second.sql"
+    broken_migration.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
     with pytest.raises(StoreDamaged, match="no such table: nowhere"):
         await tables(path, migrations)
-    broken.write_text("CREATE TABLE second (x);")
+    broken_migration.write_text("CREATE TABLE second (x);")
     assert await tables(path, migrations) == ["migration", "first", "second"]
 
 

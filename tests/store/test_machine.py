@@ -150,7 +150,7 @@ class JournalMachine(RuleBasedStateMachine):
     def begin(self, run_id: str, stepping: bool) -> Any:
         """Take a run without waiting; what is written behind that is kept only with it."""
 
-        async def begun() -> Run | None:
+        async def begin_run() -> Run | None:
             run = self.journal.runs.claim_lazily(run_id, owner="me")
             if run and stepping:
                 await self.journal.runs.append(run, step(number=self.number))
@@ -158,7 +158,7 @@ class JournalMachine(RuleBasedStateMachine):
                 await self.journal.runs.confirm_claim(run)
             return run
 
-        run = self.wait(begun)
+        run = self.wait(begin_run)
         if run is None:
             return multiple()
         assert self.status[run_id] is Status.QUEUED
@@ -239,22 +239,24 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
         self.wait(self.compare)
-        living = [run_id for run_id, status in self.status.items() if status is Status.RUNNING]
-        flying = data.draw(st.lists(st.sampled_from(living), max_size=3)) if living else []
+        running_ids = [run_id for run_id, status in self.status.items() if status is Status.RUNNING]
+        flying = (
+            data.draw(st.lists(st.sampled_from(running_ids), max_size=3)) if running_ids else []
+        )
         self.wait(lambda: self.die(flying))
         self.open()
         self.recover()
 
     async def die(self, flying: list[str]) -> None:
         """Copy the files while steps are on their way, then let the old process go."""
-        standing, leave = threading.Event(), threading.Event()
+        is_blocked, may_leave = threading.Event(), threading.Event()
 
         def stand(connection: object) -> None:
-            standing.set()
-            leave.wait()
+            is_blocked.set()
+            may_leave.wait()
 
         writes = [self.db.submit(stand)]
-        await asyncio.to_thread(standing.wait)
+        await asyncio.to_thread(is_blocked.wait)
         steps = [
             self.journal.runs.append(await self.journal.runs.get(run_id), step(number=-1))
             for run_id in flying
@@ -263,7 +265,7 @@ class JournalMachine(RuleBasedStateMachine):
         shutil.copytree(
             folder, folder.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm")
         )
-        leave.set()
+        may_leave.set()
         await asyncio.gather(*writes, *steps)
         await self.db.close()
 

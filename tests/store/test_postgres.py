@@ -76,11 +76,11 @@ async def block_writer(db: Database) -> AsyncIterator[None]:
         has_entered.set()
         may_leave.wait()
 
-    holding = db.submit(work)
+    write = db.submit(work)
     await asyncio.to_thread(has_entered.wait)
     yield
     may_leave.set()
-    await holding
+    await write
 
 
 # --- commits
@@ -297,7 +297,7 @@ async def test_a_commit_with_a_lost_answer_is_applied_exactly_once(
         wire = mortal._connection
         control = wire.control
 
-        def broken(
+        def lose_answer(
             statements: str,
             wire: Any = wire,
             control: Any = control,
@@ -309,7 +309,7 @@ async def test_a_commit_with_a_lost_answer_is_applied_exactly_once(
                 wire.driver.close()
             return control(statements)
 
-        wire.control = broken
+        wire.control = lose_answer
         assert await mortal.write(count_up, durable=True) == commits
     events = await mortal.read(
         lambda connection: connection.execute("SELECT event FROM told ORDER BY id").fetchall()

@@ -157,9 +157,9 @@ async def test_a_tool_span_has_its_routine_and_verdict(
 
 async def test_spans_hold_no_content_by_default(app: ReplayedApp) -> None:
     _, spans, _ = await run_traced(app, [LOOK, RUN, "All is well."])
-    everything = json.dumps([[span.attributes, span.status_message] for span in spans])
+    all_attributes = json.dumps([[span.attributes, span.status_message] for span in spans])
     for word in ("sesame", "secret-plans", "All is well"):
-        assert word not in everything
+        assert word not in all_attributes
 
 
 async def test_with_content_enabled_spans_have_messages_and_results(
@@ -285,20 +285,20 @@ async def test_a_full_span_queue_drops_the_oldest_spans(
 
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
-    memory_exporter, begun, go_on = remembering(), threading.Event(), threading.Event()
+    memory_exporter, has_begun, may_go_on = remembering(), threading.Event(), threading.Event()
     export = memory_exporter.export
 
     def slow(spans: Any) -> Any:
-        begun.set()
-        go_on.wait(60)
+        has_begun.set()
+        may_go_on.wait(60)
         return export(spans)
 
     memory_exporter.export = slow
     exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50)])
-    assert await asyncio.to_thread(begun.wait, 60)
+    assert await asyncio.to_thread(has_begun.wait, 60)
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50, 9000)])
-    go_on.set()
+    may_go_on.set()
     await exporter.close(60)
     names = [span.name for span in memory_exporter.get_finished_spans()]
     assert names[-1] == "8999" and len(names) <= 100 and len(set(names)) == len(names)

@@ -358,8 +358,8 @@ async def test_hanging_tool_occupies_no_thread_of_other_calls() -> None:
     registry.register("hang", "", lambda: release.wait(30), timeout=0.01)
     registry.register("work", "", lambda: "done")
     tools = ToolExecutor(registry)
-    hanging = [tools.run(FunctionCall(name="hang", arguments={})) for _ in range(40)]
-    assert not any(result.ok for result in await asyncio.gather(*hanging))
+    hanging_calls = [tools.run(FunctionCall(name="hang", arguments={})) for _ in range(40)]
+    assert not any(result.ok for result in await asyncio.gather(*hanging_calls))
     assert (await tools.run(FunctionCall(name="work", arguments={}))).text == "done"
     release.set()
 

@@ -68,17 +68,17 @@ async def test_a_coroutine_returned_after_the_timeout_is_closed() -> None:
 
 
 async def test_a_coroutine_returned_during_the_cancellation_is_closed() -> None:
-    coroutine, begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
+    coroutine, has_begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
     loop, thread_list = asyncio.get_running_loop(), []
 
     def make() -> Coroutine[Any, Any, Any]:
         thread_list.append(threading.current_thread())
-        loop.call_soon_threadsafe(begun.set)
+        loop.call_soon_threadsafe(has_begun.set)
         release.wait(30)
         return coroutine
 
     task = asyncio.create_task(Threads(idle_seconds=0.0).run("tool", make))
-    await begun.wait()
+    await has_begun.wait()
     release.set()
     thread_list[0].join(
         120
@@ -90,7 +90,7 @@ async def test_a_coroutine_returned_during_the_cancellation_is_closed() -> None:
 
 
 def test_a_coroutine_returned_after_the_end_of_the_loop_is_closed() -> None:
-    coroutine, begun, release, thread_list = (
+    coroutine, has_begun, release, thread_list = (
         asyncio.sleep(0),
         threading.Event(),
         threading.Event(),
@@ -99,13 +99,13 @@ def test_a_coroutine_returned_after_the_end_of_the_loop_is_closed() -> None:
 
     def make() -> Coroutine[Any, Any, Any]:
         thread_list.append(threading.current_thread())
-        begun.set()
+        has_begun.set()
         release.wait(30)
         return coroutine
 
     async def leave() -> None:
         call = asyncio.ensure_future(Threads(idle_seconds=0.0).run("tool", make))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(has_begun.wait, 30)
         call.cancel()
 
     asyncio.run(leave())

@@ -105,15 +105,15 @@ async def test_a_text_with_faults_is_accessible_at_each_width(look, daemon):
 async def test_a_file_that_was_changed_meanwhile_is_shown_before_it_is_replaced(look, daemon):
     text = await open_editor(look)
     daemon.file.write_text(TIDY + "# of somebody else\n")
-    mine = text.replace("Tidy up", "Clean up")
-    await look.fill("#text", mine)
+    new_text = text.replace("Tidy up", "Clean up")
+    await look.fill("#text", new_text)
     message = await send(look, "Save", "#faults")
     assert "tidy.toml was changed meanwhile" in message
-    assert await look.input_value("#text") == mine
+    assert await look.input_value("#text") == new_text
     assert "# of somebody else" in await look.inner_text("pre.report")
     assert daemon.file.read_text() == TIDY + "# of somebody else\n"
     await send(look, "Save", "p.done")
-    assert daemon.file.read_text() == mine
+    assert daemon.file.read_text() == new_text
     look.complaints.clear()  # the browser notes that an answer was 412
 
 

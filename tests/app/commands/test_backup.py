@@ -145,9 +145,9 @@ async def test_restoring_an_invalid_backup_changes_nothing(home, config, tmp_pat
     file = tmp_path / "b"
     if content == "a torn backup":
         backup(home.state, file, config, progress=QUIET)
-        with file.open("r+b") as torn:
-            torn.seek(file.stat().st_size // 2)
-            torn.write(os.urandom(file.stat().st_size // 3))
+        with file.open("r+b") as copy_file:
+            copy_file.seek(file.stat().st_size // 2)
+            copy_file.write(os.urandom(file.stat().st_size // 3))
     elif content == "a stranger's database":
         with closing(sqlite3.connect(file)) as stranger:
             stranger.execute("CREATE TABLE migration (version)")

@@ -279,10 +279,10 @@ async def test_local_servers_are_asked_at_once_and_briefly() -> None:
         FakeVendor([]) as full,
         FakeVendor([]) as empty,
         Receiver(TEXT_PAGE).open() as page,
-        Receiver(None).open() as hanging,
+        Receiver(None).open() as hanging_receiver,
     ):
         full.models = [{"id": "a"}, {"id": "b\x07"}]
-        urls = (full.url, empty.url, page.url, hanging.url, "http://127.0.0.1:1")
+        urls = (full.url, empty.url, page.url, hanging_receiver.url, "http://127.0.0.1:1")
         servers = [
             Vendor(name=f"s{number}", title="", kind="open_source", base_url=f"{url}/v1")
             for number, url in enumerate(urls)

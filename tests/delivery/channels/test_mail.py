@@ -362,7 +362,7 @@ async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
 
 
 async def test_a_silent_mail_server_times_out_and_the_mail_is_retried(delivery):
-    async with Mailbox().open() as box, Wire(box.port).laid() as wire:
+    async with Mailbox().open() as box, Wire(box.port).open() as wire:
         wire.mode = "frozen"
         with pytest.raises(DeliveryFailed, match="timed out") as error:
             await channel(box.url.replace(str(box.port), str(wire.port)) + "&cto=0.2").send(

@@ -47,10 +47,10 @@ class Slow(ScriptedProvider):
 
     def __init__(self, go: asyncio.Event) -> None:
         super().__init__(name="script")
-        self.go, self.begun = go, 0
+        self.go, self.begun_count = go, 0
 
     async def chat(self, *_: Any, **__: Any) -> LLMResponse:
-        self.begun += 1
+        self.begun_count += 1
         await self.go.wait()
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
@@ -141,7 +141,7 @@ class Cluster:
 
     async def wait_for_calls(self, processes: list[Process], calls: int) -> None:
         async with asyncio.timeout(60):
-            while sum(process.model.begun for process in processes) < calls:
+            while sum(process.model.begun_count for process in processes) < calls:
                 await asyncio.sleep(0.01)
 
 
@@ -180,7 +180,7 @@ async def test_reservations_of_all_processes_stay_below_a_cap(
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asking)
     assert len(answers) == 9
-    assert sum(process.model.begun for process in processes) == 9
+    assert sum(process.model.begun_count for process in processes) == 9
 
 
 async def test_spending_of_one_process_counts_in_another(cluster: Cluster) -> None:
@@ -223,6 +223,6 @@ async def test_a_released_reservation_is_noticed_by_polling(cluster: Cluster) ->
     async with asyncio.timeout(60):
         while second.spending.looks < 3:
             await asyncio.sleep(0.01)
-        assert second.model.begun == 0
+        assert second.model.begun_count == 0
         cluster.go.set()
         await asyncio.gather(under_way, waiting_call)

@@ -19,7 +19,7 @@ STRICT = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
 ASKING = STRICT + '[[rule]]\ntool = "file_write"\neffect = "ask"\n'
 
 
-async def everything(app: ReplayedApp) -> dict[str, list[Any]]:
+async def read_all_tables(app: ReplayedApp) -> dict[str, list[Any]]:
     """Return every row of every table."""
 
     def work(connection: Any) -> dict[str, list[Any]]:
@@ -50,13 +50,13 @@ async def test_replay_is_identical_without_model_calls_tools_or_journal_writes(
         run = await app.run("shop")
         (app.state / "workspace" / "notes.txt").unlink()
         (app.state / "workspace" / "reports" / "out.md").unlink()
-        before, model_calls = await everything(app), len(app.model_named("fake").calls)
+        before, model_calls = await read_all_tables(app), len(app.model_named("fake").calls)
         result = await app.parts.replays.replay(run.id)
         assert result["identical"]
         assert result["played"]["report"] == run.report == "Buy milk."
         assert result["played"]["status"] == "succeeded"
         assert (result["asked"], result["usd"]) == ({"input": 0, "output": 0}, 0.0)
-        assert await everything(app) == before
+        assert await read_all_tables(app) == before
         assert len(app.model_named("fake").calls) == model_calls
         assert not (app.state / "workspace" / "reports" / "out.md").exists()
 

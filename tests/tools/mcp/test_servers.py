@@ -96,9 +96,9 @@ async def time(tmp_path_factory):
     """A shop with a server that tells the time and one that cannot start; one for all tests, as a
     server takes a second to start.
     """
-    broken = {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}
+    broken_server = {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}
     async with open_accepted_tools(tmp_path_factory.mktemp("time")) as accepted_tools:
-        time = Shop({"time": TIME, "broken": broken}, accepted_tools)
+        time = Shop({"time": TIME, "broken": broken_server}, accepted_tools)
         await time.servers.register_tools(["broken__*", "time__*"])
         yield time
         await time.servers.close()
