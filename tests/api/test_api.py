@@ -12,7 +12,7 @@ import pytest
 from daemon.api.routes import ROUTES
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Status
-from tests.api.harness import NOW, ApiHarness, ask, broken, open_harness
+from tests.api.harness import NOW, ApiHarness, ask, make_error, open_harness
 
 Get = Callable[[str], Awaitable[Any]]
 
@@ -31,7 +31,7 @@ async def test_status_shows_paths_running_runs_and_next_starts(
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.take()
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     await harness.engine.pause("heartbeat")
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
@@ -68,7 +68,7 @@ async def test_routines_are_listed_with_last_run_and_delivery_status(
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await harness.journal.outbox.find(run=run.id)
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     await harness.journal.outbox.mark_failed(delivery.id, "disk on fire", None)
     routines = {routine["name"]: routine for routine in (await get("/v1/routines"))["items"]}
     assert list(routines) == ["broken", "daily-report", "heartbeat"]
@@ -284,7 +284,7 @@ async def test_errors_are_answered_as_problem_json(
     [
         (NotFound("gone"), 404, "not_found"),
         (Refused("not now"), 409, "refused"),
-        (broken("heartbeat"), 422, "invalid"),
+        (make_error("heartbeat"), 422, "invalid"),
         (StoreFull("the disk is full"), 507, "disk_full"),
         (DaemonError("hm"), 500, "failed"),
     ],

@@ -19,7 +19,7 @@ from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
 from daemon.cli.verbs import VERBS
 from daemon.models import Outcome, Reason, Run, Status
-from tests.api.harness import NOW, STEPS, ApiHarness, broken
+from tests.api.harness import NOW, STEPS, ApiHarness, make_error
 from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, start
 
 
@@ -106,7 +106,7 @@ async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
 
 
 async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> None:
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     harness.engine.now = datetime.now(UTC)
     await harness.engine.pause("heartbeat")
     result = await agentctl(harness.path, "list")
@@ -573,7 +573,7 @@ async def test_errors_are_one_line_with_an_exit_code(
 
 async def test_a_reload_with_faults_prints_each_fault(harness: ApiHarness, tmp_path: Path) -> None:
     async def reload() -> None:
-        raise broken("heartbeat")
+        raise make_error("heartbeat")
 
     harness.api.administration.reload_by_request = reload  # type: ignore[method-assign]
     result = await agentctl(harness.path, "reload")

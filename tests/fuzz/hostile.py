@@ -79,7 +79,7 @@ any_values = hostile_values | st.text(max_size=20) | st.integers() | st.floats()
 
 
 @st.composite
-def break_documents(
+def broken_documents(
     draw: st.DrawFn, samples: Sequence[Document], keys: Sequence[str] = ()
 ) -> Document:
     """Draw one of these documents with one to three places changed: a value replaced, removed or

@@ -326,4 +326,6 @@ def test_any_clock_changes_record_every_slot_once_and_start_none_twice(
     time: FrozenDateTimeFactory,
 ) -> None:
     options = scaled_settings(40, steps=25)
-    run_state_machine_as_test(type("Machine", (Upheavals,), {"frozen": time}), settings=options)
+    run_state_machine_as_test(
+        type("Machine", (Upheavals,), {"frozen_time": time}), settings=options
+    )

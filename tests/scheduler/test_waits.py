@@ -436,6 +436,6 @@ class Clocks(RuleBasedStateMachine):
 def test_no_wait_grows_through_any_clock_changes(
     time: FrozenDateTimeFactory,
 ) -> None:
-    clocks = type("Clocks", (Clocks,), {"frozen": time})
+    clocks = type("Clocks", (Clocks,), {"frozen_time": time})
     options = scaled_settings(15, steps=12)
     run_state_machine_as_test(clocks, settings=options)
