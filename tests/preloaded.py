@@ -179,13 +179,13 @@ class ForkedProcess:
         """Fork `program`; stdout and stderr go to files, or by default to readers."""
         out, theirs_out = os.pipe() if stdout is None else (None, stdout.fileno())
         err, theirs_err = os.pipe() if stderr is None else (None, stderr.fileno())
-        with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        with open(os.devnull, "rb") as null_file:  # noqa: PTH123
             report = get_python(env).fork(
                 program,
                 arguments,
                 env=env,
                 cwd=cwd,
-                streams=(nothing.fileno(), theirs_out, theirs_err),
+                streams=(null_file.fileno(), theirs_out, theirs_err),
             )
         self = cls()
         if out is not None:

@@ -158,9 +158,9 @@ async def obey(
         f"\x1b]8;;{attacked_daemon.stranger}\x07here\x1b]8;;\x07"
     )
     model: Any = app.settings.providers.get("obedient")
-    reading = [[{"name": "file_read", "arguments": {"path": "inbox.txt"}}]] if reads else []
-    again = [[order] for order in orders[-2:]]  # once more, as it was refused
-    for turn in (*reading, orders, *again):
+    read_turns = [[{"name": "file_read", "arguments": {"path": "inbox.txt"}}]] if reads else []
+    repeated_turns = [[order] for order in orders[-2:]]  # once more, as it was refused
+    for turn in (*read_turns, orders, *repeated_turns):
         model.enqueue({"tool_calls": turn})
         # which is no better than its parent
         for _ in (call for call in turn if call["name"] == "subagent"):

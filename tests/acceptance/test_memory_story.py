@@ -92,8 +92,11 @@ async def test_memory_search_shows_a_stored_item_with_anchor_and_reasons(home) -
     assert "because: words +" in result.out
     assert f"agentctl inspect {run[-8:]}" in result.out
     assert "Look after the shed." in result.out
-    nothing = await home.agentctl_process("memory", "search", "quokka")
-    assert (nothing.code, nothing.out) == (0, "Nothing is remembered about that.\n")
+    result_without_hits = await home.agentctl_process("memory", "search", "quokka")
+    assert (result_without_hits.code, result_without_hits.out) == (
+        0,
+        "Nothing is remembered about that.\n",
+    )
 
 
 async def test_forget_shows_a_plan_first_and_then_leaves_no_byte_behind(home) -> None:

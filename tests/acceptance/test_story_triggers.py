@@ -40,7 +40,7 @@ model = "local"
 
 
 @pytest.fixture
-def watching(home):
+def watching_home(home):
     """A home with a routine for its inbox."""
     home.routine("inbox", INBOX)
     home.write("policy.toml", POLICY)
@@ -100,51 +100,51 @@ async def test_files_in_the_inbox_are_reported_without_a_model(shipped_home):
 
 @pytest.mark.process
 async def test_files_that_landed_while_the_daemon_was_down_run_once_per_version(
-    watching,
+    watching_home,
 ):
-    await watching.start()
-    await watching.stop()
-    file = watching.workspace / "inbox" / "a.csv"
+    await watching_home.start()
+    await watching_home.stop()
+    file = watching_home.workspace / "inbox" / "a.csv"
     file.write_text("one")
     for _ in range(2):
-        await watching.start()
-        await watching.wait_for_log("run.finished", routine="inbox")
-        await watching.kill()
-    await watching.start()
+        await watching_home.start()
+        await watching_home.wait_for_log("run.finished", routine="inbox")
+        await watching_home.kill()
+    await watching_home.start()
     file.write_text("another")
-    await watching.wait_for_log("run.finished", 2, routine="inbox")
-    first, second = reversed(await runs(watching, "inbox"))
+    await watching_home.wait_for_log("run.finished", 2, routine="inbox")
+    first, second = reversed(await runs(watching_home, "inbox"))
     assert first["trigger"] == "watch"
-    assert [(await inspect_run(watching, run["id"]))["input"] for run in (first, second)] == [
+    assert [(await inspect_run(watching_home, run["id"]))["input"] for run in (first, second)] == [
         {"paths": ["inbox/a.csv"]}
     ] * 2
 
 
 @pytest.mark.process
-async def test_kill_9_during_a_file_run_continues_the_same_run(watching):
+async def test_kill_9_during_a_file_run_continues_the_same_run(watching_home):
     async with Vendor([{"text": "never arrives", "hang": True}, "One file."]) as vendor:
-        watching.write("config.toml", model(vendor))
-        await watching.start()
-        (watching.workspace / "inbox" / "a.csv").write_text("one")
+        watching_home.write("config.toml", model(vendor))
+        await watching_home.start()
+        (watching_home.workspace / "inbox" / "a.csv").write_text("one")
         await vendor.wait_for_requests(1)
-        await watching.kill()
-        await watching.start()
-        await watching.wait_for_log("run.finished", routine="inbox")
-        (run,) = await runs(watching, "inbox")
+        await watching_home.kill()
+        await watching_home.start()
+        await watching_home.wait_for_log("run.finished", routine="inbox")
+        (run,) = await runs(watching_home, "inbox")
         assert (run["status"], run["headline"]) == ("succeeded", "One file.")
         first, second = (request.body["messages"] for request in vendor.requests)
         assert first == second
         assert "inbox/a.csv" in first[-1]["content"]
 
 
-async def test_a_watched_link_out_of_the_workspace_starts_no_run(watching, tmp_path):
+async def test_a_watched_link_out_of_the_workspace_starts_no_run(watching_home, tmp_path):
     (tmp_path / "secret.csv").write_text("secret")
-    inbox = watching.workspace / "inbox"
+    inbox = watching_home.workspace / "inbox"
     (inbox / "link.csv").symlink_to(tmp_path / "secret.csv")
     (inbox / "plain.csv").write_text("plain")
-    await watching.start()
-    (log_line,) = await watching.wait_for_log("run.finished", routine="inbox")
-    run_view = await inspect_run(watching, log_line["run"])
+    await watching_home.start()
+    (log_line,) = await watching_home.wait_for_log("run.finished", routine="inbox")
+    run_view = await inspect_run(watching_home, log_line["run"])
     assert run_view["input"] == {"paths": ["inbox/plain.csv"]}
     assert "secret" not in json.dumps(run_view)
 

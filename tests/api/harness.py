@@ -337,7 +337,7 @@ async def open_harness(
         ui=SimpleNamespace(edit=edit),
         routines_path=folder,
     )
-    nothing: Any = None
+    missing_part: Any = None
     api = ApiContext(
         version="0.0.test",
         process=ProcessFacts(
@@ -365,8 +365,8 @@ async def open_harness(
             examine=examine,
         ),
         journal=journal,
-        memory=nothing,
-        erasure=nothing,
+        memory=missing_part,
+        erasure=missing_part,
         events=events,
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
@@ -379,8 +379,8 @@ async def open_harness(
         queue=run_queue,
         runs=SimpleNamespace(services=SimpleNamespace(secrets=Secrets())),
         budget_ledger=SimpleNamespace(list_caps=list_caps),
-        approvals=nothing,
-        conversations=nothing,
+        approvals=missing_part,
+        conversations=missing_part,
         in_cluster=False,
     )
     server = ApiServer(api, open_listener(path, env or {}))

@@ -68,13 +68,13 @@ class ServedListener:
         self.listener, self.clients = listener, list[Client]()
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
-        listening = self.listener._listener.socket
-        connection = socket.socket(listening.family, socket.SOCK_STREAM)
+        socket_of_listener = self.listener._listener.socket
+        connection = socket.socket(socket_of_listener.family, socket.SOCK_STREAM)
         connection.setblocking(False)
-        if listening.family != socket.AF_UNIX:
+        if socket_of_listener.family != socket.AF_UNIX:
             connection.bind((source, 0))
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(connection, listening.getsockname())
+        await loop.sock_connect(connection, socket_of_listener.getsockname())
         reader = Reader()
         transport, protocol = await loop.create_connection(
             lambda: asyncio.StreamReaderProtocol(reader), sock=connection
@@ -413,17 +413,17 @@ async def test_one_address_cannot_use_all_connections(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         limits = make_limits(connections=4, per_peer=3)
         server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=hooks, limits=limits)
-        async with serve_listener(server) as there:
+        async with serve_listener(server) as served_listener:
             for _ in range(3):
-                client = await there.connect()
+                client = await served_listener.connect()
                 head = (
                     "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: "
                     "100-continue\r\n\r\n"
                 )
                 await client.say(head)
                 await client.until("HTTP/1.1 100")
-            assert (await (await there.connect()).answer()).status == 503
-            client = await there.connect(source="127.0.0.2")
+            assert (await (await served_listener.connect()).answer()).status == 503
+            client = await served_listener.connect(source="127.0.0.2")
             await client.say("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert (await client.answer()).status == 200
 

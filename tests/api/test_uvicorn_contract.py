@@ -90,7 +90,7 @@ def test_uvicorn_server_awaits_the_method(name: str) -> None:
 
 async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
     server = uvicorn.Server(
-        uvicorn.Config(_nothing, headers=[("a", "b")], date_header=False, server_header=False)
+        uvicorn.Config(_empty_app, headers=[("a", "b")], date_header=False, server_header=False)
     )
     assert server.should_exit is False, (
         "embedded_uvicorn.py sets uvicorn.Server.should_exit to stop it"
@@ -117,7 +117,7 @@ async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
 
 
 async def test_uvicorn_protocol_has_the_attributes_of_embedded_uvicorn() -> None:
-    config = uvicorn.Config(_nothing, lifespan="off")
+    config = uvicorn.Config(_empty_app, lifespan="off")
     config.load()
     protocol = H11Protocol(config, ServerState(), {})
     for name, kind in ATTRIBUTES.items():
@@ -187,5 +187,5 @@ def test_only_one_file_imports_uvicorn_and_h11() -> None:
     assert users == {"api/embedded_uvicorn.py"}
 
 
-async def _nothing(scope: object, receive: object, send: object) -> None:
+async def _empty_app(scope: object, receive: object, send: object) -> None:
     """Answer nothing."""

@@ -156,11 +156,11 @@ async def test_a_requested_reload_names_what_the_daemon_has_just_taken_up_by_its
     app.write("config.toml", "")
     text = '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n'
     app.write_routine("early", text)
-    nothing = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
+    no_changes = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
     async with app, app.daemon.tasks:
         engine, reloader = app.daemon.scheduling.engine, app.daemon.reloader
         await engine.start(await reloader.load_routines())
-        assert await reloader.reload_by_request() == nothing
+        assert await reloader.reload_by_request() == no_changes
         app.write_routine("early", text.replace("x", "y"))
         app.write_routine("brief", text)
         await reloader.reload()
@@ -168,8 +168,8 @@ async def test_a_requested_reload_names_what_the_daemon_has_just_taken_up_by_its
         app.write_routine("fresh", text)
         await reloader.reload()
         changes = await reloader.reload_by_request()
-        assert changes == {**nothing, "added": ["fresh"], "changed": ["early"]}
-        assert await reloader.reload_by_request() == nothing
+        assert changes == {**no_changes, "added": ["fresh"], "changed": ["early"]}
+        assert await reloader.reload_by_request() == no_changes
         await engine.stop()
 
 
@@ -178,7 +178,7 @@ async def test_of_etc_only_a_change_of_the_time_zone_is_noticed(tmp_path):
     etc.mkdir()
     zones = tmp_path / "usr/share/zoneinfo"
     (etc / "localtime").symlink_to(zones / "Europe/Berlin")
-    watching = asyncio.create_task(
+    watch_task = asyncio.create_task(
         watch_zone(rung.release, env={}, root=tmp_path, check_every=0.01)
     )
     await asyncio.sleep(0)  # it has read the zone
@@ -190,7 +190,7 @@ async def test_of_etc_only_a_change_of_the_time_zone_is_noticed(tmp_path):
         (etc / "localtime").unlink()
         await rung.acquire()  # UTC now
     assert rung.locked()
-    watching.cancel()
+    watch_task.cancel()
 
 
 # --- what was written a moment ago

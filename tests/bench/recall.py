@@ -243,12 +243,12 @@ async def _time_answers(
     times: list[float] = []
     gaps = [0.0]
     with _measure_queueing() as queue_seconds:
-        watching = asyncio.create_task(_watch(gaps, queue_seconds))
+        watch_task = asyncio.create_task(_watch(gaps, queue_seconds))
         for question in questions:
             begin = time.perf_counter()
             await ask(question)
             times.append(time.perf_counter() - begin)
-        watching.cancel()
+        watch_task.cancel()
     return {"times": times, "extra": {"gap": max(gaps)}}
 
 

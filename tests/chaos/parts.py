@@ -152,9 +152,9 @@ async def flips(folder: Path, seconds: float) -> Broken:
         breaches.faults[_damage(database, lot)] += 1
         damage = _integrity(database)
         process = await home.spawn("agentd", *home.places)
-        reading = asyncio.create_task(process.stderr.read())
+        read_task = asyncio.create_task(process.stderr.read())
         ready = asyncio.create_task(process.stdout.readuntil(b"In another terminal"))
-        await asyncio.wait([ready, reading], return_when=asyncio.FIRST_COMPLETED, timeout=120)
+        await asyncio.wait([ready, read_task], return_when=asyncio.FIRST_COMPLETED, timeout=120)
         words = b""
         if ready.done() and ready.exception() is None:
             # the examination of the database begins with the tasks after READY
@@ -166,7 +166,7 @@ async def flips(folder: Path, seconds: float) -> Broken:
                 if not damage and "engine.started" in events:
                     break
             process.terminate()
-            words = await reading
+            words = await read_task
             await process.wait()
             events = {line["event"] for line in home.log_lines()}
             is_told = any(event.startswith(("database.", "memory.")) for event in events)
@@ -175,8 +175,8 @@ async def flips(folder: Path, seconds: float) -> Broken:
         else:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
-            process.kill() if process.returncode is None and not reading.done() else None
-            words = await reading
+            process.kill() if process.returncode is None and not read_task.done() else None
+            words = await read_task
             code = await process.wait()
             is_sentence = code in (1, 75, 78) and b"damaged" in words
             breaches.add("silent", not is_sentence, f"{code}: {words[-300:]!r}")

@@ -813,8 +813,11 @@ async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiH
 
 
 async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarness) -> None:
-    nothing = await agentctl(harness.path, "report")
-    assert (nothing.code, nothing.out) == (4, "") and "nothing was reported yet" in nothing.err
+    empty_result = await agentctl(harness.path, "report")
+    assert (empty_result.code, empty_result.out) == (
+        4,
+        "",
+    ) and "nothing was reported yet" in empty_result.err
     await harness.complete_run(report="# First\n\nOne.\n")
     await harness.complete_run(report="# Second\n\nTwo \x1b[31m.\n")
     await harness.end(await harness.take(), report="All is well.", silent=True)

@@ -110,8 +110,10 @@ def home_with(home, vendor, skills):
 
 
 async def test_model_chooses_a_skill_first_and_reads_details_with_the_tool(home):
-    reading = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
-    async with Vendor(["SKILLS: disk-care", {"tool_calls": [reading]}, "All is well."]) as vendor:
+    skill_call = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
+    async with Vendor(
+        ["SKILLS: disk-care", {"tool_calls": [skill_call]}, "All is well."]
+    ) as vendor:
         home_with(home, vendor, '"auto"')
         await home.start()
         ran = (await home.agentctl("run", "care", "--json")).json

@@ -107,9 +107,9 @@ async def damage_and_open(
     damage(connection)
     connection.commit()
     connection.close()
-    again = Library(await Database.open(library.db.path), library.clock)
-    await again.memory.open()
-    return again
+    new_library = Library(await Database.open(library.db.path), library.clock)
+    await new_library.memory.open()
+    return new_library
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, empty_averages, scribble_progress])
@@ -117,12 +117,12 @@ async def test_a_search_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await fill(library)
-    again = await damage_and_open(library, damage)
-    assert await again.find_texts("walrus 17", 1) == ["walrus 17 ends"]
-    assert await again.find_texts("badgers in text 3", 1) == ["text 3 about badgers"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    new_library = await damage_and_open(library, damage)
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    assert await new_library.find_texts("badgers in text 3", 1) == ["text 3 about badgers"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, scribble_progress])
@@ -130,17 +130,17 @@ async def test_a_write_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await fill(library)
-    again = await damage_and_open(library, damage)
+    new_library = await damage_and_open(library, damage)
     await asyncio.gather(
-        again.memory.store("new", "a quokka came in"),
-        again.run("02", "an ibex came in"),
-        again.memory.delete_item("key3"),
+        new_library.memory.store("new", "a quokka came in"),
+        new_library.run("02", "an ibex came in"),
+        new_library.memory.delete_item("key3"),
     )
-    assert await again.find_texts("quokka") == ["a quokka came in"]
-    assert await again.find_texts("ibex", 1) == ["an ibex came in"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    assert await new_library.find_texts("quokka") == ["a quokka came in"]
+    assert await new_library.find_texts("ibex", 1) == ["an ibex came in"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ async def test_the_integrity_check_finds_index_damage_that_no_query_meets(
     library: Library, damage: Callable[..., None]
 ) -> None:
     await fill(library)
-    again = await damage_and_open(library, damage)
-    assert await again.memory.memory_store.examine() != []
-    assert await again.memory.memory_store.examine() == []
-    assert await again.find_texts("walrus 17", 1) == ["walrus 17 ends"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    new_library = await damage_and_open(library, damage)
+    assert await new_library.memory.memory_store.examine() != []
+    assert await new_library.memory.memory_store.examine() == []
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
@@ -181,16 +181,16 @@ async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
         for page in pages:
             file.seek((page - 1) * 4096)
             file.write(b"\xde\xad\xbe\xef" * 1024)
-    again = Library(await Database.open(library.db.path), library.clock)
-    await again.memory.open()
-    assert await again.find_texts("walrus 17", 1) == ["walrus 17 ends"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    assert len(await again.memory.items()) == 30
-    assert await again.db.run_outside_transaction(
+    new_library = Library(await Database.open(library.db.path), library.clock)
+    await new_library.memory.open()
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    assert len(await new_library.memory.items()) == 30
+    assert await new_library.db.run_outside_transaction(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchone()
     ) == ("ok",)
-    await again.db.close()
+    await new_library.db.close()
 
 
 async def test_damage_outside_the_index_is_reported_without_endless_rebuilds(

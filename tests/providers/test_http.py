@@ -67,8 +67,8 @@ async def server(
             pass
         writer.close()
 
-    async with await asyncio.start_server(serve, host, 0, ssl=tls) as listening:
-        scheme, port = "https" if tls else "http", listening.sockets[0].getsockname()[1]
+    async with await asyncio.start_server(serve, host, 0, ssl=tls) as http_server:
+        scheme, port = "https" if tls else "http", http_server.sockets[0].getsockname()[1]
         authority = f"[{host}]" if ":" in host else host
         yield f"{scheme}://{authority}:{port}", connections, heads
 

@@ -307,7 +307,7 @@ async def test_each_ending_of_a_run(name, journal):
     }
     journal.hindrance.pause_at = ending.cancel_at
 
-    watching = harness.events.follow(run.id)
+    follower = harness.events.follow(run.id)
     task = asyncio.create_task(supervise(run.id, harness))
     if ending.cancel_at:
         await (in_tool if ending.cancel_at == "tool" else journal.hindrance.has_reached).wait()
@@ -329,7 +329,7 @@ async def test_each_ending_of_a_run(name, journal):
     assert len(await journal.outbox.find(run=run.id)) == ending.deliveries
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
     harness.events.close()
-    events = [event["type"] async for event in watching]
+    events = [event["type"] async for event in follower]
     assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
         journal.hindrance.pause_at = ""

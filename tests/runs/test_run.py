@@ -359,13 +359,13 @@ STUCK = {"mode": "agent", "prompt": "x", "tools": ["stuck"]}
 async def test_a_cancelled_run_ends_and_notifies_its_followers(journal):
     harness = RunHarness(journal, [calls(call("stuck"))], run=STUCK)
     run, task = await stopped_in_the_middle(harness)
-    watching = harness.events.follow(run.id)
+    follower = harness.events.follow(run.id)
     await journal.runs.request_cancel(run.id)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await journal.runs.get(run.id)).status is Status.CANCELLED
-    assert (await anext(watching))["type"] == "run_ended"
+    assert (await anext(follower))["type"] == "run_ended"
 
 
 async def test_the_end_of_the_process_suspends_a_run_and_the_next_process_continues_it(journal):

@@ -123,19 +123,19 @@ def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
         trigger = StartTrigger("x", Schedule.of(timezone="UTC"))
         return scheduler.add_job(print, trigger, id=f"job {number}", next_run_time=moment)
 
-    there: dict[int, object] = {}
+    jobs_by_number: dict[int, object] = {}
     for _ in range(3000):
         number = rng.randrange(2 * BATCH_SIZE)
-        if number not in there:
-            there[number] = job(number)
+        if number not in jobs_by_number:
+            jobs_by_number[number] = job(number)
             for store in (own_store, library_store):
-                store.add_job(there[number])
+                store.add_job(jobs_by_number[number])
         elif rng.random() < 0.5:
-            there[number] = job(number)
+            jobs_by_number[number] = job(number)
             for store in (own_store, library_store):
-                store.update_job(there[number])
+                store.update_job(jobs_by_number[number])
         else:
-            del there[number]
+            del jobs_by_number[number]
             for store in (own_store, library_store):
                 store.remove_job(f"job {number}")
     assert own_store.get_all_jobs() == library_store.get_all_jobs()
@@ -144,11 +144,11 @@ def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
         due = library_store.get_due_jobs(start + minutes * MINUTE)
         assert own_store.get_due_jobs(start + minutes * MINUTE) == due[:BATCH_SIZE]
     assert len(due) > BATCH_SIZE
-    (some, *_) = there
-    assert own_store.lookup_job(f"job {some}") is there[some]
+    (some, *_) = jobs_by_number
+    assert own_store.lookup_job(f"job {some}") is jobs_by_number[some]
     assert own_store.lookup_job("none") is None
     with pytest.raises(ConflictingIdError):
-        own_store.add_job(there[some])
+        own_store.add_job(jobs_by_number[some])
     with pytest.raises(JobLookupError):
         own_store.remove_job("none")
     own_store.remove_all_jobs()
@@ -171,10 +171,10 @@ async def test_a_scheduler_whose_timer_is_lost_is_woken(harness: EngineHarness) 
     await harness.reach("01 08:02")
     assert not harness.submitted_runs
     with capture_logs() as lines:
-        watching = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
+        watch_task = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
         while not any(line["event"] == "engine.late" for line in lines):
             await asyncio.sleep(0)
-        watching.cancel()
+        watch_task.cancel()
         async with asyncio.timeout(60):
             while not harness.submitted_runs:
                 await asyncio.sleep(0)

@@ -369,12 +369,12 @@ async def test_a_writer_paused_in_a_transaction_delays_others_only_briefly(
             has_stopped.set()
             may_go_on.wait()
 
-    writing = asyncio.create_task(db.write(put_and_pause))
+    write = asyncio.create_task(db.write(put_and_pause))
     await asyncio.to_thread(has_stopped.wait)
     await other_db.write(put(2))  # its lock was taken from the one that sleeps
     assert await other_db.read(keys) == [2]
     may_go_on.set()
-    await writing  # done again from its beginning
+    await write  # done again from its beginning
     assert (times, await other_db.read(keys)) == (2, [1, 2])
 
 

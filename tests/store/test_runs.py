@@ -136,21 +136,23 @@ async def test_only_attempts_without_a_new_step_are_fruitless(
 ) -> None:
     run = await ledger.start_run()
 
-    async def again(queued_run: Run) -> Run:
+    async def claim_again(queued_run: Run) -> Run:
         clock.advance(hours=1)
         claimed_run = await ledger.journal.runs.claim(queued_run.id, owner="me")
         assert claimed_run is not None
         return claimed_run
 
-    run = await again(await ledger.journal.runs.suspend(run))
+    run = await claim_again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1, "a shutdown is nobody's fault"
-    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now(), detail="busy"))
+    run = await claim_again(
+        await ledger.journal.runs.suspend(run, not_before=clock.now(), detail="busy")
+    )
     assert run.fruitless_attempts == 2, "a vendor that was busy counts"
     await ledger.journal.runs.append(run, step(number=0))
-    run = await again(await ledger.journal.runs.suspend(run, not_before=clock.now()))
+    run = await claim_again(await ledger.journal.runs.suspend(run, not_before=clock.now()))
     assert run.fruitless_attempts == 1, "a step makes up for all before"
     await ledger.journal.runs.append(run, step(number=1))
-    run = await again(await ledger.journal.runs.suspend(run))
+    run = await claim_again(await ledger.journal.runs.suspend(run))
     assert run.fruitless_attempts == 1
 
 

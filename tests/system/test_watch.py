@@ -330,16 +330,16 @@ async def test_changes_dropped_by_the_kernel_are_found(tmp_path: Path) -> None:
     for folder in (busy_folder, new_folder, edited_folder):
         folder.mkdir()
     (edited_folder / "a").write_text("x")
-    async with other(busy_folder, new_folder, edited_folder) as watching:
-        await watching.wait_for_folders(busy_folder, new_folder, edited_folder)
-        watching.process.send_signal(signal.SIGSTOP)
+    async with other(busy_folder, new_folder, edited_folder) as other_process:
+        await other_process.wait_for_folders(busy_folder, new_folder, edited_folder)
+        other_process.process.send_signal(signal.SIGSTOP)
         most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
         for number in range(most // 2):  # three notices each: opened, written, closed
             (busy_folder / f"{number % 5000}").write_text(f"{number}")
         (new_folder / "b").touch()
         (edited_folder / "a").write_text("y")
-        watching.process.send_signal(signal.SIGCONT)
-        await watching.wait_for_folders(busy_folder, new_folder, edited_folder)
+        other_process.process.send_signal(signal.SIGCONT)
+        await other_process.wait_for_folders(busy_folder, new_folder, edited_folder)
 
 
 def limit_command(name: str, number: int) -> tuple[str, ...]:
@@ -357,13 +357,13 @@ async def test_without_kernel_watches_folders_are_polled(tmp_path: Path, limit: 
     first_folder.mkdir()
     two.mkdir()
     prefix = limit_command(limit, 1 if limit == "max_inotify_watches" else 0)
-    async with other(first_folder, two, check_every=0.1, prefix=prefix) as watching:
-        line = await watching.line()
+    async with other(first_folder, two, check_every=0.1, prefix=prefix) as other_process:
+        line = await other_process.line()
         assert isinstance(line, dict)
         assert line["event"] == "watch.failed"
         assert "fs.inotify.max_user_watches" in line["hint"]
         for _ in range(3):
-            assert await watching.line() == [str(first_folder), str(two)], (
+            assert await other_process.line() == [str(first_folder), str(two)], (
                 "the problem is said once"
             )
 

@@ -130,9 +130,9 @@ class Cluster:
             pids.append(process)
             if not deaf:
                 await prepare_database(db)
-                listening = asyncio.create_task(process.listen(self.url))
-                self.stack.push_async_callback(asyncio.wait, [listening])
-                self.stack.callback(listening.cancel)
+                listen_task = asyncio.create_task(process.listen(self.url))
+                self.stack.push_async_callback(asyncio.wait, [listen_task])
+                self.stack.callback(listen_task.cancel)
         async with asyncio.timeout(60):
             for process in pids:
                 if not deaf:
