@@ -83,7 +83,7 @@ TODO = ["test", "-s", "inbox/to do"]
 
 async def test_a_failing_gate_command_skips_the_run_before_facts_are_gathered(journal, tmp_path):
     harness = GatedHarness(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (
         Status.SKIPPED,
         "the gate's command said no: test -s 'inbox/to do'",
@@ -102,7 +102,7 @@ async def test_a_succeeding_gate_command_lets_the_run_start(journal, tmp_path):
     harness = GatedHarness(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
     (harness.workspace / "inbox").mkdir()
     (harness.workspace / "inbox/to do").write_text("water the plants")
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
     assert "exit_code" not in harness.provider.calls[-1].messages[-1].content, (
         "the model is not told of the gate"
@@ -125,7 +125,7 @@ async def test_a_gate_command_that_cannot_run_fails_the_run_with_the_reason(
     journal, tmp_path, command, detail
 ):
     harness = GatedHarness(journal, tmp_path, command)
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail.startswith(detail)
     assert "\n" not in run.detail
@@ -135,7 +135,7 @@ async def test_a_gate_command_that_cannot_run_fails_the_run_with_the_reason(
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])
 async def test_run_started_by_a_person_skips_the_gate(journal, tmp_path, trigger):
     harness = GatedHarness(journal, tmp_path, TODO)
-    run = await harness.open_run(trigger=trigger, event="e")
+    run = await harness.run_once(trigger=trigger, event="e")
     assert run.status is Status.SUCCEEDED
 
 

@@ -146,7 +146,7 @@ class RunHarness(BareRunContext):
         (run,) = await self.journal.slots.open([claim])
         return run
 
-    async def open_run(self, **claim):
+    async def run_once(self, **claim):
         """Open a slot, live its run, and move on by a day."""
         run = await self.open(**claim)
         await supervise(run.id, self)
@@ -172,7 +172,7 @@ GATHER = [{"name": "host", "tool": "disks"}]
 
 async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     harness = RunHarness(journal, ["All is well."])
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
     (delivery,) = await journal.outbox.find(run=run.id)
     assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
@@ -183,9 +183,9 @@ async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
 
 async def test_the_prompt_shows_facts_and_their_changes(journal):
     harness = RunHarness(journal, ["first", "second"], gather=GATHER)
-    await harness.open_run()
+    await harness.run_once()
     harness.disk = "84 %"
-    await harness.open_run()
+    await harness.run_once()
     goal = harness.provider.calls[-1].messages[-1].content
     assert "84 %" in goal
     assert "71 % → 84 %" in goal
@@ -193,7 +193,7 @@ async def test_the_prompt_shows_facts_and_their_changes(journal):
 
 async def test_a_closed_gate_calls_no_model_and_costs_nothing(journal):
     harness = RunHarness(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
-    first, second = await harness.open_run(), await harness.open_run()
+    first, second = await harness.run_once(), await harness.run_once()
     assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
     assert second.detail == "nothing changed in host.disks since the last good run"
     assert second.usage.total == 0
@@ -206,23 +206,23 @@ async def test_the_gate_opens_when_the_fact_changes(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
     )
-    await harness.open_run()
+    await harness.run_once()
     harness.disk = "84 %"
-    assert (await harness.open_run()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
 
 
 async def test_a_manual_run_ignores_the_changed_gate(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
     )
-    await harness.open_run()
-    assert (await harness.open_run(trigger="manual", event="e1")).status is Status.SUCCEEDED
+    await harness.run_once()
+    assert (await harness.run_once(trigger="manual", event="e1")).status is Status.SUCCEEDED
 
 
 async def test_a_required_fact_that_cannot_be_gathered_fails_the_run(journal):
     harness = RunHarness(journal, ["I could not look."], gather=GATHER)
     harness.disk = "broken"
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: host")
     assert run.report == "I could not look."
 
@@ -230,13 +230,13 @@ async def test_a_required_fact_that_cannot_be_gathered_fails_the_run(journal):
 async def test_an_optional_fact_may_fail(journal):
     harness = RunHarness(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
     harness.disk = "broken"
-    assert (await harness.open_run()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
 
 
 async def test_a_denied_gather_step_fails_the_run_and_no_model_is_asked(journal):
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
     harness.policy = Rules(denied_tools=["disks"])
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail.startswith("could not gather host: ")
     assert harness.provider.calls == []
@@ -248,7 +248,7 @@ LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "
 
 async def test_prompt_of_a_file_run_lists_the_files_and_their_facts(journal):
     harness = RunHarness(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
-    run = await harness.open_run(**LANDED)
+    run = await harness.run_once(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
     facts = {fact.name: fact for fact in harness.provider.calls[-1].messages[-1].facts}
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
@@ -264,7 +264,7 @@ async def test_an_unreadable_required_file_fails_the_run(journal):
     harness = RunHarness(
         journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}]
     )
-    run = await harness.open_run(**LANDED)
+    run = await harness.run_once(**LANDED)
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
 
 
@@ -278,7 +278,7 @@ async def test_resumed_run_gets_the_same_prompt(journal):
 
 async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
     harness = RunHarness(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
     assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.SUPPRESSED
@@ -287,7 +287,7 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
 
 async def test_a_permanent_vendor_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, [BadKey("the key was refused: s3cr3t")])
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
     assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.PENDING
@@ -332,7 +332,7 @@ async def test_a_run_over_its_timeout_is_timed_out(journal):
         await asyncio.Event().wait()
 
     harness.registry.register("stuck", None, hang)
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.TIMED_OUT, "not done within 1 s of active time")
     assert run.usage.total > 0, "what was spent until then is counted"
 
@@ -395,7 +395,7 @@ async def test_a_run_that_kills_its_process_three_times_is_interrupted(journal):
 
 async def test_an_ended_run_is_not_executed_again(journal):
     harness = RunHarness(journal, ["once"])
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert await supervise(run.id, harness) is None
     assert len(harness.provider.calls) == 1
 
@@ -416,7 +416,7 @@ async def test_ping_is_sent_after_the_run_is_recorded(journal, tmp_path):
             )
 
     harness.ping = ping
-    await harness.open_run()
+    await harness.run_once()
     assert pings == [("alive", "running", 1)]
 
 
@@ -458,7 +458,7 @@ async def test_an_internal_error_fails_the_run_in_one_line(journal):
         raise ZeroDivisionError("oops")
 
     harness.agent_for = fail
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
 
@@ -480,7 +480,7 @@ async def test_a_run_for_which_the_machine_lacks_room_is_tried_again_later(journ
         raise error
 
     harness.agent_for = fail
-    run = await harness.open_run()
+    run = await harness.run_once()
     assert run.status is Status.QUEUED
     assert run.not_before is not None
     assert "this machine lacks room" in run.detail
@@ -582,7 +582,7 @@ async def test_a_run_that_a_person_waits_for_fails_at_once_where_no_server_is_st
     journal, trigger, status
 ):
     harness = RunHarness(journal, [NothingListens("nothing listens there")] * 3)
-    run = await harness.open_run(trigger=trigger)
+    run = await harness.run_once(trigger=trigger)
     assert (run.status, run.detail) == (status, "nothing listens there")
     assert (run.not_before is None) == (status is Status.FAILED)
 
@@ -593,7 +593,7 @@ async def test_a_run_that_a_model_has_answered_waits_for_its_server_to_come_back
         [calls(call("peek", path="a")), *[NothingListens("gone")] * 3],
         run={"prompt": "x", "mode": "agent", "tools": ["peek"]},
     )
-    assert (await harness.open_run(trigger="manual")).status is Status.QUEUED
+    assert (await harness.run_once(trigger="manual")).status is Status.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -613,24 +613,24 @@ async def test_a_run_begins_tainted_where_the_run_that_made_its_routine_was(jour
         return await RunHarness.agent_for(harness, run, routine, record, deadline)
 
     harness.agent_for = note_taint
-    assert (await harness.open_run()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
     assert run_taints == [taint]
 
 
 async def test_a_report_names_the_time_zone_of_its_routine(journal):
     trigger = {"cron": "0 9 * * *", "timezone": "Asia/Tokyo"}
-    run = await RunHarness(journal, ["Done."], trigger=trigger).open_run()
+    run = await RunHarness(journal, ["Done."], trigger=trigger).run_once()
     (delivery,) = await journal.outbox.find(run=run.id)
     assert delivery.report.scheduled_zone == "Asia/Tokyo"
 
 
 async def test_usage_of_a_memory_summary_counts_for_the_run(journal):
-    plain_run = await RunHarness(journal, ["Done."]).open_run()
+    plain_run = await RunHarness(journal, ["Done."]).run_once()
     harness = RunHarness(journal, ["Done."])
 
     async def archive(run, routine, reply, steps):
         return Usage(input=300, output=20)
 
     harness.archive = archive
-    run = await harness.open_run(event="again")
+    run = await harness.run_once(event="again")
     assert run.usage == plain_run.usage + Usage(input=300, output=20)
