@@ -557,7 +557,7 @@ async def test_a_manual_run_takes_no_slot(harness: EngineHarness) -> None:
 
 
 async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> None:
-    await harness.boot(routine(), broken=["torn"])
+    await harness.boot(routine(), faulty_names=["torn"])
     with pytest.raises(NotFound, match="no routine 'nightly'; agentctl list"):
         await harness.engine.trigger("nightly")
     with pytest.raises(Refused, match=r"torn cannot be used: x\.toml: run\.prompt: is missing"):
@@ -690,7 +690,7 @@ async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) ->
 
 async def test_a_broken_file_keeps_its_last_valid_definition(harness: EngineHarness) -> None:
     await harness.boot(routine())
-    changes = await harness.reload(broken=["daily"])
+    changes = await harness.reload(faulty_names=["daily"])
     assert not changes
     assert set(harness.engine.faults) == {"daily"}
     await harness.reach("01 09:00")
@@ -702,7 +702,7 @@ async def test_a_file_broken_at_start_loses_no_slot_once_corrected(
 ) -> None:
     await harness.boot(routine())
     await harness.crash()
-    await harness.boot(broken=["daily"])
+    await harness.boot(faulty_names=["daily"])
     await harness.reach("01 12:00")
     await harness.reload(routine())
     await harness.engine.fire("daily")
@@ -770,5 +770,5 @@ async def test_incidents_of_a_removed_routine_are_closed_by_a_reload_and_a_start
     await harness.reload(routine("left"), routine("broken"))
     open_subjects = await harness.journal.incidents.get_open_subjects()
     assert open_subjects == {"routine left", "routine broken"}
-    await harness.boot(broken=["broken"])
+    await harness.boot(faulty_names=["broken"])
     assert await harness.journal.incidents.get_open_subjects() == {"routine broken"}

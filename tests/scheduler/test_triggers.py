@@ -406,9 +406,9 @@ async def test_an_after_trigger_of_a_broken_file_fires_once_corrected(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
-    await harness.boot(BACKUP, broken=["report"])
+    await harness.boot(BACKUP, faulty_names=["report"])
     await harness.end(await harness.engine.trigger("backup"))
-    await harness.boot(BACKUP, broken=["report"])
+    await harness.boot(BACKUP, faulty_names=["report"])
     await harness.reload(BACKUP, after("report", "backup"))
     assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
 
@@ -418,7 +418,7 @@ async def test_an_edit_that_closes_a_cycle_with_kept_definitions_is_refused(
 ) -> None:
     await harness.boot(routine("a", {}), after("b", "a"))
     # b's file is broken now and keeps coming after a; so a cannot come after b
-    changes = await harness.reload(after("a", "b"), broken=["b"])
+    changes = await harness.reload(after("a", "b"), faulty_names=["b"])
     assert not changes
     assert "a → b → a" in str(harness.engine.faults["a"])
     assert harness.engine.routines["a"].trigger.after == ()
