@@ -58,6 +58,8 @@ class Fault:
     """What stood there, as the person wrote it (shortened), empty when nothing did."""
     problem: str
     hint: str = ""
+    line: int | None = None
+    """The line of the key, or of its table, counted from 1; None where it is not known."""
 
     def __post_init__(self) -> None:
         # Whatever stands in a file, people read this line, and it is logged and sent.
@@ -67,7 +69,9 @@ class Fault:
                 object.__setattr__(self, name, text[: MAX_FAULT_TEXT - 1] + "…")
 
     def __str__(self) -> str:
-        location = f"{self.file}: {self.key}" if self.key else self.file
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        if self.key:
+            location += f": {self.key}"
         found = f" (found {self.found})" if self.found else ""
         hint = f"; {self.hint}" if self.hint else ""
         return f"{location}: {self.problem}{found}{hint}"

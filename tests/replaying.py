@@ -11,6 +11,7 @@ from daemon.errors import Refused
 from daemon.runs.parts import RunParts
 from daemon.runs.replay.cassette import load_cassette
 from daemon.runs.replay.compare import ReplayResult
+from daemon.runs.replay.folder import format_files
 from daemon.runs.replay.play import replay
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.journal import Journal
@@ -74,6 +75,7 @@ async def assert_runs_replay(app: App) -> int:
         )
         result = await replay(cassette)
         assert result.is_identical, describe_differences(result)
+        format_files(cassette, str)  # raises Refused for a run that could not be read again
     return len(runs)
 
 

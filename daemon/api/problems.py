@@ -101,12 +101,13 @@ def of_bad_request(_request: Request, error: Exception) -> Response:
 def of_http_error(request: Request, error: HTTPException) -> Response:
     """Answer for a path or method that does not exist."""
     status = HTTPStatus(error.status_code)
+    path, method = request.url.path[:100], request.method[:20]
     if status is HTTPStatus.NOT_FOUND:
-        detail = f"there is no {request.url.path[:100]} here; /v1/openapi.json lists what there is"
+        detail = f"there is no {path} here; /v1/openapi.json lists what there is"
         return problem(status, detail, "no_route")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         methods = (error.headers or {}).get("Allow", "")
-        detail = f"{request.url.path} takes {methods}, not {request.method}"
+        detail = f"{path} takes {methods}, not {method}"
         return problem(status, detail, "method", headers={"Allow": methods})
     return problem(status, error.detail, "http")
 

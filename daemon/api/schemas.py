@@ -65,7 +65,9 @@ class FaultView(TypedDict):
     file: str
     """The file, as a person writes it."""
     key: str
-    """The dotted key; empty if the fault is of the whole file."""
+    """The dotted key; empty if the fault is of the whole file or of a line that is no TOML."""
+    line: int | None
+    """The line of the key, or of its table where the key is missing; null where it is not known."""
     found: str
     """What stands there; empty if nothing does."""
     problem: str
@@ -631,6 +633,7 @@ def fault_views(error: ConfigError) -> list[FaultView]:
         FaultView(
             file=fault.file,
             key=fault.key,
+            line=fault.line,
             found=fault.found,
             problem=fault.problem,
             hint=fault.hint,

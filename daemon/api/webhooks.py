@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from standardwebhooks import WebhookVerificationError
@@ -36,6 +36,7 @@ from daemon.api.signatures import verify
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
 from daemon.runs.settings import WebhookSender
+from daemon.system.http_body import is_deeper
 
 if TYPE_CHECKING:
     from daemon.runs.settings import LiveSettings
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PATH = "/v1/hooks/{name}"
-MAX_ID_LENGTH = 256
+MAX_ID_LENGTH = MAX_NAME_LENGTH = 256
 # Levels of lists and objects in a body: deeper ones exhaust the stack of programs that read them.
 MAX_DEPTH = 50
 
@@ -69,7 +70,9 @@ def application(hooks: Hooks) -> Starlette:
     """Return the ASGI application with the route of webhooks."""
 
     async def receive(request: Request) -> Response:
-        raw, name = await read_body(request), request.path_params["name"]
+        raw = await read_body(request)
+        # answers and the log repeat the name; no routine has one as long, as its file has none
+        name = request.path_params["name"][:MAX_NAME_LENGTH]
         sender_name = hooks.sender_of(name)
         try:
             sender = _sender(hooks.settings, sender_name)
@@ -84,7 +87,7 @@ def application(hooks: Hooks) -> Starlette:
         if event == "ping":  # sent once, when the webhook is made
             return Response(b'{"pong":true}', media_type="application/json")
         body = parse_json(raw)
-        if _is_deeper(body, MAX_DEPTH):
+        if is_deeper(body, MAX_DEPTH):
             raise InvalidRequest(
                 f"the body is nested more than {MAX_DEPTH} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -126,22 +129,6 @@ def _message_id(sender: WebhookSender | None, headers: Mapping[str, str], raw: b
     if len(message) > MAX_ID_LENGTH or not message.isprintable():
         raise InvalidRequest(f"the id of a message is at most {MAX_ID_LENGTH} printable characters")
     return message
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether objects and lists are nested more than `levels` deep; without recursion, which
-    deep values would exhaust.
-    """
-    layer = [value]
-    for _ in range(levels):
-        next_layer: list[Any] = []
-        for item in layer:
-            if isinstance(item, dict):
-                next_layer += item.values()
-            elif isinstance(item, list):
-                next_layer += item
-        layer = next_layer
-    return any(isinstance(item, dict | list) for item in layer)
 
 
 class HookServer(Listener):

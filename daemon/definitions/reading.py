@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from daemon.definitions.key_lines import with_lines
 from daemon.definitions.shape import covers, format_key_path, keys_of, without_broken_entries
 from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
 from daemon.definitions.toml_text import MAX_BYTES, TomlOutOfBounds, parse_toml_text
@@ -51,11 +52,17 @@ class CrossFieldCheck(Generic[M]):
 
 def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = ()) -> M:
     """Return the file as a `model`; raise ConfigError with all its faults."""
-    return parse(read_toml(path), model, file=path, rules=rules)
+    text = read_text(path)
+    return parse(parse_toml(text, path), model, file=path, rules=rules, text=text)
 
 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
+    return parse_toml(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Return what stands in a file; raise ConfigError if it cannot be read or is not UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -66,39 +73,69 @@ def read_toml(path: Path) -> Json:
     if len(content) > MAX_BYTES:
         problem = f"is longer than the {MAX_BYTES:,} bytes that are read of a file"
         raise ConfigError(file_fault(path, problem, "divide it, or name another file"))
-    return parse_toml(content, path)
+    return decode(content, path)
 
 
-def parse_toml(content: bytes, path: Path) -> Json:
-    """Return the tables of a file with this content; raise ConfigError if it is not TOML."""
+def decode(content: bytes, path: Path) -> str:
+    """Return the text of a file with this content; raise ConfigError if it is not UTF-8."""
     try:
         # Some editors begin a file with a byte order mark.
-        text = content.decode().removeprefix("\ufeff")
-        return parse_toml_text(text)
+        return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f"is not UTF-8 text (byte {error.object[error.start]:#04x} in line {line})"
-        fault = file_fault(path, problem, "save it with the encoding UTF-8")
+        raise ConfigError(file_fault(path, problem, "save it with the encoding UTF-8")) from None
+
+
+def parse_toml(text: str, path: Path) -> Json:
+    """Return the tables of a file with this text; raise ConfigError if it is not TOML."""
+    try:
+        return parse_toml_text(text)
     except tomllib.TOMLDecodeError as error:
         fault = syntax_fault(path, text, str(error))
     except TomlOutOfBounds as error:
         fault = Fault(
-            file=display(path), key=error.key, found="", problem=error.problem, hint=error.hint
+            file=display(path),
+            key=error.key,
+            found="",
+            problem=error.problem,
+            hint=error.hint,
+            line=error.line,
         )
     raise ConfigError(fault)
 
 
+def with_lines_of_file(faults: Sequence[Fault], path: Path) -> tuple[Fault, ...]:
+    """Return faults of a file with the lines of their keys in it as it is now; as they are where it
+    cannot be read any more.
+    """
+    try:
+        return with_lines(faults, read_text(path))
+    except ConfigError:
+        return tuple(faults)
+
+
 def parse(
-    data: Json, model: type[M], *, file: str | Path, rules: Sequence[CrossFieldCheck[M]] = ()
+    data: Json,
+    model: type[M],
+    *,
+    file: str | Path,
+    rules: Sequence[CrossFieldCheck[M]] = (),
+    text: str = "",
 ) -> M:
-    """Return parsed TOML as a `model`; raise ConfigError with all its faults."""
+    """Return parsed TOML as a `model`; raise ConfigError with all its faults.
+
+    `text` is the TOML that was parsed, for the lines of the faults; without it they have none.
+    """
     try:
         value = model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(*_faults(error, data, model, display(file), rules)) from None
+        faults = list(_faults(error, data, model, display(file), rules))
+        raise ConfigError(*with_lines(faults, text)) from None
     conflicts = [conflict for rule in rules for conflict in rule.check(value)]
     if conflicts:
-        raise ConfigError(*(as_fault(conflict, display(file)) for conflict in conflicts))
+        faults = [as_fault(conflict, display(file)) for conflict in conflicts]
+        raise ConfigError(*with_lines(faults, text))
     return value
 
 

@@ -88,8 +88,9 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
         hint = f"write [providers.{name}]" if dot and key == "provider" else ""
     return Fault(
         file=display(path),
-        key=f"line {number}",
+        key="",
         found=shorten(line),
         problem=f"is not TOML: {problem}",
         hint=hint,
+        line=number,
     )

@@ -31,9 +31,11 @@ _TEXTS = re.compile(
 class TomlOutOfBounds(ValueError):
     """A text is TOML, but a value in it is beyond the bounds."""
 
-    def __init__(self, key: str, problem: str, hint: str = "") -> None:
-        self.key, self.problem, self.hint = key, problem, hint
-        super().__init__(f"{key}: {problem}" + (f"; {hint}" if hint else ""))
+    def __init__(self, key: str, problem: str, hint: str = "", *, line: int | None = None) -> None:
+        """`line` is its line where that is known and its key is not."""
+        self.key, self.problem, self.hint, self.line = key, problem, hint, line
+        place = f"line {line}" if line else key
+        super().__init__(f"{place}: {problem}" + (f"; {hint}" if hint else ""))
 
 
 def parse_toml_text(text: str) -> Json:
@@ -52,7 +54,7 @@ def parse_toml_text(text: str) -> Json:
             "", "its lists or tables are nested too deeply", "flatten them"
         ) from None
     except ValueError:  # int() takes no more than 4,300 digits, and datetime no 30th of February
-        raise TomlOutOfBounds(*_explain_failed_value(text)) from None
+        raise _explain_failed_value(text) from None
     _check(data)
     return data
 
@@ -70,15 +72,16 @@ def _refuse_deep_keys(text: str) -> None:
     bare = _TEXTS.sub(replace, text).replace(" ", "").replace("\t", "")
     for number, line in enumerate(bare.split("\n"), 1):
         if any(key.count(".") > MAX_DEPTH for key in re.split(r"[=,\[\]{}]", line)):
-            raise TomlOutOfBounds(f"line {number}", f"has a key of more than {MAX_DEPTH} parts")
+            problem = f"has a key of more than {MAX_DEPTH} parts"
+            raise TomlOutOfBounds("", problem, line=number)
 
 
-def _explain_failed_value(text: str) -> tuple[str, str]:
+def _explain_failed_value(text: str) -> TomlOutOfBounds:
     match = _TOO_MANY_DIGITS.search(text)
     if match is None:
-        return "", "holds a number or date that does not exist"
+        return TomlOutOfBounds("", "holds a number or date that does not exist")
     line = text.count("\n", 0, match.start()) + 1
-    return f"line {line}", "is a number with more digits than can be read"
+    return TomlOutOfBounds("", "is a number with more digits than can be read", line=line)
 
 
 def _check(data: Json) -> None:

@@ -201,7 +201,12 @@ class Policy:
             ) from None
         except TomlOutOfBounds as error:
             fault = Fault(
-                file=name, key=error.key, found="", problem=error.problem, hint=error.hint
+                file=name,
+                key=error.key,
+                found="",
+                problem=error.problem,
+                hint=error.hint,
+                line=error.line,
             )
             raise ConfigError(fault) from None
         rules = (
@@ -209,7 +214,7 @@ class Policy:
             if tools is None
             else (*file_checks(frozenset({*TOOLS, *tools})), *_proof_checks(workspace, ()))
         )
-        file = parse(data, PolicyFile, file=name, rules=rules)
+        file = parse(data, PolicyFile, file=name, rules=rules, text=text)
         return replace(
             cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text
         )

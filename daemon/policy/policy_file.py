@@ -45,6 +45,10 @@ class Tool:
     """It may change something; a command or a request may or may not, by its words."""
     sends: bool = False
     """What it is given may leave the machine."""
+    looks: bool = False
+    """An agent looks with it at something that the agent cannot know by itself."""
+    private: bool = False
+    """It brings what is not for everybody: files, repositories, memory, facts of this machine."""
     actions: Mapping[str, bool] = field(default_factory=dict)
     """What it can be told to do, and whether that only looks."""
     object: str = ""
@@ -53,23 +57,23 @@ class Tool:
 
 # Every tool that ships with us; those of users and servers are handed to Policy.load by name.
 TOOLS: Mapping[str, Tool] = {
-    "shell": Tool("command", "command", changes=True),
-    "file_read": Tool("reading", "path"),
-    "file_list": Tool("reading", "path", default="."),
+    "shell": Tool("command", "command", changes=True, looks=True, private=True),
+    "file_read": Tool("reading", "path", looks=True, private=True),
+    "file_list": Tool("reading", "path", default=".", looks=True, private=True),
     "file_write": Tool("writing", "path", changes=True),
-    "git": Tool("git", "command"),
-    "http_request": Tool("web", "url", changes=True, sends=True),
-    "script": Tool("script", "name", changes=True),
+    "git": Tool("git", "command", looks=True, private=True),
+    "http_request": Tool("web", "url", changes=True, sends=True, looks=True),
+    "script": Tool("script", "name", changes=True, private=True),
     "memory_store": Tool(changes=True),
-    "memory_recall": Tool(),
-    "memory_expand": Tool(),
+    "memory_recall": Tool(private=True),
+    "memory_expand": Tool(private=True),
     "memory_forget": Tool(changes=True),
-    "sysinfo": Tool(),
+    "sysinfo": Tool(looks=True, private=True),
     "self_info": Tool(),
     "finish": Tool(),
     "report_items": Tool(),
     "skill": Tool(),
-    "web_search": Tool(sends=True),
+    "web_search": Tool(sends=True, looks=True),
     "routine": Tool(
         "action",
         "action",
@@ -91,7 +95,7 @@ TOOLS: Mapping[str, Tool] = {
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
 # What a tool that is not listed above, of a user or an MCP server, has to be expected to do.
-UNKNOWN_TOOL = Tool(changes=True, sends=True)
+UNKNOWN_TOOL = Tool(changes=True, sends=True, private=True)
 # Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
 RUN_END_TOOLS = frozenset({"finish", "report_items"})
 

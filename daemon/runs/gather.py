@@ -153,7 +153,9 @@ def describe_denied(gather_steps: Sequence[Gather], step_log: StepLog) -> str | 
     for step in gather_steps:
         verdict = verdicts.get(gather_key(step.name))
         if step.required and verdict and verdict["effect"] == Effect.DENY.value:
-            reasons.append(f"{step.name}: {verdict['reason']} ({verdict['rule']})")
+            # a rule need not give a reason
+            reason = verdict.get("reason") or "the policy denies it"
+            reasons.append(f"{step.name}: {reason} ({verdict['rule']})")
     return f"could not gather {'; '.join(reasons)}" if reasons else None
 
 

@@ -109,17 +109,33 @@ class TooManyValues(ValueError):
     """A JSON text holds more values than are parsed."""
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: bytes, max_values: int = MAX_VALUES) -> Any:
     """Parse JSON that came from outside.
 
-    Raises ValueError where the text is no JSON, TooManyValues where it holds more than MAX_VALUES
+    Raises ValueError where the text is no JSON, TooManyValues where it holds more than `max_values`
     values, and RecursionError where it is nested too deep. The parser holds Python's lock until it
     is done: a long text takes a moment, while millions of small values take seconds in which
     nothing else runs, and twenty times the memory of the text.
     """
-    if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    if sum(map(text.count, (b",", b"[", b"{"))) > max_values:
         # Count again without the marks inside strings.
         marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
-        if len(re.sub(rb'"[^"]*"', b"", marks)) > MAX_VALUES:
-            raise TooManyValues(f"more than {MAX_VALUES:,} values")
+        if len(re.sub(rb'"[^"]*"', b"", marks)) > max_values:
+            raise TooManyValues(f"more than {max_values:,} values")
     return json.loads(text)
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return whether objects and lists are nested more than `levels` deep; without recursion, which
+    deep values would exhaust.
+    """
+    layer = [value]
+    for _ in range(levels):
+        next_layer: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                next_layer += item.values()
+            elif isinstance(item, list):
+                next_layer += item
+        layer = next_layer
+    return any(isinstance(item, dict | list) for item in layer)

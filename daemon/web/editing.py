@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from daemon.cli.call import quote
 from daemon.cli.client import Client, Problem
 from daemon.cli.render import ALLOWED_UNPRINTABLE
-from daemon.definitions.routines.source import find_line
+from daemon.web.rendering import text_without_place
 from daemon.web.views import Context, SeeOther
 
 EMPTY = """\
@@ -161,9 +161,7 @@ def _refuse_for(problem: Problem, form: Context) -> Refusal:
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise problem
     faults = [
-        TextFault(
-            fault["text"].removeprefix(f"{fault['file']}: "), _line_of(form["text"], fault["key"])
-        )
+        TextFault(text_without_place(fault), fault["line"])
         for fault in problem.body.get("faults", ())
     ]
     return _refuse(form, faults or [TextFault(str(problem), None)], HTTPStatus(problem.status))
@@ -174,9 +172,3 @@ def _refuse(
 ) -> Refusal:
     title = f"Not saved: {form['title']}"
     return Refusal({**form, "faults": faults, "is_refused": True, "title": title}, status)
-
-
-def _line_of(text: str, key: str) -> int | None:
-    """Return the number of a fault's line; the key of a text that is no TOML is `line 3`."""
-    match = re.fullmatch(r"line (\d+)", key)
-    return int(match[1]) if match else find_line(text, key)

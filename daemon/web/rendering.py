@@ -64,6 +64,7 @@ def environment() -> Environment:
         "clock": clock_time,
         "quote": lambda text: quote(str(text)),
         "zip": zip,
+        "without_place": text_without_place,
         "short_id": lambda run_id: str(run_id)[-8:],
     }
     return templates
@@ -99,6 +100,13 @@ def report_html(report: str, taint: str, *, top_level: int) -> Markup:
     markdown = neutralize(report) if taint else strip_controls(report)
     # sanitized again: an entity such as &#x202e; is a character only in the rendered text
     return Markup(sanitize(render_section(markdown, top_level)))  # noqa: S704  # raw HTML is text
+
+
+def text_without_place(fault: Mapping[str, Any]) -> str:
+    """Return a fault in words without its file and line."""
+    place = f"{fault['file']}:{fault['line']}" if fault["line"] else fault["file"]
+    text: str = fault["text"]
+    return text.removeprefix(f"{place}: ")
 
 
 def one_line_arguments(arguments: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ async def test_invalid_toml_stops_the_start_and_names_the_line(home, name):
     home.write(name, 'a = 1\nb = "open\n')
     result = await home.agentd()
     assert result.code == 78
-    assert f"{name}: line 2: is not TOML" in one_line(result.err)
+    assert f"{name}:2: is not TOML" in one_line(result.err)
     assert not result.out
 
 

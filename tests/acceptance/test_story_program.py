@@ -100,10 +100,10 @@ async def test_a_routine_that_needs_tools_is_refused_with_a_program(home):
     result = await home.agentd("validate")
     assert result.code == 1
     for line in (
-        "by-default.toml: run.provider: is a program (kind command), which is offered no tools",
-        "by-fallback.toml: run.fallback[0]: is a program (kind command)",
-        "items.toml: run.provider: is a program (kind command)",
-        "other-model.toml: run.model: a model's name begins with a letter or digit",
+        "by-default.toml:1: run.provider: is a program (kind command), which is offered no tools",
+        "by-fallback.toml:6: run.fallback[0]: is a program (kind command)",
+        "items.toml:1: run.provider: is a program (kind command)",
+        "other-model.toml:3: run.model: a model's name begins with a letter or digit",
     ):
         assert line in result.out, result.out
     assert "talks.toml: run" not in result.out

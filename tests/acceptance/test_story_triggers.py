@@ -273,7 +273,7 @@ async def test_a_push_to_github_starts_a_routine_as_gh_webhook_forward_hands_it_
     home.write("github.secret", secret)
     result = await home.agentd("validate")
     assert (
-        'typo.toml: trigger.sender: no such sender in config.toml (found "githup"); did you mean'
+        'typo.toml:3: trigger.sender: no such sender in config.toml (found "githup"); did you mean'
         in result.out
     )
     await home.start()
@@ -381,7 +381,7 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
     assert starts[0]["at"].startswith("2028-02-29")
     (home.workspace / "holidays.ics").write_text("gone")
     result = await home.agentd("validate")
-    assert "news.toml: trigger[0].skip[1]: line 1: is no property of a calendar" in result.out
+    assert "news.toml:5: trigger[0].skip[1]: line 1: is no property of a calendar" in result.out
 
 
 # --- machines

@@ -79,7 +79,7 @@ async def test_a_text_with_faults_is_answered_with_all_of_them_and_not_written(d
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[trigger\n", "line 1"),
+        ("[trigger\n", ":1: is not TOML"),
         (TIDY + '[trigger.nothing]\n', "nothing"),
         (TIDY + '[origin]\nroutine = "tidy"\nrun = "x"\n', "origin"),
         (TIDY.replace('cron = "0 7 * * *"', 'after = "no-such"'), "no-such"),

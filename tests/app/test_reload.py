@@ -223,7 +223,7 @@ async def test_the_answer_about_an_unknown_routine_names_the_faults_of_the_files
         async with app.serve_api() as socket:
             listing = await agentctl(socket, "list")
         assert (
-            'config.toml: provider: no such provider in [providers] (found "nowhere")'
+            'config.toml:1: provider: no such provider in [providers] (found "nowhere")'
             in listing.out
         )
 

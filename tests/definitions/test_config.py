@@ -16,6 +16,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CALLS_A_PERSON, PROVIDER_KINDS, TargetConfig
 from daemon.errors import ConfigError
 from daemon.providers import KINDS as REAL_KINDS
+from tests.definitions import without_place
 
 CANARY = "sk-canary-0123456789abcdef"
 CLAUDE = '[providers.claude]\nkind = "claude"\nmodel = "m"\n'
@@ -37,7 +38,7 @@ def load(tmp_path: Path) -> Any:
 def lines_of(call: Any, *arguments: Any, **more: Any) -> list[str]:
     with pytest.raises(ConfigError) as error:
         call(*arguments, **more)
-    return [str(fault).partition("config.toml: ")[2] for fault in error.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 # --- the file

@@ -30,6 +30,7 @@ from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.errors import ConfigError, Fault
 from daemon.models import Status
+from tests.definitions import without_place
 from tests.properties import scaled_settings
 
 MORNING = """
@@ -118,7 +119,7 @@ def load(tmp_path: Path) -> Any:
 def lines_of(load: Any, text: str, name: str = "morning") -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(text, name)
-    return [str(fault).partition(".toml: ")[2] for fault in error.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 # --- one file
@@ -550,7 +551,7 @@ def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
         tmp_path, rules=reference_checks({"claud", "offline"}, {"shel", "sysinfo"})
     )
     assert list(contents.routines) == ["b"]
-    assert [str(fault).partition(".toml: ")[2] for fault in contents.faults["a"].faults] == [
+    assert [without_place(fault) for fault in contents.faults["a"].faults] == [
         'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
         'run.fallback[0]: no such provider in config.toml (found "local"); known: claud, offline',
         'run.tools[0]: no such tool (found "shell"); did you mean "shel"?',
@@ -562,7 +563,7 @@ def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
     load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
     with pytest.raises(ConfigError) as error:
         load(text, rules=reference_checks({"offline"}))
-    assert [str(fault).partition(".toml: ")[2] for fault in error.value.faults] == [
+    assert [without_place(fault) for fault in error.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
     ]

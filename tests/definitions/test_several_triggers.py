@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.definitions.key_lines import KeyLines
 from daemon.definitions.routines.chains import find_broken_chains
 from daemon.definitions.routines.folder import (
     FileCache,
@@ -18,9 +19,9 @@ from daemon.definitions.routines.folder import (
     load_routine,
 )
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.source import find_line
 from daemon.errors import ConfigError
 from daemon.scheduler.routine_times import schedule_of
+from tests.definitions import without_place
 
 RUN = '[run]\nprompt = "x"\n'
 SINGLE = '[trigger]\ncron = "0 8 * * *"\n'
@@ -47,7 +48,7 @@ def load(folder: Path, text: str, name: str = "report") -> Routine:
 def faults(folder: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(folder, text)
-    return [str(fault).partition(".toml: ")[2] for fault in error.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 def test_each_trigger_has_its_own_keys(tmp_path: Path) -> None:
@@ -146,9 +147,9 @@ def test_a_fault_in_one_trigger_hides_none_in_another_key(tmp_path: Path) -> Non
 
 
 def test_an_editor_finds_the_line_of_a_trigger() -> None:
-    assert find_line(SEVERAL, "trigger[1].webhook") == 6
-    assert find_line(SEVERAL, "trigger[2].settle") == 10
-    assert find_line("[[trigger]]\ncron = 'x'\n", "trigger.cron") == 2
+    lines = KeyLines(SEVERAL)
+    assert lines.line_of("trigger[1].webhook") == 6
+    assert lines.line_of("trigger[2].settle") == 10
 
 
 def test_chains_go_through_any_trigger(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import BadKey, DaemonError, NothingListens, Overloaded, ToolFailed
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, Taint, ToolContext, Usage
+from daemon.policy.policy import Policy
 from daemon.providers import create_provider
 from daemon.runs.events import EventBus
 from daemon.runs.run import supervise
@@ -231,6 +232,17 @@ async def test_an_optional_fact_may_fail(journal):
     harness = RunHarness(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
     harness.disk = "broken"
     assert (await harness.run_once()).status is Status.SUCCEEDED
+
+
+async def test_a_rule_without_a_reason_is_named_where_it_denies_a_gather_step(journal):
+    harness = RunHarness(journal, ["Nothing."], gather=GATHER)
+    text = 'version = 1\n[[rule]]\ntool = "disks"\neffect = "deny"\n'
+    harness.policy = Policy.read(text, workspace=Path("/"))
+    run = await harness.one()
+    assert (run.status, run.detail) == (
+        Status.FAILED,
+        "could not gather host: the policy denies it (rule 1 (disks))",
+    )
 
 
 async def test_a_denied_gather_step_fails_the_run_and_no_model_is_asked(journal):

@@ -25,7 +25,6 @@ from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
 from daemon.definitions.routines.source import (
     check_source,
     digest_of,
-    find_line,
     made_by_agent,
     refuse_file_of_another,
     replace_source,
@@ -69,7 +68,7 @@ def _edit(call: Call) -> int:
         if not faults:
             break
         for fault in faults:
-            call.err.write_line(call.err.sanitize(_with_line(fault, text)))
+            call.err.write_line(call.err.sanitize(str(fault)))
         if not (is_terminal and _wants_another_try()):
             call.err.write_line(f"agentctl: nothing was changed; your text is in {draft}")
             return NOT_SUCCEEDED
@@ -172,12 +171,6 @@ def _faults_of(text: bytes, path: Path, config: Config, state: Path) -> Sequence
     except ConfigError as error:
         return error.faults
     return ()
-
-
-def _with_line(fault: Fault, text: bytes) -> str:
-    """Return a fault in words, with the number of its line where that is found."""
-    number = find_line(text.decode(errors="replace"), fault.key)
-    return f"line {number}: {fault}" if number else str(fault)
 
 
 def _wants_another_try() -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any
 from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.policy import explain_private_host, private_host_notes
+from daemon.app.trifecta import find_trifectas
 from daemon.cli.progress_bar import progress_bar, track
+from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Effect, Json, Verdict
@@ -46,7 +48,9 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     """Load a policy and print its notes."""
     file = options.file or files.config.policy_path
     policy = files.policy(options.file)
-    remarks = [*notes(policy, files.routines()), *private_host_notes(policy)]
+    routines = files.routines()
+    remarks = [*notes(policy, routines), *_trifecta_notes(policy, routines)]
+    remarks += private_host_notes(policy)
     now = datetime.now().astimezone()
     trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
     remarks += [trial.describe(now) for trial in trials if trial is not None]
@@ -57,6 +61,18 @@ def check(files: PolicyFiles, options: Namespace) -> int:
         "\n".join([*(f"note: {remark}" for remark in remarks), summary]),
     )
     return 0
+
+
+def _trifecta_notes(policy: Policy, routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each routine that may read strangers' text, see what is private, and then
+    still change or send something.
+    """
+    return [
+        f"[routine.{trifecta.routine}]: it reads what strangers may have written, sees what is "
+        f"private, and may then still use {', '.join(trifecta.acts)}: a text that gives it orders "
+        "could send that away or change something"
+        for trifecta in find_trifectas({routine.name: routine for routine in routines}, policy)
+    ]
 
 
 def explain_call(files: PolicyFiles, options: Namespace) -> int:

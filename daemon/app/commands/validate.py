@@ -16,7 +16,7 @@ from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import CHANNELS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
-from daemon.definitions.reading import read_toml
+from daemon.definitions.reading import read_toml, with_lines_of_file
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
     calendar_checks,
@@ -201,7 +201,7 @@ def policy_faults(policy: Policy, routines: Iterable[Routine]) -> list[Fault]:
     """Return a fault for each call of a routine's own that its runs need and the policy denies:
     the command of a gate or a check, and a gather step that is not `required = false`.
     """
-    faults = []
+    faults: list[Fault] = []
     for own_call in _obstructed_calls(policy, routines):
         if not own_call.fails_every_run:
             continue
@@ -220,15 +220,15 @@ def policy_faults(policy: Policy, routines: Iterable[Routine]) -> list[Fault]:
         hint = f"what would be allowed: {display(join([*explain, '--', acts_on]))}"
         if own_call.key.startswith("gather"):
             hint += "; or write required = false if the report can do without it"
-        faults.append(
-            Fault(
-                file=_file_of(own_call.routine),
-                key=own_call.key,
-                found=own_call.found,
-                problem=f"every run of {name} fails: the policy denies this, by {rule}{reason}",
-                hint=hint,
-            )
+        fault = Fault(
+            file=_file_of(own_call.routine),
+            key=own_call.key,
+            found=own_call.found,
+            problem=f"every run of {name} fails: the policy denies this, by {rule}{reason}",
+            hint=hint,
         )
+        path = own_call.routine.path
+        faults += with_lines_of_file([fault], path) if path else [fault]
     return faults
 
 
@@ -283,7 +283,11 @@ def _provider_faults(config: Config) -> list[Fault]:
         try:
             create_provider(table.kind, name=name, api_key="not looked at here", **table.settings())
         except ConfigError as error:
-            faults += (replace(fault, file=display(config.file)) for fault in error.faults)
+            own_faults = [replace(fault, file=display(config.file)) for fault in error.faults]
+            is_overridden = any(
+                override.key.startswith(f"providers.{name}.") for override in config.overrides
+            )
+            faults += own_faults if is_overridden else with_lines_of_file(own_faults, config.file)
     return faults
 
 
@@ -519,12 +523,6 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
     ]
 
 
-# Tools that look at something; with others an agent writes, remembers or hands on.
-_LOOKING_TOOLS = frozenset(
-    {"file_list", "file_read", "git", "http_request", "shell", "sysinfo", "web_search"}
-)
-
-
 def _factless_routines(routines: Iterable[Routine]) -> list[str]:
     """Return a note for each agent that has to look by tools, as its run brings no facts, and would
     succeed without having looked.
@@ -535,7 +533,7 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         "that it has to call"
         for routine in routines
         if routine.run.mode == "agent"
-        and not _LOOKING_TOOLS.isdisjoint(routine.run.tools)
+        and any(name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools)
         and not (routine.run.required_tools or routine.gather or routine.run.media)
         and not routine.is_started_by_events
         and routine.dedupe is None

@@ -15,8 +15,8 @@ from pathlib import Path
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.confinement import Confinement, check_sandbox
 from daemon.app.doctor.service_checks import ServiceSurvey, check_service
-from daemon.app.doctor.trifecta import Trifecta
 from daemon.app.doctor.vendors import VendorAnswer
+from daemon.app.trifecta import Trifecta
 from daemon.errors import Fault
 
 OLDEST_PYTHON = (3, 11)

@@ -18,8 +18,8 @@ from daemon.api.listener import peer
 from daemon.app.doctor.checks import ProviderFacts, Survey
 from daemon.app.doctor.confinement import Confinement, try_sandboxes
 from daemon.app.doctor.service_checks import survey_service
-from daemon.app.doctor.trifecta import find_trifectas
 from daemon.app.doctor.vendors import ask_vendors
+from daemon.app.trifecta import find_trifectas
 from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
 from daemon.providers.programs import find_program, missing_program

@@ -18,7 +18,7 @@ from daemon.definitions.config.environment import (
 from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
 from daemon.definitions.config.tables import SENDMAIL_SCHEME, is_settable
-from daemon.definitions.reading import Conflict, as_fault, parse, read_toml
+from daemon.definitions.reading import Conflict, as_fault, parse, parse_toml, read_text, read_toml
 from daemon.definitions.shape import format_key_path
 from daemon.definitions.words import display
 from daemon.errors import ConfigError
@@ -34,9 +34,10 @@ def load_config(
     result has faults, they are ignored (`Config.overlay_fault`). Variables of `env` override both
     (see `environment`).
     """
-    data = read_toml(path)
+    text = read_text(path)
+    data = parse_toml(text, path)
     overrides = overrides_in(env, data)
-    config = _parse(data, overrides, path).at(path)
+    config = _parse(data, overrides, path, text).at(path)
     # os.path.exists is False in a folder that is not ours to enter; `lock_state` says so
     if overlay is not None and os.path.exists(overlay):  # noqa: PTH110
         try:
@@ -50,12 +51,13 @@ def load_config(
     return config.overridden_by(overrides)
 
 
-def _parse(data: Json, overrides: Sequence[Override], file: Path) -> Config:
+def _parse(data: Json, overrides: Sequence[Override], file: Path, text: str = "") -> Config:
     """Return the config of tables and the environment's settings. Raises ConfigError, in which each
-    fault names the file or the variable that it is in.
+    fault names the file, with its line in `text`, or the variable that it is in.
     """
     try:
-        return parse(apply_overrides(data, overrides), Config, file=file, rules=RULES)
+        settings = apply_overrides(data, overrides)
+        return parse(settings, Config, file=file, rules=RULES, text=text)
     except ConfigError as error:
         raise ConfigError(*name_variables_in(error.faults, overrides, data)) from None
 

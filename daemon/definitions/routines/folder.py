@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.definitions.calendar_file import Calendar, CalendarFault, read_calendar
-from daemon.definitions.reading import Conflict, CrossFieldCheck, parse, read_toml
+from daemon.definitions.reading import (
+    Conflict,
+    CrossFieldCheck,
+    parse,
+    parse_toml,
+    read_text,
+    with_lines_of_file,
+)
 from daemon.definitions.routines.chains import find_broken_chains, find_circles
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
@@ -29,7 +36,8 @@ def load_routine(
     `rules`.
     """
     try:
-        return routine_of(read_toml(path), path, rules=rules)
+        text = read_text(path)
+        return routine_of(parse_toml(text, path), path, rules=rules, text=text)
     except ConfigError as error:
         faults = name_faults(path.name.removesuffix(".toml"), path)
         raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
@@ -40,14 +48,17 @@ def routine_of(
     path: Path,
     *,
     rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
+    text: str = "",
 ) -> Routine:
     """Return the routine of a file at `path` with this data, which need not exist. Raises
-    ConfigError with all its faults.
+    ConfigError with all its faults, with their lines in `text`, the TOML of the data.
     """
     name = path.name.removesuffix(".toml")
     faults = list(name_faults(name, path))
     try:
-        definition = parse(dict(data), RoutineDefinition, file=path, rules=(*RULES, *rules))
+        definition = parse(
+            dict(data), RoutineDefinition, file=path, rules=(*RULES, *rules), text=text
+        )
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
@@ -180,9 +191,13 @@ def load_folder(
     if workspace is not None:
         _read_calendars(contents, workspace)
     for name, fault in find_broken_chains(contents.routines, unreadable=contents.faults).items():
-        del contents.routines[name]
-        contents.faults[name] = fault
+        contents.faults[name] = _located(fault, contents.routines.pop(name))
     return contents
+
+
+def _located(error: ConfigError, routine: Routine) -> ConfigError:
+    """Return the faults of a routine with the lines of its file."""
+    return ConfigError(*with_lines_of_file(error.faults, routine.path)) if routine.path else error
 
 
 def _read_calendars(contents: FolderContents, workspace: Path) -> None:
@@ -199,7 +214,7 @@ def _read_calendars(contents: FolderContents, workspace: Path) -> None:
         except CalendarFault as error:
             file = display(routine.path or f"{name}.toml")
             fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
-            contents.faults[name] = ConfigError(fault)
+            contents.faults[name] = _located(ConfigError(fault), routine)
             del contents.routines[name]
         else:
             update = {"calendars": tuple(calendars[path] for path in dict.fromkeys(paths))}
@@ -389,8 +404,7 @@ def merge_with_old(
     while circle_faults := {
         name: fault for name, fault in find_circles(new).items() if new[name] != old.get(name)
     }:
-        faults |= circle_faults
-        for name in circle_faults:
-            del new[name]
+        for name, fault in circle_faults.items():
+            faults[name] = _located(fault, new.pop(name))
         new |= {name: old[name] for name in circle_faults if name in old}
     return new, faults

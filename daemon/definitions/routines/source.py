@@ -7,13 +7,13 @@ file is replaced only if it is still the one that was read.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from daemon.definitions.reading import CrossFieldCheck, parse_toml
+from daemon.definitions.key_lines import with_lines
+from daemon.definitions.reading import CrossFieldCheck, decode, parse_toml
 from daemon.definitions.routines.chains import find_broken_chains
 from daemon.definitions.routines.folder import FolderContents, name_faults, routine_of
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
@@ -23,8 +23,6 @@ from daemon.errors import ConfigError, FileChanged, NotFound, Refused
 from daemon.system.replace_file import replace_file
 
 MAX_SOURCE_BYTES = 1_000_000
-_TABLE = re.compile(r"\s*(\[\[?)\s*([\w.\"'-]+)\s*\]")
-_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
 
 def path_of_new(folder: Path, name: str) -> Path:
@@ -74,13 +72,14 @@ def check_source(
     """
     name = path.name.removesuffix(".toml")
     try:
-        data = parse_toml(content, path)
+        text = decode(content, path)
+        data = parse_toml(text, path)
     except ConfigError as error:
         raise ConfigError(*name_faults(name, path), *error.faults) from None
-    routine = routine_of(data, path, rules=(*PEOPLE_RULES, *rules))
+    routine = routine_of(data, path, rules=(*PEOPLE_RULES, *rules), text=text)
     all_routines = {**routines.routines, name: routine}
     if fault := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
-        raise fault
+        raise ConfigError(*with_lines(fault.faults, text))
     return routine
 
 
@@ -128,34 +127,3 @@ def refuse_file_of_another(path: Path) -> None:
     if owner != os.geteuid():
         problem = f"{display(path)} belongs to another user (uid {owner}); edit it as that user"
         raise Refused(problem)
-
-
-def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line in which a dotted key of TOML stands, else that of the nearest
-    table around it; None where neither is written as a line of its own.
-    """
-    key_parts, best, best_length = _parts(key), None, 0
-    table: list[str] = []
-    counts: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := _TABLE.match(line):
-            table = _parts(match[2])
-            if match[1] == "[[":
-                index = counts.get(match[2], 0)
-                counts[match[2]] = index + 1
-                table.append(str(index))
-            line_key = table
-        elif match := _KEY.match(line):
-            line_key = table + _parts(match[1])
-        else:
-            continue
-        # [[trigger]] alone is `trigger`: a list of one is written like a table
-        for candidate in (line_key, [part for part in line_key if part != "0"]):
-            if len(candidate) > best_length and key_parts[: len(candidate)] == candidate:
-                best, best_length = number, len(candidate)
-    return best
-
-
-def _parts(key: str) -> list[str]:
-    """Return the parts of a dotted key; `gather[1].tool` has a part `1`."""
-    return [part.strip("\"'") for part in key.replace("[", ".").replace("]", "").split(".") if part]

@@ -208,7 +208,7 @@ class ReplayContext:
 
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what gives gather steps their recorded results."""
-        offered_tools = next(iter(self._unknown_tools.values()), None)
+        offered_tools = self._recording.tools_of_gather()
         return ToolCallRunner(
             registry=self._registry,
             executor=self._executor,

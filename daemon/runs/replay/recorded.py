@@ -97,19 +97,33 @@ class Recording:
             dry_run_effect=str(body.get("would", "")),
         )
 
-    def unknown_tools(self) -> dict[str, list[str]]:
-        """Return the tools that were refused as unknown, and which ones were offered instead."""
-        unknown_tools: dict[str, list[str]] = {}
-        for call_id, result in self.results.items():
-            if "offered" in result.body:
-                unknown_tools[result.body["tool"]] = list(result.body["offered"])
-            elif call_id in self.calls and (names := self._offered_in_text(call_id)):
-                unknown_tools[self.calls[call_id].body["tool"]] = names
-        return unknown_tools
+    def unknown_tools(self) -> set[str]:
+        """Return the tools that were refused as unknown."""
+        return {
+            self.results[call_id].body["tool"]
+            for call_id in self.results
+            if self._offered_instead(call_id) is not None
+        }
 
-    def _offered_in_text(self, call_id: str) -> list[str]:
+    def tools_of_gather(self) -> list[str] | None:
+        """Return the tools that were offered instead of the unknown one of a gather step; None if
+        all of these tools were known.
+        """
+        for call_id, result in self.results.items():
+            if result.iteration == 0 and (names := self._offered_instead(call_id)) is not None:
+                return names
+        return None
+
+    def _offered_instead(self, call_id: str) -> list[str] | None:
+        """Return the tools that were offered instead of an unknown one; None for a known tool."""
+        result = self.results[call_id].body
+        if "offered" in result:
+            return list(result["offered"])
+        return self._offered_in_text(call_id) if call_id in self.calls else None
+
+    def _offered_in_text(self, call_id: str) -> list[str] | None:
         """Return the tools that were offered instead of an unknown one, as journals and frozen runs
-        of older versions have them: in the text of the result only.
+        of older versions have them: in the text of the result only. None for a known tool.
         """
         template = MESSAGES.get(self.language, MESSAGES["en"])["unknown_tool"]
         beginning = template.partition("{tool!r}")[0]
@@ -117,7 +131,7 @@ class Recording:
         result = self.results[call_id].body
         is_unknown_tool = not result["ok"] and result["text"].startswith(beginning)
         if "verdict" in self.calls[call_id].body or not is_unknown_tool:
-            return []
+            return None
         names: list[str] = result["text"].rpartition(before_names)[2].split(", ")
         return names
 

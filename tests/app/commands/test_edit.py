@@ -8,16 +8,11 @@ import os
 import pty
 import sys
 import termios
-import tomllib
 from pathlib import Path
 
 import pytest
-import tomli_w
-from hypothesis import given
-from hypothesis import strategies as st
 
 from daemon.definitions.routines.folder import AGENT_FOLDER
-from daemon.definitions.routines.source import find_line
 from tests.command_line import CommandResult
 
 TIDY = '# mine\n[trigger]\ncron = "0 7 * * *"\n[run]\nprompt = "Tidy up."\n'
@@ -118,15 +113,15 @@ async def test_faults_are_named_with_their_lines_and_the_text_is_kept(desk: Desk
     desk.editor("""sed -i 's/prompt =/promt =/; s/0 7/61 7/' "$1" """)
     result = await desk.edit()
     assert result.code == 1 and desk.file.read_text() == TIDY
-    assert f"line 3: {desk.file}: trigger.cron: " in result.err
-    assert f"line 5: {desk.file}: run.promt: unknown key" in result.err
+    assert f"{desk.file}:3: trigger.cron: " in result.err
+    assert f"{desk.file}:5: run.promt: unknown key" in result.err
     draft = Path(result.err.rstrip().rpartition(" is in ")[2])
     assert "promt" in draft.read_text() and draft.is_relative_to(desk.drafts)
 
 
 async def test_text_that_is_not_toml_or_not_utf_8_is_a_fault(desk: Desk) -> None:
     desk.editor("""echo 'prompt = hi' > "$1" """)
-    assert "line 1: is not TOML" in (await desk.edit()).err
+    assert f"{desk.file}:1: is not TOML" in (await desk.edit()).err
     desk.editor("""printf '\\377\\376' > "$1" """)
     assert "is not UTF-8 text" in (await desk.edit()).err
     assert desk.file.read_text() == TIDY
@@ -189,7 +184,7 @@ async def test_at_a_terminal_one_may_edit_again(desk: Desk) -> None:
     text = ""
     while "Edit it again? [Y/n]" not in text:
         text += (await asyncio.to_thread(os.read, controller, 65536)).decode()
-    assert "line 5: " in text
+    assert "tidy.toml:5: " in text
     os.write(controller, b"y\n")
     while "is written" not in text:
         text += (await asyncio.to_thread(os.read, controller, 65536)).decode()
@@ -207,37 +202,3 @@ async def test_with_a_daemon_its_files_are_edited_and_it_reads_them(home):
     assert (result.code, result.err) == (0, "") and "the daemon reads it by itself" in result.out
     await home.wait_for_log("definitions.reloaded")
     assert "08:00" in (await home.agentctl("show", "tidy")).out
-
-
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [("run.prompt", 5), ("run.promt", 4), ("trigger", 2), ("gather[1].tool", 9), ("gather[0].x", 6),
-     ("top", 1), ("", None), ("nowhere.x", None), ("line 3", None), ("gather[1].args.b", 10)],
-)  # fmt: skip
-def test_the_line_of_a_key_is_found(key: str, line: int | None) -> None:
-    text = """top = 1
-[trigger]
-cron = "x"
-[run]
-prompt = "p"
-[[gather]]
-tool = "a"
-[[gather]]
-tool = "b"
-args.b = 1
-"""
-    assert find_line(text, key) == line
-
-
-names = st.text(alphabet="abc-_1", min_size=1)
-values = st.recursive(st.integers(), lambda inner: st.dictionaries(names, inner), max_leaves=20)
-
-
-@given(st.dictionaries(names, values), st.text())
-def test_whatever_the_text_a_line_is_one_of_its_lines(tables: dict[str, object], key: str) -> None:
-    text = tomli_w.dumps(tables)
-    for name in (*tomllib.loads(text), key):
-        number = find_line(text, name)
-        assert number is None or 1 <= number <= len(text.splitlines())
-    for name in (name for name, value in tables.items() if isinstance(value, int)):
-        assert text.splitlines()[(find_line(text, name) or 0) - 1].startswith(f"{name} = ")

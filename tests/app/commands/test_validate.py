@@ -35,10 +35,10 @@ def test_every_problem_of_every_file_is_printed_at_once(
     assert check_all(folder / "config.toml", env={}) == 1
     *problems, summary = capsys.readouterr().out.splitlines()
     for part in (
-        "config.toml: provider",
-        "config.toml: log.level",
+        "config.toml:1: provider",
+        "config.toml:3: log.level",
         "policy.toml",
-        "broken.toml: line 1",
+        "broken.toml:1: is not TOML",
         "provder",
     ):
         assert any(part in problem for problem in problems), part
@@ -96,7 +96,7 @@ def test_validate_fails_where_the_policy_denies_what_every_run_has_to_gather(
     assert check_all(folder / "config.toml", env={}) == 1
     line, summary = capsys.readouterr().out.splitlines()
     assert line == (
-        f"{routine}: gather[0]: every run of peek fails: the policy denies this, by a built-in "
+        f"{routine}:4: gather[0]: every run of peek fails: the policy denies this, by a built-in "
         "rule: /etc/passwd lies outside what may be read (found users); what would be "
         "allowed: agentctl policy explain --routine peek --tool file_read -- /etc/passwd; or write "
         "required = false if the report can do without it"
@@ -221,6 +221,7 @@ def test_validate_prints_problems_as_json(folder: Path, capsys: pytest.CaptureFi
             "found": '"claud"',
             "problem": "no such provider in config.toml",
             "hint": "known: offline",
+            "line": 3,
         }
     ]
     assert answer["summary"] == "1 problem in 1 file"

@@ -66,23 +66,32 @@ def test_a_recorded_verdict_names_the_rule_that_asked(
     )
 
 
+@pytest.mark.parametrize("iteration", [0, 1])
 @pytest.mark.parametrize("field", [{}, {"offered": ["file_read", "shell"]}])
-def test_a_recorded_call_of_an_unknown_tool_lists_the_offered_tools(field: Json) -> None:
+def test_a_recorded_call_of_an_unknown_tool_lists_the_offered_tools(
+    field: Json, iteration: int
+) -> None:
     text = "[error] there is no tool 'shel' here. The nearest is 'shell'. Offered: file_read, shell"
     steps = [
         Step(
-            kind=StepKind.CALL, iteration=1, call_id="1.0", body={"tool": "shel", "arguments": {}}
+            kind=StepKind.CALL,
+            iteration=iteration,
+            call_id="1.0",
+            body={"tool": "shel", "arguments": {}},
         ),
         Step(
             kind=StepKind.RESULT,
-            iteration=1,
+            iteration=iteration,
             call_id="1.0",
             body={"tool": "shel", "ok": False, "text": text, **field},
         ),
     ]
     now = datetime(2026, 1, 1, tzinfo=UTC)
     run = Run(id="1", routine="a", definition="", trigger="manual", slot=now, created=now)
-    assert Recording(steps, run, "en").unknown_tools() == {"shel": ["file_read", "shell"]}
+    recording = Recording(steps, run, "en")
+    assert recording.unknown_tools() == {"shel"}
+    # what the model was offered says nothing of the gather
+    assert recording.tools_of_gather() == (None if iteration else ["file_read", "shell"])
 
 
 def limit_step(iteration: int, **body: object) -> Step:

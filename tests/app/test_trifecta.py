@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.app.doctor.checks import Survey, judge
-from daemon.app.doctor.trifecta import find_trifectas
+from daemon.app.trifecta import find_trifectas
 from daemon.definitions.routines.routine import Routine
 from daemon.policy.policy import Policy
 
@@ -93,6 +93,6 @@ def test_doctor_names_the_right_to_remove(tmp_path: Path) -> None:
 def test_no_shipped_routine_has_all_three_dangerous_rights(tmp_path: Path) -> None:
     from daemon.definitions.routines.folder import load_folder
 
-    home = Path(__file__).parents[3]
+    home = Path(__file__).parents[2]
     policy = Policy.load(home / "policy.toml", workspace=tmp_path / "ws")
     assert find_trifectas(load_folder(home / "routines").routines, policy) == ()

@@ -20,21 +20,6 @@ if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
     from daemon.policy.policy import Policy
 
-# Tools whose results are private: files, repositories, memory, facts of this machine. Tools of MCP
-# servers count as well.
-_PRIVATE = frozenset(
-    {
-        "shell",
-        "git",
-        "script",
-        "file_read",
-        "file_list",
-        "memory_recall",
-        "memory_expand",
-        "sysinfo",
-    }
-)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trifecta:
@@ -67,7 +52,7 @@ def _rights_of(name: str, routine: Routine, policy: Policy) -> Trifecta:
     return Trifecta(
         routine=name,
         reads=strangers_words(routine, tools),
-        private=tuple(tool for tool in tools_used if tool in _PRIVATE or "__" in tool),
+        private=tuple(tool for tool in tools_used if TOOLS.get(tool, UNKNOWN_TOOL).private),
         acts=tuple(
             tool
             for tool in tools
