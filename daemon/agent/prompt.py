@@ -21,40 +21,49 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-PREVIOUS_REPORT_CHARACTERS = 2_000  # enough to see what was said last time, not enough to be copied
+# Enough to see what was said last time, not enough to be copied.
+PREVIOUS_REPORT_CHARACTERS = 2_000
+# Seconds. Less is not worth a sentence: every run starts a little after its slot.
+MIN_LATENESS = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Persona:
-    """Who the agent is and for whom it works."""
+    """Who the agent is and for whom it works, as the table `[agent]` of the config says."""
 
     name: str = "agentd"
     user_name: str = ""
     persona: str = ""
+    """How the agent should sound, in the owner's words."""
     language: str = "en"
+    """`en` or `zh`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
     """What a prompt does not show of earlier runs, since strangers may have written it.
 
-    Whoever reads such words is tainted, and has to ask a person before it uses some of its tools.
+    A run that reads such words is tainted, and a person has to approve some of its calls.
     """
 
     memories: int = 0
+    """How many memories are not shown."""
     previous_report: bool = False
+    """Whether the routine's own previous report is not shown."""
     reports: Sequence[str] = ()
     """The routines whose reports are not shown (`context_from`)."""
     tools: Sequence[str] = ()
-    """The tools that the run keeps by not being shown these."""
+    """The tools that the run may use freely only as long as it is not tainted."""
     is_denied: bool = False
-    """Whether these tools would be denied then, instead of a person being asked."""
+    """Whether calls of `tools` would be denied in a tainted run, instead of a person being
+    asked.
+    """
 
     def __bool__(self) -> bool:
         return bool(self.memories or self.previous_report or self.reports)
 
     def as_json(self) -> Json:
-        """Return it as the body of a `prompt` step holds it."""
+        """Return what was left out as the body of a `prompt` step holds it."""
         return {
             "memories": self.memories,
             "previous_report": self.previous_report,
@@ -69,57 +78,65 @@ class OtherReport:
 
     routine: str
     text: str = ""
-    """Empty where the routine has not reported yet, had nothing to say, or is left out."""
+    """Empty if the routine has not reported yet, had nothing to say, or its report is left out."""
     at: datetime | None = None
-    """When the run ended; None if there is none."""
+    """When the run that reported ended; None if no run has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptContext:
-    """Everything a prompt is made of."""
+    """Everything a prompt is made of. An empty or missing value leaves its paragraph out."""
 
     persona: Persona
     workspace: Path
     now: datetime
     zone: tzinfo
     tools: Sequence[str] = ()
+    """The names of the tools that the model is offered."""
     policy: str = ""
+    """A summary of what the policy allows, for the model."""
     memory_text: str | None = None
-    """What memory has on the message; None: the agent is to look."""
+    """What memory has on the message; None if it was not asked yet."""
     taint: Taint = Taint.NONE
-    """What the memories and the previous report hold of strangers."""
+    """The taint of the memories and reports that the prompt shows."""
     left_out: LeftOut = LeftOut()
     boundary: str = ""
     """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""
     """Texts of USER.md, SOUL.md and AGENT.md."""
     skills: Sequence[tuple[str, str]] = ()
-    """Names and descriptions of the skills there are."""
+    """(name, description) of each skill that the agent may read."""
     skill: str = ""
-    """The guides that this message needs."""
+    """The text of the skills that this message needs."""
     routine: str = ""
     """Empty where the agent answers a person."""
     slot: datetime | None = None
     """None for a run started by hand."""
     lateness: float = 0.0
-    """Seconds after the slot; told from a minute on."""
+    """Seconds between the slot and the start of the run."""
     was_down: bool = False
+    """Whether the run is late because the daemon did not run at its slot."""
     silent_token: str = ""
+    """The reply by which the model says that there is nothing to report."""
     previous_report: str = ""
     previous_at: datetime | None = None
+    """When the run of the previous report ended."""
     other_reports: Sequence[OtherReport] = ()
     approach: str = ""
+    """What the agent noted in an earlier run on how to do the task."""
     sections: Mapping[str, str] = field(default_factory=dict)
     """The routine's own sections, in order."""
 
     def say(self, key: str, **fields: object) -> str:
+        """Return a paragraph of agent/texts.py in the language of the agent."""
         return paragraph(key, self.persona.language, **fields)
 
     def mark_if_tainted(self, text: str) -> str:
-        """Return what earlier runs left, between marks if strangers may have had a hand in it."""
+        """Return a text of earlier runs, between marks if strangers may have written part of it."""
         return mark_untrusted(text, self.boundary) if self.taint and self.boundary else text
 
-    def local(self, moment: datetime) -> str:
+    def format_time(self, moment: datetime) -> str:
+        """Return a moment in the zone of the prompt, with its UTC offset and weekday."""
         local_time = moment.astimezone(self.zone)
         # strftime takes longer, and names the day in the process's locale
         clock = local_time.isoformat(" ", "minutes")
@@ -130,18 +147,18 @@ class PromptContext:
 
 
 def render(context: PromptContext) -> dict[str, str]:
-    """Return the sections by name, in order, empty ones left out; their texts joined by blank lines
-    are the prompt.
+    """Return the texts of the sections by name, in the order of SECTIONS, without those that have
+    nothing to say. `join` makes one prompt of them.
     """
     return {name: text for name, section in SECTIONS if (text := section(context))}
 
 
 def join(sections: Mapping[str, str]) -> str:
-    """Return the sections as one prompt."""
+    """Return the sections as one prompt, with a blank line between them."""
     return "\n\n".join(sections.values())
 
 
-def _identity(context: PromptContext) -> str:
+def _render_identity(context: PromptContext) -> str:
     persona = context.persona
     lines = [
         context.say(
@@ -152,23 +169,23 @@ def _identity(context: PromptContext) -> str:
     return "\n".join([*lines, context.say("language")])
 
 
-def _tools(context: PromptContext) -> str | None:
+def _render_tools(context: PromptContext) -> str | None:
     if not context.tools:
         return None
     ending = context.say("finish" if "finish" in context.tools else "final_text")
     return f"{context.say('tools', names=', '.join(context.tools))}\n{ending}"
 
 
-def _safety(context: PromptContext) -> str:
-    has_marks = context.boundary and (context.tools or context.taint)
-    note = context.say("marks", boundary=context.boundary) if has_marks else ""
-    policy = (
-        context.say("policy", policy=context.policy) if context.policy and context.tools else ""
-    )
-    return "\n".join(text for text in (context.say("safety"), note, policy) if text)
+def _render_safety(context: PromptContext) -> str:
+    lines = [context.say("safety")]
+    if context.boundary and (context.tools or context.taint):
+        lines.append(context.say("marks", boundary=context.boundary))
+    if context.policy and context.tools:
+        lines.append(context.say("policy", policy=context.policy))
+    return "\n".join(lines)
 
 
-def _memory(context: PromptContext) -> str | None:
+def _render_memory(context: PromptContext) -> str | None:
     parts = [context.say("memory", memory_text=context.memory_text)] if context.memory_text else []
     if context.left_out.memories and "memory_recall" in context.tools:
         parts.append(
@@ -183,30 +200,32 @@ def _memory(context: PromptContext) -> str | None:
     return "\n".join(parts) or None
 
 
-def _skills(context: PromptContext) -> str | None:
+def _render_skills(context: PromptContext) -> str | None:
     catalogue = "\n".join(f"- {name}: {description}" for name, description in context.skills)
     return context.say("skills", catalogue=catalogue) if catalogue else None
 
 
-def _skill(context: PromptContext) -> str | None:
+def _render_skill(context: PromptContext) -> str | None:
     return context.skill or None
 
 
-def _environment(context: PromptContext) -> str:
-    now = context.local(context.now)
+def _render_environment(context: PromptContext) -> str:
+    now = context.format_time(context.now)
     lines = [context.say("environment", workspace=context.workspace, now=now)]
-    if context.slot is not None and context.lateness >= 60:
-        cause = "caught_up" if context.was_down else "late"
-        late = context.say(cause, late=duration_in_words(context.lateness))
-        lines.append(context.say("scheduled", slot=context.local(context.slot), now=now, why=late))
+    if context.slot is not None and context.lateness >= MIN_LATENESS:
+        cause = context.say(
+            "caught_up" if context.was_down else "late", late=duration_in_words(context.lateness)
+        )
+        slot = context.format_time(context.slot)
+        lines.append(context.say("scheduled", slot=slot, now=now, why=cause))
     return "\n".join(lines)
 
 
-def _principles(context: PromptContext) -> str | None:
+def _render_principles(context: PromptContext) -> str | None:
     return context.say("principles") if context.tools else None
 
 
-def _routine(context: PromptContext) -> str | None:
+def _render_routine(context: PromptContext) -> str | None:
     if not context.routine:
         return None
     lines = [context.say("routine", routine=context.routine), context.say("failure")]
@@ -214,12 +233,12 @@ def _routine(context: PromptContext) -> str | None:
         lines.append(context.say("silence", token=context.silent_token))
     if context.previous_report:
         report = context.mark_if_tainted(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
-        time = context.local(context.previous_at) if context.previous_at else "?"
+        time = context.format_time(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous", when=time, report=report))
     if context.left_out.previous_report:
-        time = context.local(context.previous_at) if context.previous_at else "?"
+        time = context.format_time(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous_left_out", when=time))
-    lines += [_other_report(other, context) for other in context.other_reports]
+    lines += [_render_other_report(other, context) for other in context.other_reports]
     if context.approach:
         name = f"routine:{context.routine}:approach"
         lines.append(
@@ -228,10 +247,10 @@ def _routine(context: PromptContext) -> str | None:
     return "\n".join(lines)
 
 
-def _other_report(other: OtherReport, context: PromptContext) -> str:
+def _render_other_report(other: OtherReport, context: PromptContext) -> str:
     if other.at is None:
         return context.say("report_missing", routine=other.routine)
-    time = context.local(other.at)
+    time = context.format_time(other.at)
     if other.routine in context.left_out.reports:
         return context.say("report_left_out", routine=other.routine, when=time)
     if not other.text:
@@ -240,7 +259,7 @@ def _other_report(other: OtherReport, context: PromptContext) -> str:
     return context.say("report", routine=other.routine, when=time, report=report)
 
 
-def _own_sections(context: PromptContext) -> str | None:
+def _render_own_sections(context: PromptContext) -> str | None:
     return (
         "\n\n".join(f"## {title}\n{text.strip()}" for title, text in context.sections.items())
         or None
@@ -248,14 +267,14 @@ def _own_sections(context: PromptContext) -> str | None:
 
 
 SECTIONS: tuple[tuple[str, Callable[[PromptContext], str | None]], ...] = (
-    ("identity", _identity),
-    ("tools", _tools),
-    ("safety", _safety),
-    ("skills", _skills),
-    ("memory", _memory),
-    ("skill", _skill),
-    ("environment", _environment),
-    ("principles", _principles),
-    ("routine", _routine),
-    ("own sections", _own_sections),
+    ("identity", _render_identity),
+    ("tools", _render_tools),
+    ("safety", _render_safety),
+    ("skills", _render_skills),
+    ("memory", _render_memory),
+    ("skill", _render_skill),
+    ("environment", _render_environment),
+    ("principles", _render_principles),
+    ("routine", _render_routine),
+    ("own sections", _render_own_sections),
 )

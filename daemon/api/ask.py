@@ -38,7 +38,7 @@ async def ask(
     `fresh` begins the conversation anew.
     """
     message = await api.conversations.ask(
-        text, event=event or new_id(), session=session, fresh=bool(fresh)
+        text, event=event or new_id(), session=session, is_new_session=bool(fresh)
     )
     return await _view(api, message)
 
@@ -61,10 +61,10 @@ async def withdraw(
     message = await api.conversations.withdraw(event, session=session)
     if message is None:
         return WithdrawnMessageView(run=None, new=False)
-    if message.new:
+    if message.has_new_run:
         with suppress(Refused):  # the run has ended already
             await cancel_run(api, id=message.run.id)
-    return WithdrawnMessageView(run=message.run.id, new=message.new)
+    return WithdrawnMessageView(run=message.run.id, new=message.has_new_run)
 
 
 async def tell(
@@ -86,7 +86,7 @@ async def _view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
     run = await api.journal.runs.get(message.run.id)
     deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
     view = run_view(run, deliveries, api.queue.queue_position(run.id))
-    return RoutedMessageView(**view, new=message.new)
+    return RoutedMessageView(**view, new=message.has_new_run)
 
 
 ROUTES: tuple[RouteRow, ...] = (

@@ -266,7 +266,7 @@ async def _build(
     if chats:
         from daemon.chat.inbound import InboundServices
 
-        chat_inbound = chats.inbound(
+        chat_inbound = chats.make_inbound(
             InboundServices(
                 settings=settings,
                 journal=journal,

@@ -38,21 +38,27 @@ _OUTCOMES = {
 
 
 class ChatChannel:
-    """The target that a chat is."""
+    """A chat as a target of deliveries."""
 
     def __init__(
-        self, name: str, chat: Chat, *, conversation: str, journal: Journal, live: LiveAnswers
+        self,
+        name: str,
+        chat: Chat,
+        *,
+        conversation: str,
+        journal: Journal,
+        live_answers: LiveAnswers,
     ) -> None:
-        """`conversation` gets what answers nobody."""
+        """`conversation` is the id of the one that gets whatever is no answer to a message."""
         self._name, self._chat, self._conversation = name, chat, conversation
-        self._journal, self._live = journal, live
+        self._journal, self._live_answers = journal, live_answers
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the messages of a delivery that have not arrived yet; the receipt has their ids."""
         conversation, reply_to = await self._place_of(delivery)
         if reply_to is not None and delivery.kind == "report":
-            await self._live.finish(delivery.run)
-        parts, buttons = await self._words_of(delivery)
+            await self._live_answers.finish(delivery.run)
+        parts, buttons = await self._parts_of(delivery)
         messages = self._journal.chat_messages
         arrived = {
             message.part: message.message
@@ -83,12 +89,14 @@ class ChatChannel:
         return Receipt(detail=f"message {numbers}")
 
     async def refresh_questions(self, run: str) -> None:
-        """Show in the messages that asked about calls of a run what became of each. ChatFailed."""
+        """Edit the messages that asked about calls of a run, so that they show each decision.
+        Raises ChatFailed.
+        """
         messages = await self._journal.chat_messages.find_of_run(self._name, run)
         for delivery in await self._journal.outbox.find_of_runs([run]):
             if delivery.kind != "question" or delivery.target != self._name:
                 continue
-            parts, buttons = await self._words_of(delivery)
+            parts, buttons = await self._parts_of(delivery)
             for message in messages:
                 if message.delivery == delivery.id and message.part == len(parts) - 1:
                     await self._chat.edit(
@@ -116,8 +124,8 @@ class ChatChannel:
         return await self._chat.send(conversation, part, reply_to=reply_to, buttons=buttons)
 
     async def _place_of(self, delivery: Delivery) -> tuple[str, str | None]:
-        """Return the conversation, and the message that is answered; None for the report of a run
-        that nobody started there.
+        """Return the conversation that gets a delivery, and the message that it answers; None if
+        nobody started its run in this chat.
         """
         if delivery.routine == ASK:
             origin = (await self._journal.runs.get_input(delivery.run) or {}).get("chat", {})
@@ -138,8 +146,10 @@ class ChatChannel:
         draft = await self._journal.chat_messages.find_draft(self._name, delivery.run)
         return draft.message if draft else None
 
-    async def _words_of(self, delivery: Delivery) -> tuple[list[str], Sequence[Sequence[Button]]]:
-        """Return the parts of a message, and the buttons of the last one."""
+    async def _parts_of(self, delivery: Delivery) -> tuple[list[str], Sequence[Sequence[Button]]]:
+        """Return the texts of the messages of a delivery, and the rows of buttons below the last
+        one.
+        """
         message = compose(delivery)
         body = fence(message.body) if message.verbatim else message.body
         is_answer = delivery.routine == ASK and delivery.kind == "report"
@@ -148,7 +158,7 @@ class ChatChannel:
         else:
             about = f"*{message.about}*\n\n" if message.about else ""
             text = f"**{message.title}**\n\n{about}{body}"
-        parts = self._chat.parts(text, run=delivery.run)
+        parts = self._chat.split(text, run=delivery.run)
         if delivery.kind != "question":
             return parts, ()
         approvals = []
@@ -157,25 +167,29 @@ class ChatChannel:
                 approvals.append(await self._journal.approvals.get(str(id_)))
             except NotFound:  # its run was forgotten
                 continue
-        outcomes = [_outcome(item) for item in approvals if item.status in _OUTCOMES]
+        outcomes = [_describe_outcome(item) for item in approvals if item.status in _OUTCOMES]
         if outcomes:
-            parts[-1] = self._with_outcomes(parts[-1], outcomes)
+            parts[-1] = self._add_outcomes(parts[-1], outcomes)
         numbered_approvals = [*enumerate(approvals, 1)]
         pending = [item for item in numbered_approvals if item[1].status is ApprovalStatus.PENDING]
-        several = len(numbered_approvals) > 1
-        return parts, [_buttons(item, number if several else 0) for number, item in pending]
+        has_several = len(numbered_approvals) > 1
+        return parts, [
+            _make_buttons(item, number if has_several else 0) for number, item in pending
+        ]
 
-    def _with_outcomes(self, part: str, outcomes: Sequence[str]) -> str:
-        """Return the last part with what became of its questions below; without its own words
+    def _add_outcomes(self, part: str, outcomes: Sequence[str]) -> str:
+        """Return the last part of a question with the decisions below it, or the decisions alone
         where both are too long for one message.
         """
-        below = "\n\n".join(outcomes)
-        text = f"{part}\n\n{below}"
-        return text if len(self._chat.parts(text)) == 1 else self._chat.parts(below)[0]
+        decisions = "\n\n".join(outcomes)
+        text = f"{part}\n\n{decisions}"
+        return text if len(self._chat.split(text)) == 1 else self._chat.split(decisions)[0]
 
 
-def _buttons(approval: Approval, number: int) -> list[Button]:
-    """Return the two buttons that answer a question, which are bound to exactly its request."""
+def _make_buttons(approval: Approval, number: int) -> list[Button]:
+    """Return the two buttons that approve or reject exactly this request. `number` stands in their
+    labels where one message asks about several calls; 0 for a single one.
+    """
     name = f" {number}: {approval.approval_request.tool}"[:40] if number else ""
     digest = approval.approval_request.digest[:_DIGEST_CHARACTERS]
     return [
@@ -194,8 +208,8 @@ def parse_button(data: str) -> tuple[str, str, str] | None:
     return (match[1], match[2], match[3]) if match else None
 
 
-def _outcome(approval: Approval) -> str:
-    """Return what became of a question, in a line of Markdown."""
+def _describe_outcome(approval: Approval) -> str:
+    """Return the decision about a call, in a line of Markdown."""
     person = re.sub(r"[^\w .,()'-]", "", approval.by)
     by = f" by {person}" if person else ""
     return f"**{_OUTCOMES[approval.status]}{by}**: `{approval.approval_request.tool}`"

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
 
 
-def _telegram(table: ChatConfig, token: str) -> Chat:
+def _make_telegram_chat(table: ChatConfig, token: str) -> Chat:
     return TelegramChat(token, base_url=table.base_url)
 
 
-KINDS: Mapping[str, Callable[[ChatConfig, str], Chat]] = {"telegram": _telegram}
-"""Makes the adapter of a chat from its table and its token, by kind."""
+KINDS: Mapping[str, Callable[[ChatConfig, str], Chat]] = {"telegram": _make_telegram_chat}
+"""By the `kind` of a chat, the function that makes its adapter from its table and its token."""
 
 
 def open_chat(config: Config, name: str, secrets: Secrets) -> Chat:
-    """Return the adapter of a chat; ConfigError if its token cannot be read."""
+    """Return the adapter of the chat `[chat.NAME]`. Raises ConfigError for an unreadable token."""
     table, token = config.chat[name], config.chat_token(name).get_secret_value()
     secrets.add(token)
     return KINDS[table.kind](table, token)
@@ -42,7 +42,7 @@ class Chats:
     ) -> None:
         """Raise ConfigError if a token cannot be read."""
         self._chats = {name: open_chat(config, name, secrets) for name in config.chat}
-        self._live = {
+        self._live_answers = {
             name: LiveAnswers(chat, journal, events, redact=secrets.redact)
             for name, chat in self._chats.items()
         }
@@ -52,32 +52,32 @@ class Chats:
                 chat,
                 conversation=config.chat[name].report_conversation,
                 journal=journal,
-                live=self._live[name],
+                live_answers=self._live_answers[name],
             )
             for name, chat in self._chats.items()
         }
 
     @property
     def channels(self) -> Mapping[str, ChatChannel]:
-        """The channels of the chats, which are targets, by name."""
+        """The channel of each chat, by its name: a chat is a target as well."""
         return self._channels
 
-    def inbound(self, services: InboundServices) -> list[ChatInbound]:
-        """Return what reads each chat."""
+    def make_inbound(self, services: InboundServices) -> list[ChatInbound]:
+        """Return a reader for each chat."""
         return [
             ChatInbound(
                 name,
                 chat,
                 channel=self._channels[name],
-                live=self._live[name],
+                live_answers=self._live_answers[name],
                 services=services,
             )
             for name, chat in self._chats.items()
         ]
 
     async def close(self) -> None:
-        """Close all connections."""
-        for live in self._live.values():
-            await live.close()
+        """Stop showing answers, and close all connections."""
+        for live_answers in self._live_answers.values():
+            await live_answers.close()
         for chat in self._chats.values():
             await chat.close()

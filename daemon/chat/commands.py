@@ -39,16 +39,16 @@ class ChatCommand:
     name: str
     """In lower case, without the slash."""
     text: str
-    """What stands behind it."""
-    quoted: str
-    """Words of others that came with it."""
+    """The rest of the message behind the name."""
+    quotation: str
+    """Words of others that the message forwards or quotes; empty for none."""
     origin: ChatOrigin
 
 
 def parse_command(text: str) -> tuple[str, str] | None:
-    """Return name and rest of a command; None for a text that is none.
+    """Return (name, rest of the text) of a command; None for a text that is no command.
 
-    `/run@some_bot NAME` names the bot that is meant, as chats with several bots want it.
+    `/run@some_bot NAME` names the bot that is meant, as groups with several bots require.
     """
     match = re.fullmatch(r"/([A-Za-z_]{1,32})(?:@\w+)?(?:\s+(.*))?\s*", text, re.DOTALL)
     return (match[1].lower(), (match[2] or "").strip()) if match else None
@@ -82,8 +82,8 @@ class ChatCommands:
         name, _, text = command.text.partition(" ")
         if not name:
             raise Refused("which routine? /run NAME")
-        words = "\n\n".join(filter(None, (text.strip(), command.quoted)))
-        run_input = input_by_hand(words, is_tainted=bool(command.quoted)) if words else None
+        words = "\n\n".join(filter(None, (text.strip(), command.quotation)))
+        run_input = input_by_hand(words, is_tainted=bool(command.quotation)) if words else None
         run = await self._engine.trigger(name, event=command.origin.event, run_input=run_input)
         targets = [
             f"`{rule.to}`"

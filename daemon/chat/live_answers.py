@@ -1,9 +1,9 @@
-"""Show an answer in its chat while it is written: a message that is edited, at most as often as the
-service takes that.
+"""Show an answer in its chat while the model writes it, in a message that is edited again and
+again, as often as the service allows.
 
-Links in it do not work, as strangers may have had a say in it; those of the whole answer do if
-nobody had. What is shown may get lost, as when the daemon stops. The whole answer is a delivery of
-its run, and takes the place of the message (channel.py).
+Links in this message are made to not work, since strangers may have had a hand in the text; in the
+final answer they work if the run is not tainted. The message is a preview and may get lost, as when
+the daemon stops. The final answer is a delivery of the run, and replaces the preview (channel.py).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# Seconds for which services show that somebody is typing.
+# Seconds after which "is typing" is shown again: services show it for about so long.
 _TYPING_SECONDS = 5.0
 
 
 class LiveAnswers:
-    """The answers that are being written in one chat."""
+    """The previews of all answers that are being written in one chat."""
 
     def __init__(
         self, chat: Chat, journal: Journal, events: EventBus, *, redact: Callable[[str], str]
     ) -> None:
-        """`redact` removes secrets from what is shown."""
+        """`redact` removes secrets from a text."""
         self._chat, self._journal, self._events, self._redact = chat, journal, events, redact
         self._answers: dict[str, tuple[_LiveAnswer, asyncio.Task[None]]] = {}
-        """By run."""
+        """By run id."""
 
     def follow(self, run: str, origin: ChatOrigin) -> None:
         """Show the answer of a run from now on, until it ends or waits for a person."""
@@ -54,7 +54,7 @@ class LiveAnswers:
         task.add_done_callback(lambda _: self._answers.pop(run, None))
 
     async def finish(self, run: str) -> None:
-        """Stop showing the answer of a run; returns when no request about it is under way."""
+        """Stop showing the answer of a run, and wait until its last edit has ended."""
         if run in self._answers:
             answer, task = self._answers[run]
             answer.stop()
@@ -84,7 +84,7 @@ class _LiveAnswer:
         self._chat, self._journal, self._events = chat, journal, events
         self._run, self._origin, self._redact = run, origin, redact
         self._message: str | None = None
-        """The message that shows it, once it was sent."""
+        """The id of the message that shows the answer, once it was sent."""
         self._is_over = False
 
     def stop(self) -> None:
@@ -92,7 +92,9 @@ class _LiveAnswer:
         self._events.close()
 
     async def run(self) -> None:
-        """Show what the run says until it ends, waits for a person, or `stop` is called."""
+        """Show what the model writes until the run ends, the run waits for a person, or `stop` is
+        called.
+        """
         try:
             await self._show()
         except DaemonError as error:  # the store is full: the whole answer comes later
@@ -123,13 +125,13 @@ class _LiveAnswer:
         self._events.close()
 
     async def _write(self, text: str) -> float:
-        """Show a part of the answer; return for how many seconds it has to stay so."""
+        """Show the answer so far; return how many seconds to wait before the next edit."""
         interval = self._chat.shortest_edit_interval
-        # without the last word, which may be the first half of a secret
+        # Without the last word: `redact` does not know the first half of a secret.
         whole_words = text[: len(text.rstrip()) - len(text.split()[-1])]
         if not whole_words.strip():
             return 0.0
-        first_part = self._chat.parts(neutralize(self._redact(whole_words)).strip())[0]
+        first_part = self._chat.split(neutralize(self._redact(whole_words)).strip())[0]
         conversation = self._origin.conversation
         try:
             if self._message is not None:

@@ -54,7 +54,7 @@ class ChatEvent:
     id: str
     """Unique in the chat: the same id again is the same event again."""
     position: str
-    """What `receive` is given to get the events behind this one."""
+    """What `receive` is given to get the events after this one."""
     person: Person
     conversation: str
     message: str
@@ -77,7 +77,7 @@ class ReceivedMessage(ChatEvent):
 
     text: str
     """The person's own words."""
-    quoted: str = ""
+    quotation: str = ""
     """What the person has forwarded or quoted: words of others."""
     reply_to: str | None = None
     """The message that it answers, of the same conversation."""
@@ -96,26 +96,28 @@ class ButtonPress(ChatEvent):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Received:
-    """What came of one look for events."""
+class EventBatch:
+    """The events that one request for new ones returned."""
 
     events: Sequence[ChatEvent] = field(default=())
-    """In order."""
+    """Oldest first."""
     position: str = ""
-    """Where to go on, behind events of other kinds too."""
+    """What the next `receive` is given. It may lie behind the last event of `events`, where the
+    service had events of other kinds.
+    """
 
 
 class Chat(Protocol):
     """One account of a chat's service. Every method raises ChatFailed."""
 
-    async def receive(self, position: str) -> Received:
-        """Wait for events behind `position` (empty: from the oldest that the service has kept) and
-        return them; returns without any after a while.
+    async def receive(self, position: str) -> EventBatch:
+        """Wait for events after `position` (empty: from the oldest that the service has kept) and
+        return them. After a while without events, return an empty batch.
         """
 
-    def parts(self, markdown: str, *, run: str = "") -> list[str]:
-        """Return Markdown as parts that one message can hold each; never empty. Of very many the
-        last one says how to read the rest of the `run`.
+    def split(self, markdown: str, *, run: str = "") -> list[str]:
+        """Split Markdown into parts that one message can hold each; at least one. Where they would
+        be too many, the last one says how to read the whole report of the `run`.
         """
 
     async def send(
@@ -136,22 +138,22 @@ class Chat(Protocol):
         *,
         buttons: Sequence[Sequence[Button]] = (),
     ) -> None:
-        """Replace a message; one that reads so already is left as it is."""
+        """Replace a message. No error if the message has this text already."""
 
     async def show_typing(self, conversation: str) -> None:
         """Show for a few seconds that an answer is being written."""
 
     async def answer_press(self, press: ButtonPress, text: str) -> None:
-        """Tell the person who pressed a button what came of it, in a sentence; a press that is too
-        old for that is left alone.
+        """Show the person who pressed a button what followed, in a sentence. No error for a press
+        that is too old to be answered.
         """
 
     async def read_file(self, file: ChatFile) -> str:
-        """Return the text of a file; ChatFailed for one that is too large or no text."""
+        """Return the text of a file. Raises ChatFailed if it is too large, or is no text."""
 
     @property
     def shortest_edit_interval(self) -> float:
-        """Seconds between two edits of a message that is being written."""
+        """Seconds that must lie between two edits of a message."""
 
     async def close(self) -> None:
         """Close the connections."""

@@ -21,8 +21,8 @@ from daemon.chat.port import (
     ChatEvent,
     ChatFailed,
     ChatFile,
+    EventBatch,
     Person,
-    Received,
     ReceivedMessage,
 )
 from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
@@ -69,7 +69,7 @@ class TelegramChat:
     def shortest_edit_interval(self) -> float:
         return 3.0
 
-    async def receive(self, position: str) -> Received:
+    async def receive(self, position: str) -> EventBatch:
         parameters: dict[str, Any] = {"timeout": POLL_SECONDS, "allowed_updates": _UPDATES}
         if position.isdecimal():
             parameters["offset"] = int(position)
@@ -86,9 +86,9 @@ class TelegramChat:
             event = parse_update(update, bot=self._bot)
             if event is not None:
                 events.append(event)
-        return Received(events=events, position=position)
+        return EventBatch(events=events, position=position)
 
-    def parts(self, markdown: str, *, run: str = "") -> list[str]:
+    def split(self, markdown: str, *, run: str = "") -> list[str]:
         return split_up_to_max_parts(markdown, MAX_MESSAGE, size=_size, run=run) or [""]
 
     async def send(
@@ -148,8 +148,8 @@ class TelegramChat:
     async def read_file(self, file: ChatFile) -> str:
         if file.size > MAX_FILE:
             raise ChatFailed(f"it has {file.size} bytes; at most {MAX_FILE} are read", retry=False)
-        about = await self._call("getFile", {"file_id": file.id})
-        path = about.get("file_path") if isinstance(about, dict) else None
+        description = await self._call("getFile", {"file_id": file.id})
+        path = description.get("file_path") if isinstance(description, dict) else None
         if not isinstance(path, str):
             raise ChatFailed("Telegram does not say where it is", retry=False)
         _, body = await self._request(
@@ -313,7 +313,7 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Receive
         conversation=str(conversation),
         message=str(id_),
         text=text,
-        quoted="\n\n".join(filter(None, quotes)),
+        quotation="\n\n".join(filter(None, quotes)),
         reply_to=None if reply_to is None else str(reply_to),
         files=tuple(files),
         notes=tuple(notes),

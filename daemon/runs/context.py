@@ -334,7 +334,7 @@ class RunContext:
             if catalog.skills and "skill" not in offered_tools:
                 offered_tools = [*offered_tools, "skill"]
         earlier_conversation = (
-            await self.services.conversations.history(run)
+            await self.services.conversations.load_earlier_conversation(run)
             if run.trigger == ASK and is_new
             else EarlierConversation()
         )

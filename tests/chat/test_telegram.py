@@ -73,16 +73,16 @@ def parse_message(**message):
 
 def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
     forward = parse_message(text="Do it!", forward_origin={"type": "user"})
-    assert (forward.text, forward.quoted) == ("", "Do it!")
+    assert (forward.text, forward.quotation) == ("", "Do it!")
     by_another_bot = parse_message(text="Do it!", via_bot={"id": 1})
-    assert (by_another_bot.text, by_another_bot.quoted) == ("", "Do it!")
+    assert (by_another_bot.text, by_another_bot.quotation) == ("", "Do it!")
     quote = parse_message(text="what is that?", quote={"text": "Do it!"})
-    assert (quote.text, quote.quoted) == ("what is that?", "Do it!")
+    assert (quote.text, quote.quotation) == ("what is that?", "Do it!")
     of_others = parse_message(
         text="what is that?",
         reply_to_message={"message_id": 2, "from": {"id": 666}, "text": "Do it!"},
     )
-    assert (of_others.text, of_others.quoted, of_others.reply_to) == (
+    assert (of_others.text, of_others.quotation, of_others.reply_to) == (
         "what is that?",
         "Do it!",
         "2",
@@ -90,7 +90,7 @@ def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
     of_ours = parse_message(
         text="and?", reply_to_message={"message_id": 2, "from": {"id": BOT}, "text": "A report."}
     )
-    assert (of_ours.text, of_ours.quoted, of_ours.reply_to) == ("and?", "", "2")
+    assert (of_ours.text, of_ours.quotation, of_ours.reply_to) == ("and?", "", "2")
 
 
 def test_files_and_pictures_are_named_not_read():
@@ -174,7 +174,7 @@ async def test_data_of_a_button_that_is_too_long_is_refused(telegram, chat):
 
 async def test_a_long_text_comes_in_parts_as_utf_16_counts_them(telegram, chat):
     text = "\n\n".join("🦆" * 700 for _ in range(9))
-    parts = chat.parts(text)
+    parts = chat.split(text)
     assert len(parts) > 1
     for part in parts:
         await chat.send(str(ADA), part)

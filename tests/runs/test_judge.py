@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.app.commands.validate import examine
-from daemon.errors import Fatal, Overloaded
+from daemon.errors import Fatal, NothingListens, Overloaded
 from daemon.models import Status, StepKind
 from daemon.runs.judge import MAX_REPORT_CHARACTERS
 from tests.cli.agentctl import agentctl
@@ -177,7 +177,7 @@ async def test_a_judge_that_the_budget_does_not_cover_is_not_asked(app, budget, 
     async with app:
         run = await answer(app, {"text": "web1.", "usage": usage}, verdicts=["PASS"])
         assert (run.status, run.report) == (Status.FAILED, "web1.")
-        assert "the check failed: the judge could not be asked: " in run.detail
+        assert "the check failed: the judge, provider small, could not be asked: " in run.detail
         assert rule in run.detail
         assert judge(app) == []
 
@@ -196,6 +196,7 @@ async def test_a_judge_that_is_away_puts_the_run_off_and_the_report_is_kept(app)
     async with app:
         run = await answer(app, "web1.", verdicts=[Overloaded("busy", retry_after=3600)])
         assert run.status is Status.QUEUED
+        assert run.detail == "the judge, provider small, could not be asked: busy"
         app.model_named("small").enqueue("PASS")
         app.advance(hours=2)
         run = await app.finish(run.id)
@@ -205,12 +206,24 @@ async def test_a_judge_that_is_away_puts_the_run_off_and_the_report_is_kept(app)
         assert calls == ["check.judge.0"]
 
 
+async def test_a_judge_that_stays_away_fails_the_run_which_names_the_judge(
+    app,
+):
+    sum_up(app, run="retry = { attempts = 1 }")
+    async with app:
+        run = await answer(app, "web1.", verdicts=[NothingListens("nothing listens there")] * 3)
+        assert run.status is Status.FAILED
+        assert run.detail.startswith(
+            "the judge, provider small, could not be asked: nothing listens there"
+        )
+
+
 async def test_a_judge_that_refuses_for_good_fails_the_run_and_the_report_is_kept(app):
     sum_up(app, check="repair = 2")
     async with app:
         run = await answer(app, "web1.", verdicts=[Fatal("no such key")])
         assert (run.status, run.report) == (Status.FAILED, "web1.")
-        assert "the judge could not be asked: " in run.detail
+        assert "the judge, provider small, could not be asked: " in run.detail
         assert "no such key" in run.detail
 
 

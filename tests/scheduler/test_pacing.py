@@ -83,6 +83,7 @@ async def test_the_first_run_comes_after_the_shortest_wait(harness: PacedHarness
     ("next_start", "status", "start"),
     [
         ("2h", Status.SUCCEEDED, "10:10"),
+        ("90 minutes", Status.SUCCEEDED, "09:40"),
         ("1m", Status.SUCCEEDED, "08:15"),
         ("3d", Status.SUCCEEDED, "14:10"),
         (None, Status.SUCCEEDED, "14:10"),

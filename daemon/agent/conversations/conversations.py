@@ -52,10 +52,10 @@ _ROUTING_TEXTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoutedMessage:
-    """A message and the run that has it."""
+    """A message of a person, and the run that it was given to."""
 
     run: Run
-    new: bool
+    has_new_run: bool
     """Whether the run was begun for this message."""
 
 
@@ -195,20 +195,21 @@ class Conversations:
         *,
         event: str,
         session: str | None = None,
-        fresh: bool = False,
-        about: str | None = None,
-        quoted: str = "",
+        is_new_session: bool = False,
+        about_run: str | None = None,
+        quotation: str = "",
         origin: ChatOrigin | None = None,
         key_values: Mapping[str, str] | None = None,
     ) -> RoutedMessage:
         """Put a message to the agent: to the run it belongs to, else to a new one that knows the
         conversation.
 
-        `fresh` begins the conversation anew and asks nobody whether the message belongs to a run
-        under way; nor is that asked for a message `about` a run, whose report the conversation
-        then begins with, or for one that holds words of others (`quoted`), by which the run is
-        tainted. The answer is delivered to the `origin`. `key_values` of the table meta are
-        written with the message, in one transaction.
+        The model is asked which run under way the message belongs to, except in three cases:
+        `is_new_session` begins the conversation anew; `about_run` is the id of a run with whose
+        report the conversation begins; `quotation` holds words of others, which taint the new run.
+        The answer is delivered to the `origin`. `key_values` of the table meta are written with
+        the message, in one transaction. Raises Refused for a message that is empty, too long or
+        withdrawn.
         """
         text, session = _check_text(text), _session_key(session or DEFAULT_SESSION)
         event = f"{session}/{event}"
@@ -219,9 +220,9 @@ class Conversations:
                 text,
                 event=event,
                 session=session,
-                fresh=fresh,
-                about=about,
-                quoted=quoted,
+                is_new_session=is_new_session,
+                about_run=about_run,
+                quotation=quotation,
                 origin=origin,
                 key_values=key_values,
             )
@@ -244,7 +245,7 @@ class Conversations:
         if (outcome := self._outcomes.get(event)) and (message := await asyncio.shield(outcome)):
             return message
         run = await self._journal.slots.get_run_of_event(ASK, event)
-        return RoutedMessage(run=run, new=True) if run else None
+        return RoutedMessage(run=run, has_new_run=True) if run else None
 
     async def _take(
         self,
@@ -252,15 +253,15 @@ class Conversations:
         *,
         event: str,
         session: str,
-        fresh: bool,
-        about: str | None,
-        quoted: str,
+        is_new_session: bool,
+        about_run: str | None,
+        quotation: str,
         origin: ChatOrigin | None,
         key_values: Mapping[str, str] | None,
     ) -> RoutedMessage:
         if existing_run := await self._journal.slots.get_run_of_event(ASK, event):
-            return RoutedMessage(run=existing_run, new=True)
-        if self._settings.config.ask.auto_route and not (fresh or about or quoted):
+            return RoutedMessage(run=existing_run, has_new_run=True)
+        if self._settings.config.ask.auto_route and not (is_new_session or about_run or quotation):
             active_runs = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
             ]
@@ -271,20 +272,20 @@ class Conversations:
                 )
                 if message is not None:
                     self.inbox.put([message])
-                    return RoutedMessage(run=run, new=False)
-        if fresh:
+                    return RoutedMessage(run=run, has_new_run=False)
+        if is_new_session:
             newest = await self._journal.runs.find_turns(
                 ASK, session, before=_AFTER_ALL_RUNS, limit=1
             )
-            await self._sessions().begin_anew(session, newest[0].id if newest else "")
+            await self._sessions().start_over(session, newest[0].id if newest else "")
         self._refuse_withdrawn(event)
         run_input: Json = {"session": session}
-        if about:
-            run_input["about"] = about
-        if quoted:
-            run_input |= {"quoted": quoted[:MAX_MESSAGE_CHARACTERS], "tainted": True}
+        if about_run:
+            run_input["about"] = about_run
+        if quotation:
+            run_input |= {"quoted": quotation[:MAX_MESSAGE_CHARACTERS], "tainted": True}
         run = await self._begin(text, event, run_input, origin=origin, key_values=key_values)
-        return RoutedMessage(run=run, new=True)
+        return RoutedMessage(run=run, has_new_run=True)
 
     async def _find_run(self, text: str, active_runs: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
@@ -309,7 +310,8 @@ class Conversations:
     async def tell_active(
         self, run: Run, text: str, *, event: str, key_values: Mapping[str, str] | None = None
     ) -> bool:
-        """Tell a run something at its next iteration; return False if it has ended.
+        """Send a message to a run, which reads it at its next iteration; return False if the run
+        has ended.
 
         `key_values` of the table meta are written with the message, in one transaction.
         """
@@ -321,20 +323,20 @@ class Conversations:
         return message is not None
 
     async def tell(self, run: Run, text: str, *, event: str) -> RoutedMessage:
-        """Tell a run something: at its next iteration, or in a new run that knows of it if it has
-        ended.
+        """Send a message to a run, which reads it at its next iteration. If the run has ended, a
+        new run answers the message, and has the report of the ended one in its prompt.
         """
         text = _check_text(text)
         message = await self._journal.runs.send_message(run.id, text, event=event)
         if message is not None:
             self.inbox.put([message])
-            return RoutedMessage(run=run, new=False)
-        return RoutedMessage(run=await self._follow_up(run, text, event), new=True)
+            return RoutedMessage(run=run, has_new_run=False)
+        return RoutedMessage(run=await self._follow_up(run, text, event), has_new_run=True)
 
     async def answer_late_messages(self, run: Run) -> None:
-        """Give each message that reached a run too late to a run of its own.
+        """Start a new run for each message that `run` did not read before it ended.
 
-        The message was acknowledged, so it is answered.
+        The API has acknowledged these messages, so each has to be answered.
         """
         messages = self.inbox.take(run.id)
         if not messages:
@@ -347,20 +349,22 @@ class Conversations:
                 origin = ChatOrigin.of_event(message.event)
                 await self._follow_up(run, message.text, f"told {message.id}", origin)
 
-    async def history(self, run: Run) -> EarlierConversation:
-        """Return what was said before, for the first prompt of a run that answers a person."""
+    async def load_earlier_conversation(self, run: Run) -> EarlierConversation:
+        """Return the turns before a run that answers a person, oldest first; before them, where the
+        message is about another run, that run's goal and report.
+        """
         run_input: Json = await self._journal.runs.get_input(run.id) or {}
-        first, is_tainted = [], False
-        if about := run_input.get("about"):
-            with suppress(NotFound):  # it is older than what `[keep]` keeps
-                earlier_run = await self._journal.runs.get(about)
-                first = _excerpt(earlier_run, self._language)
+        opening, is_tainted = [], False
+        if about_run := run_input.get("about"):
+            with suppress(NotFound):  # `[keep]` has let that run be deleted
+                earlier_run = await self._journal.runs.get(about_run)
+                opening = _make_turn(earlier_run, self._language)
                 is_tainted = bool(earlier_run.taint)
             if "session" not in run_input:
-                return EarlierConversation(first, is_tainted)
+                return EarlierConversation(opening, is_tainted)
         session = run_input.get("session", DEFAULT_SESSION)
-        turns = await self._sessions().history(session, run, self._provider)
-        return EarlierConversation([*first, *turns.messages], is_tainted or turns.tainted)
+        turns = await self._sessions().load_earlier_turns(session, run, self._provider)
+        return EarlierConversation([*opening, *turns.messages], is_tainted or turns.tainted)
 
     def _sessions(self) -> SessionHistory:
         return SessionHistory(self._journal, self._memory, routine=ASK, language=self._language)
@@ -407,7 +411,7 @@ class Conversations:
 _AFTER_ALL_RUNS = "~"  # sorts after every id of a run
 
 
-def _excerpt(run: Run, language: str) -> list[LLMMessage]:
+def _make_turn(run: Run, language: str) -> list[LLMMessage]:
     """Return a run as a turn of a conversation: its goal, and its report cut to
     MAX_REPORT_CHARACTERS.
     """
@@ -420,7 +424,7 @@ def _excerpt(run: Run, language: str) -> list[LLMMessage]:
 
 
 def _check_text(text: str) -> str:
-    """Return the text of a message; Refused if it is empty or too long."""
+    """Return the text of a message. Raises Refused if it is empty or too long."""
     if not text.strip():
         raise Refused("there is nothing in this message")
     if len(text) > MAX_MESSAGE_CHARACTERS:
@@ -432,8 +436,8 @@ def _check_text(text: str) -> str:
 
 
 def _session_key(session: str) -> str:
-    """Return a session's name as it stands in ids of events: a short plain one as it is, of others
-    a digest.
+    """Return a session's name as it stands in ids of events: unchanged if it is short and made of
+    ASCII letters, digits, `-`, `_` and `.`, else a digest of it.
     """
     if (
         session.isascii()

@@ -1,9 +1,10 @@
-"""Sessions: the conversations with `ask`, each by its name; the turns before a run, for its prompt.
+"""Sessions: the conversations with `ask`. Each has a name; its earlier turns are part of the prompt
+of a run.
 
-A turn is one run of `ask`: what the person said and what was answered. What happened in between
-(calls, thinking) stays in the journal, where memory finds it: vendors want such parts whole or not
-at all, and only within their own run. Of a long conversation the last turns stand as they were
-said; those before are summed up, and the summary is remembered.
+A turn is one run of `ask`: what the person said and what was answered. The calls and the thinking
+between the two are not repeated: vendors accept them only complete, and only within the same run.
+Of a long conversation the prompt has the last turns word by word and a summary of those before
+them. The summary is also stored in memory.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Messages of a conversation that the model is shown. A turn is two messages, and so is a summary.
 MAX_MESSAGES = 50
-"""Messages of a conversation that the model is shown; a turn is two."""
-# turns that are summed up together: else a long conversation would pay for a summary with every
-# turn
+# Turns that are summed up together: else a long conversation would pay for a summary with every
+# turn.
 TURNS_PER_SUMMARY = 10
-MAX_MESSAGE_CHARACTERS = 8_000  # characters of one message of an earlier turn
+# Characters of one message of an earlier turn; of a longer one the middle is left out.
+MAX_MESSAGE_CHARACTERS = 8_000
 MAX_SUMMARY_TOKENS = 500
-# Characters of a message that stand for it where no model can sum it up.
+# Characters of a message that a summary made without a model quotes.
 BEGINNING_CHARACTERS = 300
 
 _TEXTS = {
@@ -59,7 +61,7 @@ _TEXTS = {
 
 
 class EarlierConversation(NamedTuple):
-    """The turns before this one, or their summary."""
+    """The turns before a run: a summary of the oldest ones, then the latest word by word."""
 
     messages: Sequence[LLMMessage] = ()
     tainted: bool = False
@@ -68,12 +70,15 @@ class EarlierConversation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """What the journal keeps of a conversation besides its turns, under `session:NAME`."""
+    """What the journal keeps of a conversation besides its turns, under `session:NAME`.
+
+    `since` and `until` are ids of runs, which sort by time.
+    """
 
     since: str = ""
-    """The run before the first turn of the conversation, as `--new` began it; empty for none."""
+    """The last run before `--new` began the conversation anew; empty if it never did."""
     until: str = ""
-    """The last turn that the summary covers."""
+    """The last turn that the summary covers; empty without a summary."""
     summary: str = ""
     tainted: bool = False
 
@@ -92,15 +97,19 @@ class SessionHistory:
         self._journal, self._memory, self._routine = journal, memory, routine
         self._language = language
 
-    async def begin_anew(self, name: str, last_run: str) -> None:
-        """Leave everything up to a run behind."""
+    async def start_over(self, name: str, last_run: str) -> None:
+        """Begin the conversation `name` anew: only runs after the run `last_run` are turns of it,
+        and the summary is dropped.
+        """
         await self._save(name, Session(since=last_run, until=last_run))
 
-    async def history(
+    async def load_earlier_turns(
         self, name: str, run: Run, provider: LLMProvider | None
     ) -> EarlierConversation:
-        """Return the turns before a run, oldest first; the model, if there is one, sums up those
-        beyond MAX_MESSAGES.
+        """Return the turns of the conversation `name` before a run, oldest first.
+
+        Beyond MAX_MESSAGES, the model sums up the oldest, and the summary is saved. Without a model
+        (None), or if it fails, the summary has the beginning of each message.
         """
         session = await self._load(name)
         start = max(session.since, session.until)
@@ -112,7 +121,7 @@ class SessionHistory:
             for turn in reversed(newest_first)
             if turn.id > start and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
         ]
-        if 2 * len(turns) > MAX_MESSAGES - 2:
+        if 2 * len(turns) > MAX_MESSAGES - 2:  # a summary takes two messages
             oldest_turns = turns[:TURNS_PER_SUMMARY]
             session = await self._sum_up(name, session, oldest_turns, provider)
             turns = turns[TURNS_PER_SUMMARY:]
@@ -160,7 +169,9 @@ class SessionHistory:
         return new_session
 
     async def _ask_for_summary(self, text: str, provider: LLMProvider | None) -> str | None:
-        """Return what the model sums up; None where there is no model, or no answer in time."""
+        """Return the model's summary of a text; None if there is no model, it fails, or it does not
+        answer in time.
+        """
         if provider is None or provider.kind == "offline":
             return None
         messages = [

@@ -60,7 +60,7 @@ class Chat:
     async def history(self, run, provider=None, session="s"):
         return [
             (m.role, m.content)
-            for m in (await self.sessions.history(session, run, provider)).messages
+            for m in (await self.sessions.load_earlier_turns(session, run, provider)).messages
         ]
 
 
@@ -88,10 +88,10 @@ async def test_history_holds_answered_turns_in_order(chat):
 async def test_untrusted_text_of_one_turn_taints_the_next_turn(chat):
     await chat.turn("read the web", "it says…", taint=Taint.TAINTED)
     now = await chat.turn("and now?", None)
-    assert (await chat.sessions.history("s", now, None)).tainted
-    await chat.sessions.begin_anew("s", now.id)
+    assert (await chat.sessions.load_earlier_turns("s", now, None)).tainted
+    await chat.sessions.start_over("s", now.id)
     clean = await chat.turn("fresh", None)
-    assert not (await chat.sessions.history("s", clean, None)).tainted
+    assert not (await chat.sessions.load_earlier_turns("s", clean, None)).tainted
 
 
 async def test_session_names_with_a_common_prefix_are_separate_conversations(chat):
@@ -104,7 +104,7 @@ async def test_session_names_with_a_common_prefix_are_separate_conversations(cha
 
 async def test_reset_conversation_forgets_all_earlier_turns(chat):
     before = await chat.turn("old", "1")
-    await chat.sessions.begin_anew("s", before.id)
+    await chat.sessions.start_over("s", before.id)
     await chat.turn("new", "2")
     now = await chat.turn("now", None)
     assert await chat.history(now) == [("user", "new"), ("assistant", "2")]
