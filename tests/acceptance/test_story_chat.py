@@ -142,7 +142,7 @@ async def test_chat_on_postgres_loses_nothing_and_says_nothing_twice_over_kill_9
         await start(chatting, vendor, telegram, more=f'[store]\nurl = "{postgres_url}"')
         assert (await chatting.agentctl("run", "disks")).code == 0
         await telegram.until(lambda: telegram.messages)
-        await chatting.logged("delivery.arrived")
+        await chatting.wait_for_log("delivery.arrived")
         await chatting.kill()
 
         (report,) = telegram.messages
@@ -156,7 +156,7 @@ async def test_chat_on_postgres_loses_nothing_and_says_nothing_twice_over_kill_9
         telegram.write("/run work")
         await telegram.until(lambda: telegram.messages[-1].buttons)
         question = telegram.messages[-1]
-        await chatting.logged("delivery.arrived", times=3)
+        await chatting.wait_for_log("delivery.arrived", times=3)
         await chatting.kill()
 
         press = telegram.press("Approve", message=question)
