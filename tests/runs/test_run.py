@@ -238,7 +238,7 @@ async def test_a_rule_without_a_reason_is_named_where_it_denies_a_gather_step(jo
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
     text = 'version = 1\n[[rule]]\ntool = "disks"\neffect = "deny"\n'
     harness.policy = Policy.read(text, workspace=Path("/"))
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (
         Status.FAILED,
         "could not gather host: the policy denies it (rule 1 (disks))",
