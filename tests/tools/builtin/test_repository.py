@@ -86,7 +86,7 @@ def poisoned_repository(tmp_path: Path) -> Path:
     trap.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sprung\ncat 2>/dev/null\n')
     trap.chmod(0o755)
 
-    def git(*words: str) -> None:
+    def git(*words: str, folder: Path = workspace) -> None:
         env = {"PATH": os.defpath, "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
         command = [
             "git",
@@ -95,18 +95,30 @@ def poisoned_repository(tmp_path: Path) -> Path:
             "-c",
             "user.email=a@example.invalid",
             "-C",
-            str(workspace),
+            str(folder),
             *words,
         ]
         subprocess.run(command, check=True, env=env, capture_output=True)
 
     git("init", "-q")
+    submodule = workspace / "a"  # git looks at it first
+    submodule.mkdir()
+    git("init", "-q", folder=submodule)
+    (submodule / "code.md").write_text("line\n")
+    (submodule / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
+    git("add", ".", folder=submodule)
+    git("commit", "-qm", "first", folder=submodule)
+    (workspace / ".gitmodules").write_text(
+        '[submodule "s"]\n\tpath = a\n\turl = ./a\n\tignore = none\n'
+    )
     for number in range(2):
         (workspace / "notes.md").write_text("line\n" * (number + 1))
         (workspace / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
         git("add", ".")
         git("commit", "-qm", f"commit {number}")
     git("tag", "v1")
+    (workspace / "notes.md").write_text("put aside\n")
+    git("stash")
     (workspace / "notes.md").write_text("changed\n")
     settings = {
         "diff.external": trap,
@@ -141,8 +153,11 @@ def poisoned_repository(tmp_path: Path) -> Path:
         "blame.ignoreRevsFile": "/etc/shadow",
         "core.worktree": "/etc",
     }
+    (submodule / "code.md").write_text("changed\n")
     for key, value in settings.items():
         git("config", key, str(value))
+        if key != "core.worktree":
+            git("config", key, str(value), folder=submodule)
     (tmp_path / "hooks").mkdir()
     for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "pre-auto-gc"):
         shutil.copy(trap, tmp_path / "hooks" / hook)
@@ -187,9 +202,83 @@ async def test_no_read_only_git_command_runs_programs_of_a_poisoned_repository(
         assert not (poisoned_repository.parent / "sprung").exists(), line
 
 
+def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned: Path) -> None:
+    git_folder = poisoned / ".git"
+    (git_folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
+    env = {"PATH": os.defpath, "HOME": str(poisoned.parent)}
+    command = ["git", "describe", "--always", "--dirty"]
+    subprocess.run(command, cwd=poisoned, env=env, capture_output=True, check=False)
+    assert (poisoned.parent / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "git --git-dir=bare log",
+            "git --git-dir bare log",
+            "git -C bare log",
+            "git -C bare diff",
+        ),
+        *("git -c core.fsmonitor=/x status", "git --exec-path=/x status", "git --bare log"),
+        *(
+            "git --work-tree=bare status",
+            "git --namespace=x log",
+            "git -p log",
+            "git --paginate log",
+        ),
+        *(
+            "git --config-env=core.pager=HOME log",
+            "git --attr-source=HEAD diff",
+            "git --super-prefix=x",
+        ),
+        *(
+            "git submodule status",
+            "git submodule foreach ls",
+            "git worktree list",
+            "git log --textconv",
+        ),
+        *(
+            "git diff --ext-diff",
+            "git diff --submodule=diff",
+            "git status --ignore-submodules=none",
+        ),
+        *(
+            "git log --show-signature",
+            "git log --format=%G?",
+            "git describe --broken",
+            "git gc --auto",
+        ),
+        *(
+            "git ls-files --recurse-submodules",
+            "git diff --textconv",
+            "git config -l",
+            "git fsmonitor",
+        ),
+        *(
+            "cd bare && git log",
+            "git grep x",
+            "git archive HEAD",
+            "git difftool",
+            "git upload-pack .",
+        ),
+    ],
+)
+async def test_git_is_not_led_to_another_repository_config_or_program(
+    look: Look, poisoned: Path, line: str
+) -> None:
+    """A folder of the workspace may itself be a repository, with a config that names programs."""
+    shutil.copytree(poisoned / ".git", poisoned / "bare")
+    result = await look(line)
+    assert not result.ok and "not run" in result.text, result.text
+    assert not (poisoned.parent / "sprung").exists()
+
+
 async def test_git_shows_the_real_state_of_the_workspace(look: Look) -> None:
     assert "+changed" in (await look("git diff")).text
     assert (await look("git status --short")).text.strip() == "M notes.md"
+    assert "stash@{0}: WIP on " in (await look("git stash list")).text
+    assert (await look("git describe --dirty --tags")).text.strip() == "v1-dirty"
     assert "(a" in (await look("git blame HEAD -- notes.md")).text
     assert "2\ta" in (await look("git shortlog -sn")).text
     assert "commit 1" in (await look("git log --oneline | head -n 1")).text
