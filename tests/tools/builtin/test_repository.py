@@ -78,7 +78,7 @@ SAFE_METHODS = [
 
 
 @pytest.fixture
-def poisoned(tmp_path: Path) -> Path:
+def poisoned_repository(tmp_path: Path) -> Path:
     """A repository that has, for each way git has of running something, a program that leaves a mark."""  # noqa: E501
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -166,12 +166,12 @@ def poisoned(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def look(poisoned: Path) -> Look:
+def look(poisoned_repository: Path) -> Look:
     """Run a line in the poisoned repository as the shell tool does."""
-    policy = Policy.load(SHIPPED, workspace=poisoned)
+    policy = Policy.load(SHIPPED, workspace=poisoned_repository)
     registry = FunctionRegistry()
     shell.register(registry, SimpleNamespace(policy=policy))
-    context = ToolContext(run="run", routine="daily-report", workspace=poisoned)
+    context = ToolContext(run="run", routine="daily-report", workspace=poisoned_repository)
 
     async def call(command: str) -> ToolResult:
         return await ToolExecutor(registry).run(
@@ -181,19 +181,25 @@ def look(poisoned: Path) -> Look:
     return call
 
 
-def test_plain_git_runs_programs_of_the_poisoned_repository(poisoned: Path) -> None:
-    env = {"PATH": os.defpath, "HOME": str(poisoned.parent), "GIT_WORK_TREE": str(poisoned)}
-    subprocess.run(["git", "diff"], cwd=poisoned, env=env, capture_output=True, check=False)
-    assert (poisoned.parent / "sprung").exists()
+def test_plain_git_runs_programs_of_the_poisoned_repository(poisoned_repository: Path) -> None:
+    env = {
+        "PATH": os.defpath,
+        "HOME": str(poisoned_repository.parent),
+        "GIT_WORK_TREE": str(poisoned_repository),
+    }
+    subprocess.run(
+        ["git", "diff"], cwd=poisoned_repository, env=env, capture_output=True, check=False
+    )
+    assert (poisoned_repository.parent / "sprung").exists()
 
 
 async def test_no_read_only_git_command_runs_programs_of_a_poisoned_repository(
-    look: Look, poisoned: Path
+    look: Look, poisoned_repository: Path
 ) -> None:
     for line in SAFE_METHODS:
         result = await look(line)
         assert result.ok, (line, result.text)
-        assert not (poisoned.parent / "sprung").exists(), line
+        assert not (poisoned_repository.parent / "sprung").exists(), line
 
 
 def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned: Path) -> None:
@@ -279,15 +285,16 @@ async def test_git_shows_the_real_state_of_the_workspace(look: Look) -> None:
 
 
 async def test_a_missing_object_is_not_fetched_by_configured_programs(
-    look: Look, poisoned: Path
+    look: Look, poisoned_repository: Path
 ) -> None:
     subprocess.run(
-        ["git", "-C", str(poisoned), "config", "extensions.partialClone", "origin"], check=True
+        ["git", "-C", str(poisoned_repository), "config", "extensions.partialClone", "origin"],
+        check=True,
     )
-    for path in (poisoned / ".git" / "objects").glob("??/*"):
+    for path in (poisoned_repository / ".git" / "objects").glob("??/*"):
         path.unlink()
     assert not (await look("git log -p")).ok
-    assert not (poisoned.parent / "sprung").exists()
+    assert not (poisoned_repository.parent / "sprung").exists()
 
 
 def test_a_git_folder_elsewhere_is_refused(tmp_path: Path) -> None:
