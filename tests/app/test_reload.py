@@ -87,6 +87,39 @@ async def test_a_reload_works_after_a_failed_reload(tmp_path):
     reloads.close()
 
 
+async def test_a_reload_that_failed_by_no_fault_of_a_file_is_tried_again(tmp_path):
+    """The files are noted before they are read: without a change of one, nothing would be read."""
+    definitions = Definitions(RuntimeError("can't start new thread"))
+    reloads = DefinitionWatcher(
+        definitions, lambda: [tmp_path], DirectoryWatcher(wake_every=0.05), retry=0
+    )
+    reloads.start(await reloads.note_files())
+    (tmp_path / "a.toml").write_text("x")
+    await definitions.times_read(2)
+    await wait_until_idle(reloads)
+    assert definitions.times == 2
+    reloads.close()
+
+
+async def test_files_that_could_not_be_listed_are_read_later(tmp_path):
+    definitions = Definitions()
+    errors = []
+
+    def folders():
+        if errors:
+            raise errors.pop()
+        return [tmp_path]
+
+    reloads = DefinitionWatcher(definitions, folders, DirectoryWatcher(wake_every=0.05), retry=0)
+    reloads.start(await reloads.note_files())
+    errors.append(MemoryError())
+    (tmp_path / "a.toml").write_text("x")
+    await definitions.times_read(1)
+    await wait_until_idle(reloads)
+    assert not errors
+    reloads.close()
+
+
 async def test_a_folder_that_appears_later_is_watched(tmp_path):
     definitions = Definitions()
     reloads = await started(definitions, tmp_path, tmp_path / "routines")

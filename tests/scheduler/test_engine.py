@@ -469,6 +469,32 @@ async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(
     ]
 
 
+async def test_a_run_whose_submission_failed_is_submitted_when_it_is_in_the_way(
+    harness: EngineHarness,
+) -> None:
+    errors: list[BaseException] = [MemoryError(), asyncio.CancelledError()]
+
+    class FailingQueue(EngineHarness):
+        async def submit(self, run: Run) -> None:
+            if errors:
+                raise errors.pop()
+            await super().submit(run)
+
+    failing = FailingQueue(harness.folder, harness.time)
+    await failing.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
+    with pytest.raises(asyncio.CancelledError):
+        await failing.engine.trigger("other")
+    with pytest.raises(MemoryError):
+        await failing.engine.trigger("daily")
+    with pytest.raises(Refused, match="is queued already"):  # as it is committed
+        await failing.engine.trigger("other")
+    assert [run.routine for run in failing.submitted] == ["other"]
+    await failing.reach("01 08:30")
+    assert await failing.rows("daily") == ["01 08:00 ran", "01 08:30 skipped overlap"]
+    assert [run.routine for run in failing.submitted] == ["other", "daily"]
+    await failing.crash()
+
+
 async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"overlap": "queue_one"}))
     await harness.reach("01 09:30")
