@@ -553,7 +553,7 @@ def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
     past, or its hours, days and `skip` leave out every slot.
     """
     now = datetime.now(UTC)
-    notes = []
+    notes: list[str] = []
     for routine in routines:
         entries = schedule_of(routine, zone=zone).entries
         for (key, _), entry in zip(routine.keyed_triggers, entries, strict=True):
@@ -571,9 +571,8 @@ def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
                 problem=problem,
                 hint=hint,
             )
-            notes += map(
-                str, with_lines_of_file([fault], routine.path) if routine.path else [fault]
-            )
+            faults = with_lines_of_file([fault], routine.path) if routine.path else (fault,)
+            notes += map(str, faults)
     return notes
 
 

@@ -481,9 +481,9 @@ def test_a_trigger_that_starts_nothing_any_more_is_noted_with_its_line(folder: P
     )
     past = "lies in the past; write a later moment, or remove the file"
     assert texts == [
-        f"past-and-webhook.toml:2: trigger[0].at: {past}",
         f"gone.toml:2: trigger.at: {past}",
         f"holiday.toml:2: trigger.every: {leave_out}",
         f"night.toml:2: trigger.cron: {leave_out}",
+        f"past-and-webhook.toml:2: trigger[0].at: {past}",
         f"weekend.toml:2: trigger.cron: {leave_out}",
     ]
