@@ -27,7 +27,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
-from daemon.delivery.targets import address_fault, missing_extra
+from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.policy import Policy
@@ -355,9 +355,9 @@ def _missing_extras(
             url = config.target_url(name, env)
         except ConfigError:
             continue  # `_missing_addresses` has a note for it
-        if problem := missing_extra(target.kind, url.get_secret_value() if url else ""):
+        if problem := find_missing_extra(target.kind, url.get_secret_value() if url else ""):
             notes.append(f"{display(config.file)}: targets.{name}.kind: {problem}")
-    if problem := missing_extra("desktop"):
+    if problem := find_missing_extra("desktop"):
         users = [
             routine
             for routine in routines
@@ -382,9 +382,9 @@ def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
             url = config.target_url(name, env)
         except ConfigError:
             continue  # `_missing_addresses` has a note for it
-        if not url or missing_extra(target.kind, url.get_secret_value()):
+        if not url or find_missing_extra(target.kind, url.get_secret_value()):
             continue  # `_missing_extras` has a note for it
-        if problem := address_fault(target.kind, url.get_secret_value()):
+        if problem := find_address_fault(target.kind, url.get_secret_value()):
             notes.append(f"{display(config.file)}: targets.{name}: {problem}")
     return notes
 
