@@ -13,7 +13,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, fault_views
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import alerting_of, open_tracer, overlay_fault, read_settings
+from daemon.app.settings import alerting_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
@@ -90,7 +90,7 @@ class Reloader:
         self._logged_faults: frozenset[Fault] = frozenset()
         self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
-        self.fault = overlay_fault(settings.config)
+        self.fault = log_overlay_fault(settings.config)
         """What was wrong at the last reload, in words; None if nothing was."""
 
     def folders(self) -> list[Path]:
@@ -269,7 +269,7 @@ class Reloader:
         except ConfigError as error:
             self.fault = str(error)
             raise
-        self.fault = overlay_fault(config)
+        self.fault = log_overlay_fault(config)
         settings.replace(new)
         self._journal.audit.keep_policy(new.policy.hash, new.policy.text)
         self._journal.incidents.alerting = alerting_of(config)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
-from daemon.memory.segments import ASKED_ONCE, GOAL_SPEAKER
+from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS
 from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
 from daemon.tokens import VERSION, index_text
@@ -294,7 +294,7 @@ def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[D
         row.id: _cached_words(row.text)
         for row in rows
         if len(row.text) <= _CONTEXT_CHARACTERS
-        and (row.speaker != GOAL_SPEAKER or row.routine in ASKED_ONCE)
+        and (row.speaker != GOAL_SPEAKER or row.routine in SOURCES_OF_NEW_GOALS)
         and any(abs(row.id - id_) <= _NEIGHBOURS for id_ in included_ids)
     }
     for row in rows:

@@ -39,7 +39,7 @@ from typing import NamedTuple
 from daemon import tokens
 from daemon.errors import NotFound
 from daemon.memory import fulltext, index, vectors
-from daemon.memory.answer_shapes import looks_like_answer
+from daemon.memory.answer_shapes import make_answer_test
 from daemon.memory.rows import (
     ITEM_ITERATION,
     Text,
@@ -379,7 +379,7 @@ def _make_scorer(
             run_scores[text.run] += (scores[text.id] / best_score) ** 2
     best_run_score = max(run_scores.values(), default=1.0) or 1.0
     named_sources = _find_named(query, candidates)
-    has_answer_shape = looks_like_answer(question)
+    has_answer_shape = make_answer_test(question)
     question_scores = {
         text.id + 1: scores[text.id] / best_score
         for text in candidates
@@ -495,7 +495,7 @@ def _select(
             or (per_routine and routines[text.source] >= per_routine)
         ):
             continue
-        position = duplicates.find_duplicate(text.text)
+        position = duplicates.find_or_add(text.text)
         if position is not None:
             if (
                 text.at > selected_hits[position].text.at

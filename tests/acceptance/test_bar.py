@@ -14,8 +14,8 @@ from tests.acceptance.story import Home
 from tests.cli.agentctl import ROOT, environment, on_terminal
 
 SCRIPT = """
-from daemon.cli.progress_bar import progress_bar, track
-assert list(track(range(1000), 1000, progress_bar("judging"))) == list(range(1000))
+from daemon.cli.progress_bar import make_progress_bar, track
+assert list(track(range(1000), 1000, make_progress_bar("judging"))) == list(range(1000))
 """
 
 

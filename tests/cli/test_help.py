@@ -22,7 +22,7 @@ from daemon.app.commands import logs
 from daemon.app.commands.new_arguments import build_new_parser
 from daemon.cli import memory
 from daemon.cli.examples import EXAMPLES
-from daemon.cli.help import all_by_group
+from daemon.cli.help import group_all_verbs
 from daemon.cli.main import main
 from daemon.cli.verbs import COMMON_VERBS, SYNONYMS, VERBS
 from tests.api.harness import ApiHarness
@@ -183,7 +183,7 @@ async def test_help_shows_ten_verbs_in_four_groups_and_all_others_on_demand(
 
 
 def test_every_common_verb_is_of_its_group() -> None:
-    by_group = all_by_group()
+    by_group = group_all_verbs()
     for group, names in COMMON_VERBS.items():
         assert set(names) <= set(by_group[group])
     assert sorted(name for names in by_group.values() for name in names) == sorted(VERBS)

@@ -7,7 +7,7 @@ import pytest
 
 from daemon.app.commands.validate import examine
 from daemon.definitions.config.config import Config
-from daemon.delivery.targets import Targets, missing_extra
+from daemon.delivery.targets import Targets, find_missing_extra
 from daemon.errors import ConfigError, DeliveryFailed
 from daemon.telemetry.redaction import Secrets
 
@@ -80,4 +80,9 @@ def test_validate_lists_missing_extras(plain_install, tmp_path):
 
 
 def test_validate_lists_no_installed_extra():
-    assert missing_extra("webhook") == missing_extra("file") == missing_extra("mail") == ""
+    assert (
+        find_missing_extra("webhook")
+        == find_missing_extra("file")
+        == find_missing_extra("mail")
+        == ""
+    )

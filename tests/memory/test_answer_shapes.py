@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.memory.answer_shapes import looks_like_answer
+from daemon.memory.answer_shapes import make_answer_test
 from tests.memory.conftest import Library
 from tests.properties import scaled_settings
 
@@ -28,7 +28,7 @@ from tests.properties import scaled_settings
 def test_the_wording_of_a_question_predicts_the_shape_of_its_answer(
     question: str, answer: str, wrong_answer: str
 ) -> None:
-    fits = looks_like_answer(question)
+    fits = make_answer_test(question)
     assert fits is not None
     assert fits(answer)
     assert not fits(wrong_answer)
@@ -36,13 +36,13 @@ def test_the_wording_of_a_question_predicts_the_shape_of_its_answer(
 
 @pytest.mark.parametrize("question", ["What did Ada say?", "Why?", "", "为什么失败?"])
 def test_ordinary_questions_have_no_answer_shape(question: str) -> None:
-    assert looks_like_answer(question) is None
+    assert make_answer_test(question) is None
 
 
 @scaled_settings()
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> None:
-    fits = looks_like_answer(question)
+    fits = make_answer_test(question)
     assert fits is None or fits(text) in (True, False)
 
 

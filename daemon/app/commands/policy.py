@@ -17,7 +17,7 @@ from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.policy import explain_private_host, private_host_notes
 from daemon.app.trifecta import find_trifectas
-from daemon.cli.progress_bar import progress_bar, track
+from daemon.cli.progress_bar import make_progress_bar, track
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
@@ -247,7 +247,7 @@ def backtest(files: PolicyFiles, options: Namespace) -> int:
         since=_since(options),
         routine=options.routine,
     )
-    comparison = compare(track(calls, len(calls), progress_bar("judging")), new)
+    comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new)
     value = {
         "calls": comparison.calls,
         "runs": len(comparison.runs),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.init import shipped_folder
-from daemon.app.commands.new import LOOKS, NewRoutineOptions, compose, describe, write
+from daemon.app.commands.new import FACT_TEMPLATES, NewRoutineOptions, compose, describe, write
 from daemon.app.commands.recipes import find_recipes
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_routine
@@ -73,7 +73,7 @@ def test_the_file_has_the_layout_of_the_readme(installation):
         "[run]\n"
         'prompt = "How is this machine?"\n'
         "\n"
-        f"{LOOKS['machine'].table}"
+        f"{FACT_TEMPLATES['machine'].table}"
         "\n"
         "[[deliver]]\n"
         'to = "file"\n'
@@ -114,16 +114,16 @@ def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, ga
 
 def test_look_names_what_is_gathered_and_no_look_nothing(installation):
     prompt = "How is this machine?"
-    new = installation.compose("x", "at 7", prompt=prompt, looks=["git", "machine", "git"])
+    new = installation.compose("x", "at 7", prompt=prompt, facts=["git", "machine", "git"])
     assert [gather.name for gather in new.routine.gather] == ["repositories", "machine"]
-    assert installation.compose("x", "at 7", prompt=prompt, looks=[]).routine.gather == ()
+    assert installation.compose("x", "at 7", prompt=prompt, facts=[]).routine.gather == ()
 
 
 def test_a_routine_without_facts_says_so(installation):
     facts = installation.says("x", "at 7", prompt="Plan my day.")[2]
     assert facts.startswith("It gathers no facts: ")
     assert "--look machine,git" in facts
-    facts = installation.says("y", "when a file lands in inbox", prompt="What?", looks=[])[2]
+    facts = installation.says("y", "when a file lands in inbox", prompt="What?", facts=[])[2]
     assert facts == "It gathers no facts besides what its event brings"
     assert "It gathers no facts; its agent may use" in installation.says("z", recipe="research")[2]
 
@@ -188,16 +188,16 @@ def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
     ("options", "message"),
     [
         (
-            {"schedule": "at 7", "looks": ["mashine"]},
+            {"schedule": "at 7", "facts": ["mashine"]},
             "knows no 'mashine'; did you mean \"machine\"",
         ),
-        ({"schedule": "at 7", "looks": ["files"]}, "without watch no file lands"),
+        ({"schedule": "at 7", "facts": ["files"]}, "without watch no file lands"),
         (
             {"schedule": "at 7", "targets": ["post"]},
             "config.toml has no [targets.post]; add it, or",
         ),
         ({"schedule": "at 7", "recipe": "mail-reprot"}, 'did you mean "mail-report"?'),
-        ({"recipe": "mail-report", "looks": ["git"]}, "--look and --no-look are for a routine wi"),
+        ({"recipe": "mail-report", "facts": ["git"]}, "--look and --no-look are for a routine wi"),
         ({"recipe": "day-advice"}, 'no such routine (found "day-book")'),
         ({"recipe": "invoices", "schedule": "at 7"}, "without watch no file lands"),
         ({"recipe": "greeting", "schedule": "when a file lands in x"}, "drawn from the slots of a"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.delivery.channels.file import FileChannel, report_path
+from daemon.delivery.channels.file import FileChannel, fill_path
 from daemon.errors import DeliveryFailed
 from daemon.models import Report, Status
 from daemon.system.safe_open import folder_beneath
@@ -52,7 +52,7 @@ def files(folder):
     ],
 )
 def test_a_report_path_uses_the_time_zone_of_the_routine(template, path):
-    assert str(report_path(template, REPORT)) == path
+    assert str(fill_path(template, REPORT)) == path
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_report_path_uses_the_time_zone_of_the_routine(template, path):
 )
 def test_a_report_path_out_of_the_workspace_is_a_permanent_failure(template):
     with pytest.raises(DeliveryFailed) as error:
-        report_path(template, REPORT)
+        fill_path(template, REPORT)
     assert error.value.retry is False
 
 
@@ -80,7 +80,7 @@ def test_a_report_path_out_of_the_workspace_is_a_permanent_failure(template):
 @given(st.text(max_size=40))
 def test_a_routine_name_cannot_lead_a_report_path_out_of_the_workspace(name):
     try:
-        path = report_path("reports/{routine}/x.md", replace(REPORT, routine=name))
+        path = fill_path("reports/{routine}/x.md", replace(REPORT, routine=name))
     except DeliveryFailed:
         return
     assert not path.is_absolute()

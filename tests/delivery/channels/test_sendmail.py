@@ -19,7 +19,7 @@ from daemon.delivery.channels.mail_url import (
     parse_mail_address,
     parse_sendmail_address,
 )
-from daemon.delivery.channels.sendmail import SendmailChannel, program_fault
+from daemon.delivery.channels.sendmail import SendmailChannel, find_program_fault
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -286,17 +286,17 @@ def test_program_fault_names_what_is_in_the_way(program, tmp_path):
     assert is_mail("sendmail://?to=ada")
     status = tmp_path / "status"
     status.write_text("Name:\tagentd\nNoNewPrivs:\t0\n")
-    assert program_fault(str(program.path), status=status) == ""
-    assert "program=PATH" in program_fault(str(tmp_path / "none"), status=status)
-    assert "is no program" in program_fault(str(tmp_path), status=status)
+    assert find_program_fault(str(program.path), status=status) == ""
+    assert "program=PATH" in find_program_fault(str(tmp_path / "none"), status=status)
+    assert "is no program" in find_program_fault(str(tmp_path), status=status)
     status.write_text("Name:\tagentd\nNoNewPrivs:\t1\n")
-    assert program_fault(str(program.path), status=status) == ""
+    assert find_program_fault(str(program.path), status=status) == ""
     postdrop = program.folder / "postdrop"
     postdrop.touch()
     postdrop.chmod(0o2755)
     link = tmp_path / "link"
     link.symlink_to(program.path)
-    assert program_fault(str(link), status=status) == (
+    assert find_program_fault(str(link), status=status) == (
         f"{postdrop} needs rights that NoNewPrivileges= of the unit keeps from it; "
         "mailto://localhost?to=ADDRESS reaches the same mail system"
     )
