@@ -10,7 +10,7 @@ from daemon import __version__
 from daemon.app.main import build_parser
 from daemon.cli.call import EXIT_CODES
 from daemon.cli.examples import EXAMPLES
-from daemon.cli.help import all_by_group
+from daemon.cli.help import group_all_verbs
 from daemon.cli.verbs import VERBS, Verb
 
 FOLDER = Path(__file__).parents[1] / "docs" / "man"
@@ -62,7 +62,7 @@ def agentctl_page() -> str:
         "agentctl", "look after agentd and its routines", "[--socket PATH] [--json] VERB ..."
     )
     lines += [".SH DESCRIPTION", "agentctl speaks to the agentd of this user."]
-    for group, names in all_by_group().items():
+    for group, names in group_all_verbs().items():
         lines += [f".SH {group.upper()}"]
         for name in names:
             verb = VERBS[name]

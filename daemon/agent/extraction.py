@@ -1,4 +1,4 @@
-"""Turn a text into a value: ask a model for JSON that fits a schema, twice if need be."""
+"""Turn a text into a value: ask a model for JSON that fits a schema, at most twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+_FENCED_JSON = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
 _TEXTS = {
     "en": {
         "rules": "Read the text between the marks and return what it says as JSON that fits this "
@@ -36,8 +36,8 @@ _TEXTS = {
 async def extract(
     ask: Callable[[Sequence[LLMMessage]], Awaitable[str]], text: str, schema: type[T], language: str
 ) -> T:
-    """Return what the text says as `schema`; ValueError if the model's second answer does not fit
-    either.
+    """Return what the text says as a value of the type `schema`. The model gets one chance to
+    correct its answer. Raises ValueError if the second answer does not fit either.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -66,8 +66,10 @@ async def extract(
 
 
 def json_of(answer: str) -> str:
-    """Return the JSON of an answer, whether it stands alone, in a fence or among words."""
-    if fenced_block := _FENCED.search(answer):
+    """Return the JSON in an answer, which may stand alone, in a code fence or among words. Whether
+    it is valid is not checked.
+    """
+    if fenced_block := _FENCED_JSON.search(answer):
         return fenced_block[1].strip()
     starts = [position for position in map(answer.find, "{[") if position >= 0]
     if not starts:

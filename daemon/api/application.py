@@ -1,5 +1,5 @@
-"""What the servers of agentd share: routes of one method, errors as problem+json, no answers for
-web pages.
+"""What all HTTP servers of agentd share: routes of one method, errors as problem+json, and the
+refusal of requests that a browser sends for a web page.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from starlette.routing import Route
 
 from daemon.api.problems import (
     InvalidRequest,
-    of_bad_request,
-    of_daemon_error,
-    of_http_error,
-    of_our_fault,
-    problem,
+    handle_daemon_error,
+    handle_http_error,
+    handle_invalid_request,
+    handle_unexpected_error,
+    make_problem,
 )
 from daemon.errors import DaemonError
 
@@ -28,25 +28,27 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
 
-def application_with(routes: Sequence[BaseRoute]) -> Starlette:
-    """Return an ASGI application that answers every error as problem+json."""
+def make_application(routes: Sequence[BaseRoute]) -> Starlette:
+    """Return an ASGI application with these routes that answers every error as problem+json."""
     application = Starlette(
         routes=routes,
         exception_handlers={
-            DaemonError: of_daemon_error,
-            InvalidRequest: of_bad_request,
-            HTTPException: of_http_error,  # type: ignore[dict-item]
-            Exception: of_our_fault,
+            DaemonError: handle_daemon_error,
+            InvalidRequest: handle_invalid_request,
+            HTTPException: handle_http_error,  # type: ignore[dict-item]
+            Exception: handle_unexpected_error,
         },
     )
+    # By default a path with a slash at its end is answered with a redirect to the one without;
+    # here it is no route. Starlette has no parameter for this.
     application.router.redirect_slashes = False
     return application
 
 
 def route_of(method: str, path: str, handler: Callable[[Request], Awaitable[Response]]) -> Route:
-    """Return a route that takes requests of this method only."""
+    """Return a route that answers requests of this method only."""
     route = Route(path, handler, methods=[method])
-    # Starlette lets each GET route answer HEAD as well, and has no parameter against that
+    # Starlette lets each GET route answer HEAD as well, and has no parameter to prevent it
     # (tests/api/test_starlette_contract.py). Here HEAD would cost as much as GET.
     route.methods = {method}
     return route
@@ -59,7 +61,7 @@ def refuse_browser(headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
     """
     for name, _ in headers:
         if name in (b"origin", b"referer") or name.startswith(b"sec-fetch-"):
-            return problem(
+            return make_problem(
                 HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser"
             )
     return None

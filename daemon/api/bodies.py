@@ -1,4 +1,4 @@
-"""The JSON of a request's body."""
+"""Read and parse the JSON body of a request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from daemon.api.problems import InvalidRequest
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-MAX_BODY_BYTES = 1_000_000  # a request of our own client has a few dozen
+MAX_BODY_BYTES = 1_000_000  # a request of agentctl has a few dozen
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the bytes of a request's body. Raises InvalidRequest if there are too many, or the
-    connection ends before.
+    """Return the bytes of a request's body. Raises InvalidRequest if there are more than
+    MAX_BODY_BYTES, or if the connection ends before the last one.
     """
     from starlette.requests import ClientDisconnect
 
@@ -30,15 +30,16 @@ async def read_body(request: Request) -> bytes:
                     f"the body is over {MAX_BODY_BYTES} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
                 )
     except ClientDisconnect:
-        # Nobody reads this answer; but without it the mistake would be logged as one of agentd's.
+        # Nobody reads this answer, but any other exception would be logged as a mistake of agentd.
         raise InvalidRequest("the connection ended before the body was complete") from None
     return body
 
 
 def parse_json(body: bytes) -> Any:
-    """Return the value of a JSON body, an empty object for an empty one. Raises InvalidRequest.
+    """Return the value of a JSON body; an empty body counts as an empty object.
 
-    NaN, infinities and numbers beyond a float are refused: they could not be written as JSON again.
+    Raises InvalidRequest for what is no JSON, and for NaN, infinities and numbers beyond a float:
+    they could not be written as JSON again.
     """
     if not body.strip():
         return {}

@@ -58,7 +58,7 @@ class InvalidRequest(Exception):
         super().__init__(detail)
 
 
-def problem(
+def make_problem(
     status: HTTPStatus,
     detail: str,
     code: str,
@@ -67,7 +67,9 @@ def problem(
     run: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return an answer with a problem."""
+    """Return a response with a problem: `detail` is for people, `code` for programs; `faults` are
+    those of a file, `run` is the id of a run that stands in the way.
+    """
     body = ProblemView(
         title=_TITLES.get(status, status.phrase), status=status.value, detail=detail, code=code
     )
@@ -80,10 +82,10 @@ def problem(
     )
 
 
-def of_daemon_error(_request: Request, error: Exception) -> Response:
-    """Answer for an error of ours."""
+def handle_daemon_error(_request: Request, error: Exception) -> Response:
+    """Answer with the status and code that ANSWERS has for this kind of DaemonError."""
     status, code = next((status, code) for kind, status, code in ANSWERS if isinstance(error, kind))
-    return problem(
+    return make_problem(
         status,
         str(error),
         code,
@@ -92,27 +94,29 @@ def of_daemon_error(_request: Request, error: Exception) -> Response:
     )
 
 
-def of_bad_request(_request: Request, error: Exception) -> Response:
-    """Answer for a request that cannot be used."""
+def handle_invalid_request(_request: Request, error: Exception) -> Response:
+    """Answer a request that cannot be used, whatever the state of the daemon."""
     status = error.status if isinstance(error, InvalidRequest) else HTTPStatus.BAD_REQUEST
-    return problem(status, str(error), "bad_request")
+    return make_problem(status, str(error), "bad_request")
 
 
-def of_http_error(request: Request, error: HTTPException) -> Response:
-    """Answer for a path or method that does not exist."""
+def handle_http_error(request: Request, error: HTTPException) -> Response:
+    """Answer a request for a path or method that does not exist."""
     status = HTTPStatus(error.status_code)
     path, method = request.url.path[:100], request.method[:20]
     if status is HTTPStatus.NOT_FOUND:
         detail = f"there is no {path} here; /v1/openapi.json lists what there is"
-        return problem(status, detail, "no_route")
+        return make_problem(status, detail, "no_route")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         methods = (error.headers or {}).get("Allow", "")
         detail = f"{path} takes {methods}, not {method}"
-        return problem(status, detail, "method", headers={"Allow": methods})
-    return problem(status, error.detail, "http")
+        return make_problem(status, detail, "method", headers={"Allow": methods})
+    return make_problem(status, error.detail, "http")
 
 
-def of_our_fault(_request: Request, _error: Exception) -> Response:
-    """Answer for a mistake of agentd itself; the traceback is for its log, not for the client."""
+def handle_unexpected_error(_request: Request, _error: Exception) -> Response:
+    """Answer for an exception that nobody expected: its traceback goes to the log of agentd, not to
+    the client.
+    """
     detail = "agentd made a mistake here; `agentctl logs --level error` shows it"
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, "internal")
+    return make_problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, "internal")

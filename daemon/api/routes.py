@@ -1,7 +1,7 @@
-"""The control API as a table of routes; each module has those of one feature.
+"""The control API as a table of routes; each module has the routes of one feature.
 
-Every POST and PUT is an act of the operator and is remembered as such: gates ask how long ago the
-last one was.
+Every POST and PUT counts as an act of the operator, and the time of the last one is kept: a gate
+can ask how long ago it was.
 """
 
 from __future__ import annotations

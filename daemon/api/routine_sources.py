@@ -26,7 +26,7 @@ from daemon.definitions.routines.folder import FolderContents, write_new
 from daemon.definitions.routines.source import (
     check_source,
     digest_of,
-    made_by_agent,
+    explain_agent_owned,
     path_of_new,
     read_source,
     refuse_file_of_another,
@@ -155,7 +155,7 @@ def _refuse_if_switched_off(api: ApiContext) -> None:
 def _refuse_if_fixed(api: ApiContext, name: str, path: Path, content: bytes) -> None:
     """Raise Refused for a file that is not edited here, whatever its new text is."""
     if path.parent == api.agent_routines.folder:
-        raise Refused(made_by_agent(name))
+        raise Refused(explain_agent_owned(name))
     resolve_source(path, api.settings.config.routines_path)
     refuse_file_of_another(path)
     try:

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from daemon.api.application import application_with, refuse_browser, route_of
+from daemon.api.application import make_application, refuse_browser, route_of
 from daemon.api.binding import RouteRow, endpoint
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext, LiveAccess
@@ -20,7 +20,7 @@ from daemon.api.embedded_uvicorn import Listener
 from daemon.api.events import frames
 from daemon.api.listener import ListenerSocket
 from daemon.api.openapi import streams
-from daemon.api.problems import problem
+from daemon.api.problems import make_problem
 from daemon.api.routes import ROUTES
 from daemon.api.schemas import encode_json
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
@@ -47,7 +47,7 @@ class _AccessGuard:
         readers = {f"uid:{uid}" for uid in self._access.readers}
         if caller not in operators | readers:
             names = ", ".join(f"uid:{uid}" for uid in operator_ids)
-            return problem(
+            return make_problem(
                 HTTPStatus.FORBIDDEN,
                 f"this daemon works for {names} and not for {caller}",
                 "foreign",
@@ -56,7 +56,7 @@ class _AccessGuard:
             detail = (
                 f"{caller} may look and change nothing (control.readers in the daemon's config)"
             )
-            return problem(HTTPStatus.FORBIDDEN, detail, "read_only")
+            return make_problem(HTTPStatus.FORBIDDEN, detail, "read_only")
         return refuse_browser(scope["headers"])
 
 
@@ -94,7 +94,7 @@ def application(api: ApiContext) -> Starlette:
         return metrics_route(api)
 
     routes = [_LazyRoute(row[1], partial(_route, row, api)) for row in ROUTES]
-    app = application_with([*routes, _LazyRoute("/metrics", metrics)])
+    app = make_application([*routes, _LazyRoute("/metrics", metrics)])
     app.add_middleware(_AccessGuard, access=api.access)
     return app
 

@@ -23,14 +23,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemon.api.application import application_with
+from daemon.api.application import make_application
 from daemon.api.bodies import parse_json, read_body
 from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_listener
 from daemon.api.problems import (
     InvalidRequest,
-    problem,
+    make_problem,
 )
 from daemon.api.signatures import verify
 from daemon.errors import DaemonError
@@ -79,7 +79,7 @@ def application(hooks: Hooks) -> Starlette:
             message = _message_id(sender, request.headers, raw)
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
-            return problem(
+            return make_problem(
                 HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature"
             )
         is_github = sender is not None and sender.kind == "github"
@@ -103,7 +103,7 @@ def application(hooks: Hooks) -> Starlette:
         answer = {"run": run.id, "routine": run.routine, "status": run.status.value}
         return Response(json.dumps(answer), HTTPStatus.ACCEPTED, media_type="application/json")
 
-    return application_with([Route(PATH, receive, methods=["POST"])])
+    return make_application([Route(PATH, receive, methods=["POST"])])
 
 
 def _sender(settings: LiveSettings, name: str | None) -> WebhookSender | None:

@@ -1,4 +1,4 @@
-"""The first report of a fresh installation, shown at the terminal where the daemon was started."""
+"""Show the first report of a new installation at the terminal where the daemon was started."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ FIRST_RUN = "first_run"
 async def print_first_report(
     app: App, events: EventSubscription, write: Callable[[str], None]
 ) -> None:
-    """Write the report of the first run once it has ended, if this installation never ran anything
-    before; `events` are those of all runs since the start.
+    """Wait until the first run has ended, and write its report. Do nothing if the installation had
+    runs before this start.
+
+    `events` are those of all runs since the start.
     """
     journal = app.store.journal
     newest_runs = await journal.runs.get_last_by_routine(app.scheduling.engine.routines)

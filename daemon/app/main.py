@@ -746,7 +746,7 @@ def new(options: CommandLine) -> int:
             recipe=options.recipe,
             prompt=options.prompt,
             targets=options.targets,
-            looks=options.looks,
+            facts=options.facts,
         ),
         state=_state_folder(options),
         socket=_socket_path(options),
@@ -894,7 +894,7 @@ def freeze(options: CommandLine) -> int:
 def backup(options: CommandLine) -> int:
     """Copy the database and the definitions into one file."""
     from daemon.app.commands.backup import backup as write_backup
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
     config = _load_config_if_any(options)
     if config and config.store_url(os.environ):
@@ -903,7 +903,10 @@ def backup(options: CommandLine) -> int:
             "meanwhile"
         )
     size = write_backup(
-        _state_folder(options), options.file.absolute(), config, progress=progress_bar("copying")
+        _state_folder(options),
+        options.file.absolute(),
+        config,
+        progress=make_progress_bar("copying"),
     )
     _print(
         f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
@@ -914,14 +917,14 @@ def backup(options: CommandLine) -> int:
 def restore(options: CommandLine) -> int:
     """Put a backup back."""
     from daemon.app.commands.backup import restore as restore_backup
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
     state = _state_folder(options)
     lines = restore_backup(
         options.file.absolute(),
         state,
         definitions=options.definitions,
-        progress=progress_bar("restoring"),
+        progress=make_progress_bar("restoring"),
     )
     last = "start agentd; everything stands still until you say: agentctl resume --all"
     _print("\n".join([*lines, last]))
@@ -931,7 +934,7 @@ def restore(options: CommandLine) -> int:
 def export(options: CommandLine) -> int:
     """Write routines with their history."""
     from daemon.app.commands.transfer import export as write_export
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
     config = _load_config(options)
     runs = write_export(
@@ -939,7 +942,7 @@ def export(options: CommandLine) -> int:
         options.file.absolute(),
         config,
         options.routines,
-        progress=progress_bar("exporting"),
+        progress=make_progress_bar("exporting"),
     )
     _print(
         f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
@@ -951,13 +954,13 @@ def export(options: CommandLine) -> int:
 def import_(options: CommandLine) -> int:
     """Import routines with their history from another machine's export."""
     from daemon.app.commands.transfer import import_file
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
     lines = import_file(
         options.file.absolute(),
         _state_folder(options),
         _load_config(options),
-        progress=progress_bar("importing"),
+        progress=make_progress_bar("importing"),
     )
     _print("\n".join(lines))
     return 0

@@ -13,7 +13,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, fault_views
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import alerting_of, open_tracer, overlay_fault, read_settings
+from daemon.app.settings import alerting_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
@@ -81,7 +81,7 @@ class Reloader:
     ) -> None:
         self._installation, self._settings = installation, settings
         self._own_tools, self._sources, self._registry = own_tools, sources, registry
-        self._tool_versions = user_tools.versions(settings.config)
+        self._tool_versions = user_tools.read_versions(settings.config)
         self._journal, self._clock = journal, clock
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
@@ -90,7 +90,7 @@ class Reloader:
         self._logged_faults: frozenset[Fault] = frozenset()
         self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
-        self.fault = overlay_fault(settings.config)
+        self.fault = log_overlay_fault(settings.config)
         """What was wrong at the last reload, in words; None if nothing was."""
 
     def folders(self) -> list[Path]:
@@ -246,7 +246,7 @@ class Reloader:
             )
             _refuse_another_workspace(config, old.config)
             own_tools, sources = self._own_tools, self._sources
-            tool_versions = user_tools.versions(config)
+            tool_versions = user_tools.read_versions(config)
             if tool_versions != self._tool_versions:
                 sources = {}
                 own_tools = await asyncio.to_thread(user_tools.load, config, sources=sources)
@@ -261,7 +261,7 @@ class Reloader:
                 )
             changed_files = _changed_files(old, new)
             if own_tools is not self._own_tools:
-                changed_files += user_tools.changed_files(self._tool_versions, tool_versions)
+                changed_files += user_tools.find_changed_files(self._tool_versions, tool_versions)
                 self._replace_own_tools(config, own_tools)
                 self._sources.clear()
                 self._sources.update(sources)
@@ -269,7 +269,7 @@ class Reloader:
         except ConfigError as error:
             self.fault = str(error)
             raise
-        self.fault = overlay_fault(config)
+        self.fault = log_overlay_fault(config)
         settings.replace(new)
         self._journal.audit.keep_policy(new.policy.hash, new.policy.text)
         self._journal.incidents.alerting = alerting_of(config)

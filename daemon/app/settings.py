@@ -1,4 +1,4 @@
-"""Settings, made of the config and of the files that it names."""
+"""Make the settings of a daemon from its config and the files that the config names."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def read_settings(
 ) -> Settings:
     """Read the policy and make targets and providers of `config`.
 
-    The providers of `old_settings` settings are kept where nothing about them has changed.
-    Raises ConfigError for a policy that opens what is the daemon's own, and where a key or an
-    address is missing.
+    The providers of `old_settings` are kept if nothing about them has changed. Raises ConfigError
+    for a policy that gives tools access to files of the daemon, and where a key or an address is
+    missing.
     """
     env, secrets = installation.env, installation.secrets
     workspace = config.workspace_path(installation.state)
@@ -110,8 +110,10 @@ def alerting_of(config: Config) -> Alerting:
     )
 
 
-def overlay_fault(config: Config) -> str | None:
-    """Return what is wrong with the settings that agents wrote, and log it; None if nothing is."""
+def log_overlay_fault(config: Config) -> str | None:
+    """Log what is wrong with the settings that agents wrote, and return it as a sentence; None if
+    nothing is wrong.
+    """
     if not config.overlay_fault:
         return None
     log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
@@ -125,9 +127,10 @@ def open_tracer(
     journal: Journal,
     clock: Clock,
 ) -> RunTracer | None:
-    """Return what exports the spans of runs, as `[otel]` of `config` asks for; ConfigError.
+    """Return the tracer that exports the spans of runs, as `[otel]` of `config` asks for.
 
-    Returns None, and imports nothing, where no collector is named.
+    Returns None, and imports nothing, if neither the config nor the environment names a collector.
+    Raises ConfigError if its address cannot be used.
     """
     endpoint, env, secrets = config.otel.endpoint, installation.env, installation.secrets
     if not endpoint and not any(env.get(name) for name in OTLP_ENDPOINTS):

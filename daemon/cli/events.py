@@ -1,4 +1,4 @@
-"""`agentctl events`: what runs do as they do it, a line per event."""
+"""`agentctl events`: print the events of runs as they happen, a line for each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from daemon.cli.client import ConnectionLost
 from daemon.cli.progress import summarize_arguments
 from daemon.cli.render import DIM, RED, OutputStream, humanize, one_line, parse_instant, short_id
 
-# The type of events with a piece of an answer: there may be hundreds a second, each of a word.
-# They are printed with --json only.
+# The type of an event with a few words of an answer. There may be hundreds a second, so they are
+# printed with --json only.
 DELTA = "delta"
+# Columns of a line besides the time, the routine and the text: sign, id of the run, blanks.
+_FIXED_COLUMNS = 14
 
 
 def print_events(call: Call) -> int:
-    """Print events from now on, of one routine or all, until Ctrl-C or the end of the daemon."""
+    """Print events from now on, of one routine or all, until Ctrl-C or the end of the daemon.
+
+    Returns DETACHED or UNREACHABLE. Raises Problem if there is no such routine.
+    """
     if call.routine:
-        call.client.request("GET", f"/v1/routines/{quote(call.routine)}")  # Problem for a typo
+        # the stream of events takes any name: ask for the routine, in case of a typo
+        call.client.request("GET", f"/v1/routines/{quote(call.routine)}")
     try:
         for event in call.client.stream("/v1/events"):
             if call.routine and event.get("routine") != call.routine:
@@ -41,7 +47,7 @@ def _write_event(out: OutputStream, event: Mapping[str, Any]) -> None:
     time = f"{parse_instant(event['at']):%H:%M:%S} " if event.get("at") else ""
     text = one_line(out.sanitize(_describe_event(event)))
     if out.width is not None:
-        prefix_width = len(time) + len(event.get("routine") or "") + 14
+        prefix_width = len(time) + len(event.get("routine") or "") + _FIXED_COLUMNS
         text = out.truncate(text, max(10, out.width - prefix_width))
     if event["type"] == "run_ended":
         sign = out.sign(event["status"])

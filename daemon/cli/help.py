@@ -10,8 +10,8 @@ from daemon.cli.verbs import COMMON_VERBS, GROUPS, SYNONYMS, VERBS
 
 
 def show_help(call: Call) -> int:
-    """Show which verbs there are, or how one is used: at a terminal the verbs one needs most, with
-    --all and into a pipe every verb.
+    """Print the options of a verb, or which verbs there are: at a terminal those one needs most,
+    with --all or into a pipe all of them. Returns the exit code.
     """
     names = [argument for argument in call.rest if not argument.startswith("-")]
     if names and names[0] not in VERBS:
@@ -20,9 +20,10 @@ def show_help(call: Call) -> int:
         verb = VERBS[names[0]]
         if verb.parses_itself and names[0] != "help":
             return verb.run(Call(call.socket, {"rest": ["--help"]}))
-        verb.parse(names[0], ["--help"])  # prints, and ends the process; of `help` it returns
+        # Ends the process after printing, except for `help`, whose options are those below.
+        verb.parse(names[0], ["--help"])
     if "--all" in call.rest:
-        _write_every_verb(call.out, all_by_group())
+        _write_every_verb(call.out, group_all_verbs())
     elif call.out.is_terminal:
         _write_common_verbs(call.out)
     else:  # for grep and scripts: a flat list
@@ -54,8 +55,10 @@ def _write_every_verb(out: OutputStream, verbs_by_group: dict[str, tuple[str, ..
         out.write_line(f"  {code}  {meaning}")
 
 
-def all_by_group() -> dict[str, tuple[str, ...]]:
-    """Return every verb by its group."""
+def group_all_verbs() -> dict[str, tuple[str, ...]]:
+    """Return the names of all verbs by group, in the order of GROUPS; verbs without a group are in
+    the last one.
+    """
     grouped_names = {name for names in GROUPS.values() for name in names}
     ungrouped_names = tuple(name for name in VERBS if name not in grouped_names)
     return {**GROUPS, "keep": GROUPS["keep"] + ungrouped_names}
@@ -72,7 +75,7 @@ def _write_verbs(out: OutputStream, verbs_by_group: dict[str, tuple[str, ...]]) 
 
 
 def report_unknown_verb(name: str) -> int:
-    """Print that there is no such verb, and which one does that; return the exit code."""
+    """Print that there is no such verb, and which command may be meant; return the exit code."""
     if name == "restart":
         hint = f"stop it with `agentctl stop`, then start it: {start_command()}"
     elif name == "start":

@@ -337,10 +337,10 @@ def _request_export_lines(call: Call) -> Iterator[str]:
 
 def import_(call: Call) -> int:
     """Import what `export` wrote; what was changed here since stays."""
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
     totals = {"items": 0, "runs": 0, "known": 0}
-    imported_bytes, show_progress = 0, progress_bar("importing")
+    imported_bytes, show_progress = 0, make_progress_bar("importing")
     is_stdin = call.file == "-"
     with sys.stdin if is_stdin else open(call.file, encoding="utf-8") as file:  # noqa: PTH123  fast to import
         file_size = 0 if is_stdin else os.fstat(file.fileno()).st_size
@@ -393,9 +393,9 @@ def reindex(call: Call) -> int:
     answer = call.request("POST", "/v1/memory/reindex", {})
     if answer is None or not call.err.is_terminal:
         return _print_detail(call, answer)
-    from daemon.cli.progress_bar import progress_bar
+    from daemon.cli.progress_bar import make_progress_bar
 
-    show_progress = progress_bar("indexing")
+    show_progress = make_progress_bar("indexing")
     index = call.client.request("GET", "/v1/memory/stats")["index"]
     while not index["whole"]:
         show_progress(min(0.99, index["runs"] / index["of"] if index["of"] else 0.0))

@@ -1,4 +1,4 @@
-"""`agentctl preview`: what a run of a routine would be told."""
+"""`agentctl preview`: what a run of a routine would send to the model first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from daemon.cli.render import BOLD, DIM
 
 
 def preview(call: Call) -> int:
-    """Show the prompt, tools and task of a run, with about how many tokens each part takes."""
+    """Print the prompt, tools and task of a run, and about how many tokens each part takes; the
+    texts themselves with --full.
+    """
     answer = call.request("GET", f"/v1/routines/{quote(call.routine)}/preview")
     if answer is None:
         return DONE

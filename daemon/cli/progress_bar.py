@@ -13,8 +13,10 @@ MAX_BAR_WIDTH = 30  # columns
 ITEMS_PER_UPDATE = 200
 
 
-def progress_bar(title: str) -> Callable[[float], None]:
-    """Return a function that shows on stderr which share of the work is done, from 0 to 1."""
+def make_progress_bar(title: str) -> Callable[[float], None]:
+    """Return a function that shows on stderr which share of the work is done, from 0 to 1. It does
+    nothing if stderr is no terminal.
+    """
     stream = sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         return lambda share: None
@@ -40,7 +42,7 @@ def progress_bar(title: str) -> Callable[[float], None]:
 
 
 def track(items: Iterable[T], count: int, show_progress: Callable[[float], None]) -> Iterator[T]:
-    """Yield the items, whose number is `count`, and show how many are done."""
+    """Yield the items, whose number is `count`, and show which share of them is done."""
     for number, item in enumerate(items):
         if number % ITEMS_PER_UPDATE == 0:
             show_progress(number / count if count else 1.0)

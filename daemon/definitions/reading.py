@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from daemon.definitions.key_lines import with_lines
-from daemon.definitions.shape import covers, format_key_path, keys_of, without_broken_entries
+from daemon.definitions.shape import covers, drop_broken_entries, format_key_path, keys_of
 from daemon.definitions.syntax import file_fault, syntax_fault, unreadable_file_fault
 from daemon.definitions.toml_text import MAX_BYTES, TomlOutOfBounds, parse_toml_text
 from daemon.definitions.validation_errors import field_errors
@@ -106,8 +106,8 @@ def parse_toml(text: str, path: Path) -> Json:
 
 
 def with_lines_of_file(faults: Sequence[Fault], path: Path) -> tuple[Fault, ...]:
-    """Return faults of a file with the lines of their keys in it as it is now; as they are where it
-    cannot be read any more.
+    """Return the faults of a file with the lines in which their keys stand now; without lines if
+    the file can no longer be read.
     """
     try:
         return with_lines(faults, read_text(path))
@@ -130,7 +130,7 @@ def parse(
     try:
         value = model.model_validate(data)
     except ValidationError as error:
-        faults = list(_faults(error, data, model, display(file), rules))
+        faults = list(_find_faults(error, data, model, display(file), rules))
         raise ConfigError(*with_lines(faults, text)) from None
     conflicts = [conflict for rule in rules for conflict in rule.check(value)]
     if conflicts:
@@ -139,7 +139,7 @@ def parse(
     return value
 
 
-def _faults(
+def _find_faults(
     error: ValidationError,
     data: Json,
     model: type[M],
@@ -147,8 +147,8 @@ def _faults(
     rules: Sequence[CrossFieldCheck[M]],
     /,
 ) -> Iterator[Fault]:
-    """Yield the faults that pydantic found in the data, then those that checks find in its sound
-    part.
+    """Yield the faults that pydantic found in the data, then those that the checks of `rules` find
+    in the part of the data that pydantic found no fault in.
     """
     findings = field_errors(error, data, model)
     for finding in findings:
@@ -163,7 +163,7 @@ def _faults(
         )
     broken_paths = {finding.path for finding in findings}
     try:
-        sound_part = model.model_validate(without_broken_entries(data, (), broken_paths, model))
+        sound_part = model.model_validate(drop_broken_entries(data, (), broken_paths, model))
     except ValidationError:
         return  # no sound part is left to check
     broken_paths |= {finding.meant_path for finding in findings if finding.meant_path}
@@ -175,14 +175,14 @@ def _faults(
         conflicts = rule.check(sound_part)
         broken_tables = {path[:2] for path in broken_paths if path[:1] == (rule.compares,)}
         if broken_tables:
-            emptied = {**data, rule.compares: list(data[rule.compares])}
+            placeholder_data = {**data, rule.compares: list(data[rule.compares])}
             for _, index in broken_tables:
-                emptied[rule.compares][index] = {}
-            emptied = without_broken_entries(emptied, (), broken_paths, model)
+                placeholder_data[rule.compares][index] = {}
+            placeholder_data = drop_broken_entries(placeholder_data, (), broken_paths, model)
             broken_keys = tuple(format_key_path(*path) for path in broken_tables)
             conflicts = [
                 conflict
-                for conflict in rule.check(model.model_validate(emptied))
+                for conflict in rule.check(model.model_validate(placeholder_data))
                 if not conflict.key.startswith(broken_keys)
             ]
         yield from (as_fault(conflict, file) for conflict in conflicts)

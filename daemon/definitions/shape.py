@@ -1,4 +1,4 @@
-"""Walk the data of a file side by side with the models that it should fit."""
+"""Relate the data of a file to the pydantic models that it should fit."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+# A place in a file: names of keys and indexes of lists, as in `loc` of a pydantic error.
 Loc: TypeAlias = tuple[int | str, ...]
 MAX_KEY_LENGTH = 100  # characters of one key that a fault shows
 
 
 def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
-    """Return the path in the data that an error of pydantic is about.
+    """Return the path in `data` of the entry that an error of pydantic is about.
 
-    pydantic's `loc` also has the names of union branches, which are no keys: the path is found by
-    searching for the very object `value`.
+    `loc` and `value` are those of the error; with `missing`, the last part of `loc` is a key that
+    the data lacks. `loc` also has the names of union branches, which are no keys of the file, so
+    the path is the part of it that leads to the very object `value`.
     """
     names: Loc = loc[:-1] if missing else loc
 
@@ -60,17 +62,17 @@ def format_key_path(*path: int | str) -> str:
     return text
 
 
-def without_broken_entries(
+def drop_broken_entries(
     node: Any, path: Loc, broken_paths: Collection[Loc], model: type[BaseModel]
 ) -> Any:
-    """Return a copy of the data without its broken entries; required ones are replaced by a
-    placeholder.
+    """Return a copy of the data without the entries at `broken_paths`; required entries are
+    replaced by a placeholder. `path` is that of `node` in the file, of which `model` is the model.
 
     No check that reads a broken key sees the copy, so placeholders cause no false faults.
     """
     if isinstance(node, list):
         return [
-            without_broken_entries(item, (*path, index), broken_paths, model)
+            drop_broken_entries(item, (*path, index), broken_paths, model)
             for index, item in enumerate(node)
         ]
     if not isinstance(node, dict):
@@ -80,32 +82,36 @@ def without_broken_entries(
         entry = (*path, key)
         items = [(*entry, index) for index in range(len(value))] if isinstance(value, list) else []
         if entry not in broken_paths and not any(item in broken_paths for item in items):
-            copy[key] = without_broken_entries(value, entry, broken_paths, model)
+            copy[key] = drop_broken_entries(value, entry, broken_paths, model)
     for table in models_at(model, path):
         for key, model_field in fields_by_key(table).items():
             if key not in copy and model_field.is_required():
-                copy[key] = _placeholder(model_field.annotation)
+                copy[key] = _make_placeholder(model_field.annotation)
     return copy
 
 
-def _placeholder(annotation: Any) -> Any:
+def _make_placeholder(annotation: Any) -> Any:
     kind = next(union_members(annotation))
     return get_args(kind)[0] if get_origin(kind) is Literal else "x"
 
 
 def keys_of(path: Loc) -> tuple[str, ...]:
+    """Return a path without the indexes of lists."""
     return tuple(part for part in path if isinstance(part, str))
 
 
 def covers(broken_path: Sequence[str], read_path: Sequence[str]) -> bool:
-    """Tell whether the broken entry is the one that a check reads, or contains it."""
+    """Tell whether the broken entry is the one that a check reads, or contains it. In `read_path`,
+    `*` stands for any key.
+    """
     return len(broken_path) <= len(read_path) and all(
-        b in (a, "*") for a, b in zip(broken_path, read_path, strict=False)
+        read_key in (broken_key, "*")
+        for broken_key, read_key in zip(broken_path, read_path, strict=False)
     )
 
 
 def union_members(annotation: Any) -> Iterator[Any]:
-    """Yield the types of an annotation without Annotated and Union around them."""
+    """Yield the types that an annotation unites, without Annotated around them."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from union_members(get_args(annotation)[0])
@@ -147,8 +153,8 @@ def _annotations_inside(annotation: Any, part: int | str) -> Iterator[Any]:
 
 
 def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, Collection[str]]]:
-    """Yield the header of every table that a file may have, such as `[run.retry]`, with its
-    keys.
+    """Yield (header, keys) of every table that a file may have; a header is such as `[run.retry]`.
+    `name` is the dotted name of the table whose model is `model`, empty for the whole file.
     """
     yield (f"[{name}]" if name else "the top of the file"), fields_by_key(model)
     for key, model_field in fields_by_key(model).items():
@@ -156,20 +162,20 @@ def list_tables(model: type[BaseModel], name: str = "") -> Iterator[tuple[str, C
         for annotation in annotations:
             models = [
                 member
-                for member in (annotation, *map(_first, get_args(annotation)))
+                for member in (annotation, *map(_first_member, get_args(annotation)))
                 if _is_table(member)
             ]
             for table in models:
-                dotted = f"{name}.{key}".lstrip(".")
+                table_name = f"{name}.{key}".lstrip(".")
                 if annotation is not table and table in annotations:
                     continue  # a key that is a table or a list of them
                 if annotation is table:
-                    yield from list_tables(table, dotted)
+                    yield from list_tables(table, table_name)
                 elif get_origin(annotation) is dict:
-                    yield from list_tables(table, f"{dotted}.NAME")
+                    yield from list_tables(table, f"{table_name}.NAME")
                 else:
-                    yield f"[[{dotted}]]", fields_by_key(table)
+                    yield f"[[{table_name}]]", fields_by_key(table)
 
 
-def _first(annotation: Any) -> Any:
+def _first_member(annotation: Any) -> Any:
     return next(union_members(annotation))

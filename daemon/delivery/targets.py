@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Targets:
-    """Makes the channel of each target, the first time that a report goes there.
+    """Make the channel of each target, the first time that a report goes there.
 
     The targets' URLs and secrets are added to `secrets` in the constructor, so that no log shows
     them.
@@ -47,7 +47,7 @@ class Targets:
             if url := config.target_url(name, env):
                 self._urls[name] = url.get_secret_value()
                 secrets.add_address(self._urls[name], whole=True)
-            if problem := missing_extra(table.kind, self._urls.get(name, "")):
+            if problem := find_missing_extra(table.kind, self._urls.get(name, "")):
                 key = f"targets.{name}.kind"
                 raise ConfigError(
                     Fault(file=display(config.file), key=key, found=table.kind, problem=problem)
@@ -86,24 +86,24 @@ class Targets:
             if isinstance(channel, PingChannel):
                 await channel.ping("start", run.id)
 
-    def _file(self, name: str) -> Channel:
+    def _make_file_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.file import FileChannel
 
         table = self._tables.get(name)
         channel = FileChannel(self._workspace)
-        return _AtPath(channel, table.path) if table and table.path else channel
+        return _FileChannelWithPath(channel, table.path) if table and table.path else channel
 
-    def _log(self, name: str) -> Channel:
+    def _make_log_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.log import LogChannel
 
         return LogChannel()
 
-    def _desktop(self, name: str) -> Channel:
+    def _make_desktop_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.desktop import DesktopChannel
 
         return DesktopChannel(self._env)
 
-    def _webhook(self, name: str) -> Channel:
+    def _make_webhook_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.webhook import WebhookChannel
 
         table = self._tables[name]
@@ -114,7 +114,7 @@ class Targets:
             limit=table.limit,
         )
 
-    def _mail(self, name: str) -> Channel:
+    def _make_mail_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.mail_url import is_sendmail
 
         if is_sendmail(self._urls[name]):
@@ -125,33 +125,33 @@ class Targets:
 
         return MailChannel(self._urls[name], secrets=self._secrets)
 
-    def _apprise(self, name: str) -> Channel:
+    def _make_apprise_channel(self, name: str) -> Channel:
         from daemon.delivery.channels.apprise import AppriseChannel
         from daemon.delivery.channels.mail_url import is_mail
 
         if is_mail(self._urls[name]):
-            return self._mail(name)
+            return self._make_mail_channel(name)
         return AppriseChannel(self._urls[name], secrets=self._secrets)
 
-    def _ping(self, name: str) -> Channel:
+    def _make_ping_channel(self, name: str) -> Channel:
         from daemon.delivery.ping import PingChannel
 
         return PingChannel(self._urls[name])
 
 
 KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
-    "file": Targets._file,
-    "log": Targets._log,
-    "desktop": Targets._desktop,
-    "webhook": Targets._webhook,
-    "mail": Targets._mail,
-    "apprise": Targets._apprise,
-    "ping": Targets._ping,
+    "file": Targets._make_file_channel,
+    "log": Targets._make_log_channel,
+    "desktop": Targets._make_desktop_channel,
+    "webhook": Targets._make_webhook_channel,
+    "mail": Targets._make_mail_channel,
+    "apprise": Targets._make_apprise_channel,
+    "ping": Targets._make_ping_channel,
 }
-"""The constructor of a channel, by the kind of its target."""
+"""By the kind of a target, the function that makes its channel."""
 
 
-def missing_extra(kind: str, url: str = "") -> str:
+def find_missing_extra(kind: str, url: str = "") -> str:
     """Return which extra is missing for a target of this kind and URL, as a sentence; empty if
     none is.
     """
@@ -165,14 +165,14 @@ def missing_extra(kind: str, url: str = "") -> str:
     return ""
 
 
-def address_fault(kind: str, url: str) -> str:
+def find_address_fault(kind: str, url: str) -> str:
     """Return what is wrong with the address of a target of kind mail or apprise, as far as that can
     be seen without sending anything; empty if nothing is.
     """
     from daemon.delivery.channels.mail_url import is_mail
 
     if kind == "mail" or is_mail(url):
-        return mail_fault(url)
+        return find_mail_fault(url)
     from daemon.delivery.channels.apprise import service
 
     try:
@@ -182,7 +182,7 @@ def address_fault(kind: str, url: str) -> str:
     return ""
 
 
-def mail_fault(url: str) -> str:
+def find_mail_fault(url: str) -> str:
     """Return why no mail can be sent to a URL of a mail target from this machine, as far as that
     can be seen without sending one; empty if nothing is in the way.
     """
@@ -194,16 +194,16 @@ def mail_fault(url: str) -> str:
 
     try:
         if is_sendmail(url):
-            from daemon.delivery.channels.sendmail import program_fault
+            from daemon.delivery.channels.sendmail import find_program_fault
 
-            return program_fault(parse_sendmail_address(url).program)
+            return find_program_fault(parse_sendmail_address(url).program)
         parse_mail_address(url)
     except DeliveryFailed as error:
         return str(error)
     return ""
 
 
-class _AtPath:
+class _FileChannelWithPath:
     """A file channel with a default path, for deliveries that have none."""
 
     def __init__(self, channel: Channel, path: str) -> None:

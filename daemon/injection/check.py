@@ -1,7 +1,8 @@
 """Check whether a tool's result tries to give orders to the agent (prompt injection).
 
-The points of matching rules add up within a window of the text, the best rule of each sign once, so
-that a long page is not blocked for words that are far apart.
+Rules match signs of such orders, and each rule has points. The points add up within a window of the
+text, for each sign those of its best rule: so a long page is not blocked for words that are far
+apart, nor for one sign that is repeated.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _WINDOW = 700
 _REPETITION_DISTANCE = 50
 # Extra points for a disguised text: nobody disguises what is harmless.
 _DISGUISE_POINTS = 4
+# Characters of an excerpt before and after the beginning of the worst window.
+_EXCERPT_BEFORE, _EXCERPT_AFTER = 20, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class InjectionFinding:
     reason: str = ""
     """The signs that were found, for a person."""
     excerpt: str = ""
-    """The words around the signs, as they were read."""
+    """The words around the signs, without the disguise."""
     level: ClassVar[str]
 
 
@@ -63,13 +66,13 @@ class Block(InjectionFinding):
 
 
 class Review(InjectionFinding):
-    """Suspicious: the model sees it, and nothing that it does afterwards is trusted."""
+    """A suspicious text: the model sees it, and its run has the taint `high` from then on."""
 
     level = "review"
 
 
 class Warn(InjectionFinding):
-    """Worth a line in the log."""
+    """A text that is worth a line in the log, and nothing else."""
 
     level = "warn"
 
@@ -93,8 +96,8 @@ def needs_injection_check(tool: str) -> bool:
 
 
 def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> InjectionFinding:
-    """Return Block, Review, Warn or Pass for a result: the stricter of our finding and the
-    detector's.
+    """Return Block, Review, Warn or Pass for the result `text` of a tool: the stricter of the
+    finding of our rules and that of the user's `detector`.
     """
     if not needs_injection_check(tool):
         return Pass()
@@ -121,7 +124,9 @@ def _finding_from_detector(answer: InjectionFinding | str | None) -> InjectionFi
 
 
 def examine(text: str) -> InjectionFinding:
-    """Return the finding for a text from outside, whatever tool brought it."""
+    """Return the worst finding of all readings of a text from outside, whatever tool brought it.
+    The readings after one that is blocked are not looked at.
+    """
     worst_finding: InjectionFinding = Pass()
     most_points = 0
     for shown_text in disguises.without_escape_sequences(text):
@@ -137,24 +142,24 @@ def examine(text: str) -> InjectionFinding:
 def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFinding]:
     """Return the points of the worst window of a reading, and the finding that they amount to.
 
-    `beyond` are the points of earlier readings: only a reading that exceeds them gets the extra
-    points of a disguise.
+    `beyond` is the most points of an earlier reading: only a reading that exceeds them gets the
+    extra points of a disguise.
     """
     text, matches = find_matches(reading)
     if not matches:
         return 0, Pass()
     matches = _drop_repetitions(sorted(matches))
-    most_points, names, excerpt_start = 0, [""], 0
-    for first, start in enumerate(matches):
-        best: dict[str, int] = {}
-        for match in matches[first:]:
-            if match.offset - start.offset > _WINDOW:
+    most_points, worst_signs, window_start = 0, [""], 0
+    for index, first_match in enumerate(matches):
+        points_by_sign: dict[str, int] = {}
+        for match in matches[index:]:
+            if match.offset - first_match.offset > _WINDOW:
                 break
-            best[match.sign] = max(best.get(match.sign, 0), match.points)
-        points = sum(best.values())
+            points_by_sign[match.sign] = max(points_by_sign.get(match.sign, 0), match.points)
+        points = sum(points_by_sign.values())
         if points > most_points:
-            most_points, excerpt_start = points, start.offset
-            names = sorted(best, key=lambda name: -best[name])
+            most_points, window_start = points, first_match.offset
+            worst_signs = sorted(points_by_sign, key=points_by_sign.__getitem__, reverse=True)
     if reading.disguise and most_points >= max(WARN, beyond + 1):
         most_points += _DISGUISE_POINTS
     kind: type[InjectionFinding]
@@ -167,14 +172,13 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
     else:
         return most_points, Pass()
     disguise = f" ({reading.disguise})" if reading.disguise else ""
-    return most_points, kind(
-        ", ".join(names) + disguise, text[max(0, excerpt_start - 20) : excerpt_start + 200].strip()
-    )
+    excerpt = text[max(0, window_start - _EXCERPT_BEFORE) : window_start + _EXCERPT_AFTER]
+    return most_points, kind(", ".join(worst_signs) + disguise, excerpt.strip())
 
 
 def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
-    """Drop a match that has the sign and points of one less than _REPETITION_DISTANCE
-    characters before it.
+    """Return the matches without those that repeat one less than _REPETITION_DISTANCE characters
+    before them, with the same sign and points.
 
     `matches` are in the order of their offsets. Without this, a text that repeats one phrase would
     take quadratic time to score.
@@ -194,68 +198,71 @@ def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
 def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
     """Match the rules of all languages against a reading.
 
-    Returns (normalized text, matches): the text is the reading with single blanks and no
-    punctuation but that between clauses, as the rules of words see it. Returns ("", []) if no rule
-    can match, which holds for most texts. Matches are in no order.
+    Returns (normalized text, matches). The normalized text is the one that the rules of words are
+    matched against: the reading with single blanks, and with no punctuation but that between
+    clauses. Returns ("", []) if no rule can match, as in most texts. The matches are in no order.
     """
     text = reading.text
     words = frozenset(disguises.split_words(text)) if reading.words is None else reading.words
     labelled_text = replace_frames(text, words)
     unquoted_text = disguises.drop_apostrophes(labelled_text)
-    if labelled_text is not text or "'" in text:
+    if labelled_text is not text or "'" in text:  # its words have changed
         words = frozenset(disguises.split_words(unquoted_text))
-    candidate_rules = _word_rules().find_candidates(words)
+    candidate_rules = _load_word_rules().find_candidates(words)
     if not candidate_rules and not _may_match_substring_rules(unquoted_text):
         return "", []
     normalized_text = disguises.extract_prose(labelled_text)
     matches = list(match_rules(candidate_rules, normalized_text, words))
     if _may_match_substring_rules(normalized_text):
-        # the normalized text has lost the vowel signs of Thai and Hindi, so try with them too
+        # the normalized text lacks the vowel signs of Thai and Hindi, the other text has them
         for candidate_text in (normalized_text, labelled_text):
-            substring_matches = _match_substrings(_substring_rules(), candidate_text)
+            substring_matches = _match_substrings(_load_substring_rules(), candidate_text)
             if substring_matches:
                 matches += substring_matches
                 break
     if not normalized_text.isascii() and _CHINESE.search(disguises.drop_ascii(normalized_text)):
-        simplified_text = labelled_text.translate(_simplification_table())
-        matches += _match_substrings(_chinese_rules(), simplified_text)
+        simplified_text = labelled_text.translate(_load_simplification_table())
+        matches += _match_substrings(_load_chinese_rules(), simplified_text)
     return normalized_text, matches
 
 
 def _match_substrings(rules: RuleSet, text: str) -> list[RuleMatch]:
-    """Match rules of languages whose anchors are parts of words, or stand without blanks."""
+    """Match rules of languages in which an anchor is a part of a word, or words have no blanks
+    between them.
+    """
     anchors = rules.find_anchors(text)
     return list(match_rules(rules.find_candidates(anchors), text, anchors))
 
 
-def rules_in(text: str) -> set[str]:
-    """Return the ids of the rules that match a text as it stands, each disguise taken off."""
+def find_rules(text: str) -> set[str]:
+    """Return the ids of all rules that match a reading of a text, in any window."""
     return {match.rule for reading in find_readings(text) for match in find_matches(reading)[1]}
 
 
 def _may_match_substring_rules(text: str) -> bool:
-    """Tell whether a text may be in one of the languages of pieces.toml, of which only Turkish can
-    be written in ASCII.
+    """Tell whether a text may be in one of the languages of substrings.toml, of which only Turkish
+    can be written in ASCII.
     """
     return not text.isascii() or "talimat" in text  # Turkish for "instruction"
 
 
 @cache
-def _word_rules() -> RuleSet:
+def _load_word_rules() -> RuleSet:
     return RuleSet((*load_rules("en").rules, *load_rules("others").rules))
 
 
 @cache
-def _substring_rules() -> RuleSet:
-    return RuleSet(load_rules("pieces").rules)
+def _load_substring_rules() -> RuleSet:
+    return RuleSet(load_rules("substrings").rules)
 
 
 @cache
-def _chinese_rules() -> RuleSet:
+def _load_chinese_rules() -> RuleSet:
     return RuleSet(load_rules("zh").rules)
 
 
 @cache
-def _simplification_table() -> dict[int, int]:
+def _load_simplification_table() -> dict[int, int]:
+    """Return the table for `str.translate` from traditional to simplified characters."""
     characters = load_rules("zh").characters
     return str.maketrans(characters["traditional"], characters["simplified"])

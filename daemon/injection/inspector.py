@@ -40,9 +40,9 @@ WITHHELD = {
     "zh": "[已扣留:{tool} 返回的内容在向你下命令({reason})。已保存为 {id},供人查看。]",
 }
 
-# Tools that answer in our own words, or in those of the owner. All others bring what anybody may
-# have written, those of users and servers too. `memory_recall` and `sysinfo` do so where they say
-# it themselves.
+# Tools that answer in our own words, or in those of the owner. All others bring text that anybody
+# may have written, also the tools of users and of MCP servers; of some, the result itself says so
+# (`taint_of_result`).
 OWN_TOOLS = frozenset(
     {
         "finish",
@@ -58,23 +58,23 @@ OWN_TOOLS = frozenset(
 )
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
 LOG_QUOTING_PARTS = frozenset({"errors"})
-# Characters of a text that is checked on the event loop; a longer one is checked in a thread, as
-# it would hold up all other runs.
+# Characters. A longer text is checked in a thread: on the event loop it would hold up all other
+# runs.
 MAX_LENGTH_ON_LOOP = 6_000
 
 
-def provenance(tool: str, value: Any) -> Taint:
-    """Return the taint that a result of this tool gives a run."""
+def taint_of_result(tool: str, value: Any) -> Taint:
+    """Return the taint that a result of this tool, with this `value`, gives a run."""
     if tool in OWN_TOOLS:
         return Taint.NONE
-    if tool == "subagent":  # its report is as clean as what it has read
+    if tool == "subagent":  # the report of a tainted run is tainted
         is_trusted = isinstance(value, dict) and not value.get("untrusted")
         return Taint.NONE if is_trusted else Taint.TAINTED
     if tool in ("memory_recall", "memory_expand"):
         texts = value if isinstance(value, list) else []
         return Taint.TAINTED if any(item.get("untrusted") for item in texts) else Taint.NONE
     if tool == "sysinfo":
-        # without errors a part says so in our own words
+        # a list has lines of logs; a part without any is a sentence of our own
         quotes_logs = isinstance(value, dict) and any(
             isinstance(value.get(part), list) and value[part] for part in LOG_QUOTING_PARTS
         )
@@ -83,11 +83,11 @@ def provenance(tool: str, value: Any) -> Taint:
 
 
 class InjectionPolicy(Protocol):
-    """What the inspector asks the policy."""
+    """What the inspector needs of the policy."""
 
     @property
     def detector(self) -> str:
-        """The owner's own check as `module:function`; empty if there is none."""
+        """The user's own check as `module:function`; empty if there is none."""
 
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, with the taint `high`."""
@@ -115,8 +115,10 @@ class InjectionInspector:
         self._withholds = withholds
 
     async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
-        """Return the result as the model may see it, with the taint that it gives the run."""
-        taint = provenance(call.name, result.value)
+        """Return the result as the model may see it, with the taint that it gives the run. `key` is
+        the id of the call in the run.
+        """
+        taint = taint_of_result(call.name, result.value)
         if result.ok and self._policy.prints_only_numbers(call.name, call.arguments, result.text):
             taint = Taint.NONE
         finding = await self._check(call.name, result.text)
@@ -167,8 +169,8 @@ class InjectionInspector:
 def _load_detector(name: str) -> Detector | None:
     """Return the user's own check, named `module:function`; None for an empty name.
 
-    An error in it becomes a Review, so that it cannot end a run; the built-in check is made in any
-    case.
+    It is imported when it is called. An exception in the import or the call becomes a Review, so
+    that it cannot end a run.
     """
     if not name:
         return None

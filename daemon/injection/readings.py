@@ -1,8 +1,8 @@
 """Read a text in every way in which a model might understand it: as it is, and without disguises.
 
-As it stands first; then, only where there is a hint of it, with its disguises taken off: encoded,
-in a cipher, letter by letter, in digits, glued together, misspelt. A hint is cheap: most are a look
-into a table of words.
+A disguise is taken off only where there is a hint of it: an encoding, a cipher, a row of single
+letters, digits for letters, blanks out of place, misspelt words. To look for the hints is cheap:
+most are words that stand in a table.
 """
 
 from __future__ import annotations
@@ -28,63 +28,6 @@ class Reading:
     """The words of `text`, if they were found already."""
 
 
-@cache
-def _words(name: str) -> frozenset[str]:
-    return load_rules("en").words[name]
-
-
-def find_readings(text: str) -> Iterator[Reading]:
-    """Yield the text as it is, then with one disguise after another taken off."""
-    if hidden_text := disguises.read_tag_characters(text):
-        # who hides a text means it as an order, so it is read behind a frame (frames.py)
-        yield Reading(f"zqchat you must {disguises.fold(hidden_text)}", "hidden in Unicode tags")
-    unescaped_text = disguises.unescape(text)
-    folded_text = disguises.fold(unescaped_text)
-    latin = disguises.replace_lookalikes(folded_text)
-    word_list = disguises.split_words(latin)
-    words = frozenset(word_list)
-    yield Reading(folded_text, words=words if latin is folded_text else None)
-    if latin is not folded_text and latin != folded_text:
-        yield Reading(latin, "in look-alike letters", words)
-    for decoded_text in disguises.decode_runs(unescaped_text, words):
-        yield Reading(disguises.fold(disguises.unescape(decoded_text)), "encoded")
-    yield from _rewrite(latin, word_list, words)
-
-
-def _rewrite(text: str, word_list: Sequence[str], words: Set[str]) -> Iterator[Reading]:
-    """Yield the text with each disguise taken off that there is a hint of; `words` are the words of
-    `word_list`, each once.
-    """
-    if cipher_words := _ciphers().keys() & words:
-        yield from _decipher(text, cipher_words)
-    letter_count = sum(len(word) == 1 for word in words)
-    if letter_count >= 5 and disguises.has_row_of_letters(word_list):
-        yield Reading(" ".join(disguises.join_letter_rows(text)), "letter by letter")
-    yield from _read_digits_as_letters(text, words)
-    if misspelt_words := _misspellings().keys() & words:
-        meanings = {word: _misspellings()[word] for word in misspelt_words}
-        yield Reading(_replace_words(text, meanings), "misspelt")
-    untagged_text = disguises.strip_tags(text)
-    if untagged_text is not text:
-        known_words = _words("VOCABULARY").intersection(disguises.split_words(untagged_text))
-        if len(known_words) >= 2:
-            yield Reading(untagged_text)
-    if joined_words := _join_split_words("".join(word_list), words):
-        yield Reading(joined_words, "with blanks out of place")
-
-
-def _join_split_words(letters: str, words: Set[str]) -> str:
-    """Return the words of our rules around a noun that the text holds only when all its blanks are
-    left out; empty if there is none. `letters` are the words of the text without blanks.
-    """
-    for noun in _NOUNS:
-        position = -1 if noun in words else letters.find(noun)
-        if position >= 0:
-            surroundings = letters[max(0, position - 90) : position + 40]
-            return " ".join(_known_words().findall(surroundings))
-    return ""
-
-
 # What orders of injections are about, as one word each.
 _NOUNS = (
     "instructions",
@@ -95,11 +38,76 @@ _NOUNS = (
     "restrictions",
     "programming",
 )
+# Signs that stand for letters within words.
+_SIGNS = frozenset("@$!|+")
+_INNER_SIGN = re.compile(r"![a-z0-9]")
 
 
 @cache
-def _known_words() -> re.Pattern[str]:
-    """Return a pattern of the words of our rules, longer ones first."""
+def _load_words(name: str) -> frozenset[str]:
+    """Return a list of words of rules/en.toml."""
+    return load_rules("en").words[name]
+
+
+def find_readings(text: str) -> Iterator[Reading]:
+    """Yield the text as it is, then with one disguise after another taken off."""
+    if hidden_text := disguises.read_tag_characters(text):
+        # Whoever hides a text means it as an order. So it is read as one: after the label that
+        # frames.py puts in the place of chat markup, and after "you must".
+        yield Reading(f"zqchat you must {disguises.fold(hidden_text)}", "hidden in Unicode tags")
+    unescaped_text = disguises.unescape(text)
+    folded_text = disguises.fold(unescaped_text)
+    latin_text = disguises.replace_lookalikes(folded_text)
+    word_list = disguises.split_words(latin_text)
+    words = frozenset(word_list)
+    yield Reading(folded_text, words=words if latin_text is folded_text else None)
+    # `is not` first: it is fast, and for most texts it decides
+    if latin_text is not folded_text and latin_text != folded_text:
+        yield Reading(latin_text, "in look-alike letters", words)
+    for decoded_text in disguises.decode_runs(unescaped_text, words):
+        yield Reading(disguises.fold(disguises.unescape(decoded_text)), "encoded")
+    yield from _take_off_disguises(latin_text, word_list, words)
+
+
+def _take_off_disguises(text: str, word_list: Sequence[str], words: Set[str]) -> Iterator[Reading]:
+    """Yield the text with each disguise taken off that there is a hint of. `word_list` has the
+    words of the text in order, `words` each of them once.
+    """
+    if cipher_words := _load_ciphers().keys() & words:
+        yield from _decipher(text, cipher_words)
+    letter_count = sum(len(word) == 1 for word in words)
+    if letter_count >= 5 and disguises.has_row_of_letters(word_list):
+        yield Reading(" ".join(disguises.join_letter_rows(text)), "letter by letter")
+    yield from _read_digits_as_letters(text, words)
+    if misspelt_words := _load_misspellings().keys() & words:
+        meanings = {word: _load_misspellings()[word] for word in misspelt_words}
+        yield Reading(_replace_words(text, meanings), "misspelt")
+    untagged_text = disguises.strip_tags(text)
+    if untagged_text is not text:
+        known_words = _load_words("VOCABULARY").intersection(disguises.split_words(untagged_text))
+        if len(known_words) >= 2:
+            yield Reading(untagged_text)
+    if joined_words := _join_split_words("".join(word_list), words):
+        yield Reading(joined_words, "with blanks out of place")
+
+
+def _join_split_words(letters: str, words: Set[str]) -> str:
+    """Return the words of our rules around one of _NOUNS that the text has only when its blanks are
+    left out; empty if it has none. `letters` is the text without blanks, `words` are its words.
+    """
+    for noun in _NOUNS:
+        position = -1 if noun in words else letters.find(noun)
+        if position >= 0:
+            surroundings = letters[max(0, position - 90) : position + 40]
+            return " ".join(_load_word_pattern().findall(surroundings))
+    return ""
+
+
+@cache
+def _load_word_pattern() -> re.Pattern[str]:
+    """Return a pattern that finds the words of our rules in letters without blanks: of words that
+    begin alike, the longest.
+    """
     names = (
         "INSTRUCTION_NOUNS",
         "RULE_NOUNS",
@@ -111,13 +119,13 @@ def _known_words() -> re.Pattern[str]:
         "VOCABULARY",
         "SMALL",
     )
-    words = {word for name in names for word in _words(name) if len(word) > 1}
+    words = {word for name in names for word in _load_words(name) if len(word) > 1}
     return re.compile("|".join(sorted(words, key=len, reverse=True)))
 
 
 def _replace_words(text: str, meanings: Mapping[str, str]) -> str:
-    """Return a text with words replaced by those that were meant; the longest first, as one may
-    stand in another.
+    """Return a text with each word of `meanings` replaced by its meaning. The longest come first,
+    as one word may be a part of another.
     """
     for word in sorted(meanings, key=len, reverse=True):
         text = text.replace(word, meanings[word])
@@ -126,7 +134,7 @@ def _replace_words(text: str, meanings: Mapping[str, str]) -> str:
 
 def _decipher(text: str, cipher_words: Set[str]) -> Iterator[Reading]:
     """Yield the text in each cipher of which it holds at least two words of our rules."""
-    ciphers = _ciphers()
+    ciphers = _load_ciphers()
     word_counts: dict[str, int] = {}
     for word in cipher_words:
         word_counts[ciphers[word]] = word_counts.get(ciphers[word], 0) + 1
@@ -134,20 +142,18 @@ def _decipher(text: str, cipher_words: Set[str]) -> Iterator[Reading]:
         if cipher == "reversed":
             yield Reading(text[::-1], "backwards")
             yield Reading(" ".join(word[::-1] for word in disguises.split_words(text)), "backwards")
+        elif cipher == "mirrored":
+            yield Reading(disguises.mirror(text), "in a cipher")
         else:
-            is_mirrored = cipher == "mirrored"
-            deciphered = (
-                disguises.mirror(text) if is_mirrored else disguises.rotate(text, int(cipher))
-            )
-            yield Reading(deciphered, "in a cipher")
+            yield Reading(disguises.rotate(text, int(cipher)), "in a cipher")
 
 
 @cache
-def _ciphers() -> Mapping[str, str]:
+def _load_ciphers() -> Mapping[str, str]:
     """Return the words of our rules in every simple cipher, each with its cipher: `mirrored`,
     `reversed`, or the number by which `rotate` decodes it.
     """
-    words = [word for word in _words("VOCABULARY") if len(word) >= 6]
+    words = [word for word in _load_words("VOCABULARY") if len(word) >= 6]
     rotated = {disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)}
     return (
         rotated
@@ -157,8 +163,8 @@ def _ciphers() -> Mapping[str, str]:
 
 
 def _read_digits_as_letters(text: str, words: Set[str]) -> Iterator[Reading]:
-    """Yield the text with digits and signs in words read as letters: 1gn0re; in either of the two
-    ways in which they may be meant.
+    """Yield the text with the digits and signs in words read as letters (1gn0re). Some may be meant
+    in two ways: each is tried, and yielded if it gives a word of our rules.
     """
     odd_words = {word for word in filterfalse(str.isalpha, words) if not word.isdecimal()}
     if "@" in text or "$" in text or ("!" in text and _INNER_SIGN.search(text)):
@@ -167,7 +173,7 @@ def _read_digits_as_letters(text: str, words: Set[str]) -> Iterator[Reading]:
             for chunk in text.split()
             if not _SIGNS.isdisjoint(chunk)
         }
-    if _words("VOCABULARY").isdisjoint(disguises.read_leet_words(odd_words)):
+    if _load_words("VOCABULARY").isdisjoint(disguises.read_leet_words(odd_words)):
         return
     meanings_by_word = {word: disguises.read_leet_word(word) for word in odd_words}
     for choice in range(2):
@@ -176,20 +182,16 @@ def _read_digits_as_letters(text: str, words: Set[str]) -> Iterator[Reading]:
             for word, both_meanings in meanings_by_word.items()
             if both_meanings
         }
-        if not _words("VOCABULARY").isdisjoint(meanings.values()):
+        if not _load_words("VOCABULARY").isdisjoint(meanings.values()):
             yield Reading(_replace_words(text, meanings), "in digits for letters")
 
 
-_SIGNS = frozenset("@$!|+")
-_INNER_SIGN = re.compile(r"![a-z0-9]")
-
-
 @cache
-def _misspellings() -> Mapping[str, str]:
-    """Return the words of our rules with one misspelling each, and the word that was meant."""
+def _load_misspellings() -> Mapping[str, str]:
+    """Return every spelling of a word of our rules that has one mistake, with the word itself."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     misspellings: dict[str, str] = {}
-    for word in sorted(_words("OFTEN_MISSPELT")):
+    for word in sorted(_load_words("OFTEN_MISSPELT")):
         halves = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
         variants: set[str] = set()
         for head, tail in halves:
@@ -199,5 +201,7 @@ def _misspellings() -> Mapping[str, str]:
                 variants |= {head + letter + tail[1:] for letter in letters}  # a wrong one
             if len(tail) > 1:
                 variants.add(head + tail[1] + tail[0] + tail[2:])  # two exchanged
-        misspellings |= dict.fromkeys(variants - _words("INFLECTED") - _words("VOCABULARY"), word)
+        misspellings |= dict.fromkeys(
+            variants - _load_words("INFLECTED") - _load_words("VOCABULARY"), word
+        )
     return misspellings

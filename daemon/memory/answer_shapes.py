@@ -1,7 +1,7 @@
 """Test whether a text has the shape of an answer to a question: a time, a number, a place.
 
-The shapes and the forms of questions are in answer_shapes.toml. The test only raises texts, and
-excludes none.
+The shapes and the forms of questions are in answer_shapes.toml. The test only moves a text up in
+the hits of a search; it excludes none.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ def _load_questions() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
 
 
 @lru_cache(maxsize=64)  # runs of one routine have the same question
-def looks_like_answer(question: str) -> Callable[[str], bool] | None:
-    """Return a predicate on texts for a question; None if the question has no such form."""
+def make_answer_test(question: str) -> Callable[[str], bool] | None:
+    """Return a function that tells whether a text has the shape of an answer to this question; None
+    if the question has none of the forms.
+    """
     for form, answer_pattern in _load_questions():
         if form.search(question):
             return lambda text: answer_pattern.search(text) is not None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from daemon.memory import folding, index, vectors
 from daemon.memory.folding import StoredTemplate
 from daemon.memory.index import IndexedSegment
-from daemon.memory.segments import ASKED_ONCE, GOAL_SPEAKER, SegmentPart
+from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS, SegmentPart
 from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import from_microseconds
@@ -47,7 +47,7 @@ class Text(NamedTuple):
         return (
             self.speaker == GOAL_SPEAKER
             and self.type == SegmentType.USER_MESSAGE
-            and self.source not in ASKED_ONCE
+            and self.source not in SOURCES_OF_NEW_GOALS
         )
 
     @property
@@ -99,7 +99,7 @@ def goals_among(connection: Connection, ids: Iterable[int]) -> set[int]:
         f"{_FROM_SEGMENTS} WHERE s.who = '{GOAL_SPEAKER}' AND s.type = 'user_message' AND s.id IN ",
         id_list,
     )
-    return {id_ for id_, routine in rows if routine not in ASKED_ONCE}
+    return {id_ for id_, routine in rows if routine not in SOURCES_OF_NEW_GOALS}
 
 
 def times_of_change(connection: Connection, items: Iterable[int]) -> dict[int, int]:

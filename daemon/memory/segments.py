@@ -21,12 +21,12 @@ MAX_PART_CHARACTERS = 800
 SEGMENT_CHARACTERS = 20_000
 # Who "speaks" the goal of a run.
 GOAL_SPEAKER = "goal"
-# Names under which runs are archived whose goal is what somebody asked once; a routine has the same
-# goal each time.
-ASKED_ONCE = ("ask", "subagent")
+# Names under which runs are archived that have a new goal each time, which somebody asked for. The
+# runs of a routine all have the same goal.
+SOURCES_OF_NEW_GOALS = ("ask", "subagent")
 # Characters up to which a text that ends in a question mark is a question: a long answer often ends
 # by asking what else to do.
-_QUESTION = 200
+_MAX_QUESTION = 200
 # Characters. A shorter text ("Yes, both.") depends on the text before it: it is a repetition only
 # behind the same text.
 _SHORT_TEXT = 40
@@ -71,17 +71,17 @@ class SegmentPart(NamedTuple):
 
 def make_segment_parts(routine: str, segments: Iterable[Segment]) -> Iterator[SegmentPart]:
     """Yield the parts of a run's segments: a long segment has several, a blank one none."""
-    previous = ""
+    previous_text = ""
     for segment in segments:
         for part, text in enumerate(split(shorten_middle(clean(segment.text), SEGMENT_CHARACTERS))):
-            yield make_segment_part(routine, segment, segment.part + part, text, previous)
-            previous = text
+            yield make_segment_part(routine, segment, segment.part + part, text, previous_text)
+            previous_text = text
 
 
 def make_segment_part(
-    routine: str, segment: Segment, part: int, text: str, previous: str
+    routine: str, segment: Segment, part: int, text: str, previous_text: str
 ) -> SegmentPart:
-    """Return one part of a segment; `previous` is the text before it in the run."""
+    """Return one part of a segment; `previous_text` is the text before it in the run."""
     return SegmentPart(
         iteration=segment.iteration,
         segment=segment.segment,
@@ -89,9 +89,11 @@ def make_segment_part(
         type=segment.type.value,
         at=to_microseconds(segment.timestamp),
         speaker=clean(segment.speaker),
-        is_question=int(len(text) < _QUESTION and text.endswith(("?", "？"))),
+        is_question=int(len(text) < _MAX_QUESTION and text.endswith(("?", "？"))),
         tainted=int(segment.tainted),
-        digest=_digest(routine, segment.type, text, previous if len(text) < _SHORT_TEXT else ""),
+        digest=_make_digest(
+            routine, segment.type, text, previous_text if len(text) < _SHORT_TEXT else ""
+        ),
         text=text,
     )
 
@@ -114,7 +116,7 @@ def split(text: str, limit: int = MAX_PART_CHARACTERS) -> list[str]:
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """Return a text that is longer than `limit` characters as its beginning and its end."""
+    """Return a text; of one that is longer than `limit` characters, the beginning and the end."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -122,7 +124,7 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 @lru_cache(maxsize=128)  # runs of one routine often have the same texts
-def _digest(routine: str, kind: SegmentType, text: str, previous: str) -> int:
+def _make_digest(routine: str, kind: SegmentType, text: str, previous: str) -> int:
     """Return a number that is equal for equal texts of a routine; spacing and case are ignored."""
     normalized = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), previous))
     return int.from_bytes(blake2b(normalized.encode(), digest_size=8).digest(), signed=True)

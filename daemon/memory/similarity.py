@@ -1,4 +1,6 @@
-"""Find texts that are nearly the same: the daily greeting of a routine must not fill a result."""
+"""Find texts that are nearly the same, so that the daily greeting of a routine does not fill the
+hits of a search.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from functools import lru_cache
 
 # Characters. Shorter texts ("Yes, both.") are alike by chance, and take little room in a result.
 MIN_LENGTH = 60
-# Share of common words among the words of both texts: with one word of twenty changed two texts are
-# duplicates, with two changed they are not.
+# Words that both texts have, as a share of the words that either has (the Jaccard index): with one
+# word of twenty changed two texts are duplicates, with two changed they are not.
 MIN_SIMILARITY = 0.9
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -17,29 +19,31 @@ _WORD = re.compile(rf"[^\W\d_]+|{_NUMBER.pattern}")
 # The same for lower-case ASCII text, in a third of the time.
 _ASCII_NUMBER = re.compile(r"[0-9]+(?:[.,:][0-9]+)*")
 _ASCII_WORD = re.compile(rf"[a-z]+|{_ASCII_NUMBER.pattern}")
-_HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+# Chinese characters, kana and Hangul: no blanks stand between words, so each counts as a word.
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 
 class DuplicateFinder:
-    """Collect texts, and find the collected text that another one nearly repeats."""
+    """Collect distinct texts, and find the one that another text nearly repeats."""
 
     def __init__(self) -> None:
         self._count = 0
-        # positions of texts by the numbers in them
         self._positions_by_numbers: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        """Positions of texts by the numbers that stand in them."""
         self._texts: dict[int, str] = {}
+        """By position; without those shorter than MIN_LENGTH."""
         self._words: dict[int, frozenset[str]] = {}
         """Words by position, made at the first comparison: most texts are never compared."""
 
-    def find_duplicate(self, text: str) -> int | None:
-        """Return the position of the collected text that this one repeats; a new text is added, and
-        None returned.
+    def find_or_add(self, text: str) -> int | None:
+        """Return the position, from 0, of the collected text that this one nearly repeats. If there
+        is none, add the text and return None.
 
         Texts with different numbers are different: a disk at 71 % is not one at 84 %.
         """
         if len(text) >= MIN_LENGTH:
-            positions = self._positions_by_numbers[_numbers(text)]
-            words = _words(text) if positions else frozenset()
+            positions = self._positions_by_numbers[_find_numbers(text)]
+            words = _find_words(text) if positions else frozenset()
             for position in positions:
                 if words and _similarity(words, self._words_at(position)) >= MIN_SIMILARITY:
                     return position
@@ -50,20 +54,20 @@ class DuplicateFinder:
 
     def _words_at(self, position: int) -> frozenset[str]:
         if position not in self._words:
-            self._words[position] = _words(self._texts[position])
+            self._words[position] = _find_words(self._texts[position])
         return self._words[position]
 
 
 @lru_cache(maxsize=64)  # runs of one routine mostly find the same texts
-def _words(text: str) -> frozenset[str]:
+def _find_words(text: str) -> frozenset[str]:
     text = text.casefold()
     return frozenset(
-        _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(_HAN.sub(r" \g<0> ", text))
+        _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(_CJK.sub(r" \g<0> ", text))
     )
 
 
 @lru_cache(maxsize=64)
-def _numbers(text: str) -> frozenset[str]:
+def _find_numbers(text: str) -> frozenset[str]:
     return frozenset((_ASCII_NUMBER if text.isascii() else _NUMBER).findall(text))
 
 

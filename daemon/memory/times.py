@@ -1,8 +1,8 @@
 """Find relative times in a question ("yesterday", "two weeks ago", "上周三") as time spans, by the
 words and patterns of time_words.toml.
 
-Absolute days (a date, a month, a weekday) are words of the index. A time span only raises texts
-and excludes none: people misremember.
+Absolute days (a date, a month, a weekday) are words of the index. A time span only moves texts up
+in the hits of a search and excludes none, because people misremember.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class TimeSpan(NamedTuple):
     words: str
 
 
+# The first moment, and the first one after the interval.
 _Interval: TypeAlias = tuple[datetime, datetime]
 
-# How the span of one way to name a time is computed from its match and the present moment.
+# Returns the interval that the match of a pattern names, relative to the present moment.
 _ToInterval: TypeAlias = Callable[[re.Match[str], datetime], _Interval]
 
 _WORDS = tomllib.loads(Path(__file__).with_name("time_words.toml").read_text("utf-8"))
@@ -39,13 +40,13 @@ _UNITS: dict[str, str] = {
 
 
 def find_time_span(question: str, now: datetime) -> TimeSpan | None:
-    """Return the time span that a question names relative to `now`, in the zone of `now`; None if
-    it names none.
+    """Return the time span that a question names relative to `now`, in the zone of `now`; of
+    several the one whose pattern comes first in time_words.toml. Returns None if it names none.
     """
     for match, to_interval in _find_matches(question):
         try:
             begin, end = to_interval(match, now)
-        except (OverflowError, ValueError):  # 999 years ago
+        except (OverflowError, ValueError):  # a datetime has no year 0, or one beyond 9999
             continue
         return TimeSpan(begin, end, match[0])
     return None
@@ -76,117 +77,140 @@ def _midnight(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _days(now: datetime, days_back: int, length: int = 1) -> _Interval:
+def _interval_of_days(now: datetime, days_back: int, length: int = 1) -> _Interval:
+    """Return `length` days, of which the first is `days_back` days before today."""
     begin = _midnight(now) - timedelta(days=days_back)
     return begin, begin + timedelta(days=length)
 
 
-def _weeks(now: datetime, weeks_back: int) -> _Interval:
-    return _days(now, now.weekday() + 7 * weeks_back, 7)
+def _interval_of_weeks(now: datetime, weeks_back: int) -> _Interval:
+    """Return a week from Monday on; 0 weeks back is the present one."""
+    return _interval_of_days(now, now.weekday() + 7 * weeks_back, 7)
 
 
-def _months(now: datetime, months_back: int, length: int = 1) -> _Interval:
-    count = now.year * 12 + now.month - 1 - months_back
-    first_month, end_month = divmod(count, 12), divmod(count + length, 12)
+def _interval_of_months(now: datetime, months_back: int, length: int = 1) -> _Interval:
+    """Return `length` months of the calendar; 0 months back begins with the present one."""
+    months = now.year * 12 + now.month - 1 - months_back  # since the year 0
+    begin_year, begin_month = divmod(months, 12)
+    end_year, end_month = divmod(months + length, 12)
     midnight = _midnight(now)
     return (
-        midnight.replace(year=first_month[0], month=first_month[1] + 1, day=1),
-        midnight.replace(year=end_month[0], month=end_month[1] + 1, day=1),
+        midnight.replace(year=begin_year, month=begin_month + 1, day=1),
+        midnight.replace(year=end_year, month=end_month + 1, day=1),
     )
 
 
-def _years(now: datetime, years_back: int) -> _Interval:
-    return _months(now, now.month - 1 + 12 * years_back, 12)
+def _interval_of_years(now: datetime, years_back: int) -> _Interval:
+    return _interval_of_months(now, now.month - 1 + 12 * years_back, 12)
 
 
-def _unit_name(name: str) -> str:
+def _translate_unit(name: str) -> str:
+    """Return the English name of a unit of time, which may be Chinese."""
     return _UNITS.get(name, name)
 
 
 def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
     """Return the day of "days ago", the whole week of "weeks ago": people count weeks roughly."""
     number = _parse_number(match["n"])
-    match _unit_name(match["unit"]):
+    match _translate_unit(match["unit"]):
         case "hour":
             at = now - timedelta(hours=number)
             return at - timedelta(hours=1), at + timedelta(hours=1)
         case "day":
-            return _days(now, number)
+            return _interval_of_days(now, number)
         case "week":
-            return _weeks(now, number)
+            return _interval_of_weeks(now, number)
         case "fortnight":
-            return _weeks(now, 2 * number)
+            return _interval_of_weeks(now, 2 * number)
         case "month":
-            return _months(now, number)
-    return _years(now, number)
+            return _interval_of_months(now, number)
+    return _interval_of_years(now, number)
 
 
 def _interval_since(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the last so many units until now; of months and years the longest."""
     number = _parse_number(match["n"])
-    lengths = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
-    lengths["fortnight"] = timedelta(weeks=2)
-    lengths |= {"month": timedelta(days=31), "year": timedelta(days=366)}
-    return now - number * lengths[_unit_name(match["unit"])], now
-
-
-def _this_or_last(match: re.Match[str], now: datetime) -> _Interval:
-    periods_back = int(match["which"].lower() in ("last", "previous", "past", "上", "上个", "去"))
-    periods_back += 2 * (match["which"] in ("上上", "上上个", "前"))
-    intervals: dict[str, Callable[[datetime, int], _Interval]] = {
-        "week": _weeks,
-        "month": _months,
-        "year": _years,
+    lengths = {
+        "hour": timedelta(hours=1),
+        "day": timedelta(days=1),
+        "week": timedelta(weeks=1),
+        "fortnight": timedelta(weeks=2),
+        "month": timedelta(days=31),
+        "year": timedelta(days=366),
     }
-    return intervals[_unit_name(match["unit"])](now, periods_back)
+    return now - number * lengths[_translate_unit(match["unit"])], now
 
 
-def _weekend(match: re.Match[str], now: datetime) -> _Interval:
+def _interval_of_period(match: re.Match[str], now: datetime) -> _Interval:
+    """Return this, the last or the last but one week, month or year."""
+    if match["which"] in ("上上", "上上个", "前"):
+        periods_back = 2
+    elif match["which"].lower() in ("last", "previous", "past", "上", "上个", "去"):
+        periods_back = 1
+    else:
+        periods_back = 0
+    intervals: dict[str, Callable[[datetime, int], _Interval]] = {
+        "week": _interval_of_weeks,
+        "month": _interval_of_months,
+        "year": _interval_of_years,
+    }
+    return intervals[_translate_unit(match["unit"])](now, periods_back)
+
+
+def _interval_of_weekend(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the weekend that is under way, unless the last one is meant; else the last one."""
     weeks_back = 1 if now.weekday() < 5 or match["which"].lower() in ("last", "上") else 0
-    return _days(now, now.weekday() - 5 + 7 * weeks_back, 2)
+    return _interval_of_days(now, now.weekday() - 5 + 7 * weeks_back, 2)
 
 
-def _weekday(match: re.Match[str], now: datetime) -> _Interval:
-    """Return the last such day before today."""
+def _interval_of_last_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the last day with this name before today."""
     day = _WEEKDAYS[match["day"].lower()]
-    return _days(now, (now.weekday() - day - 1) % 7 + 1)
+    return _interval_of_days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
-def _since_weekday(match: re.Match[str], now: datetime) -> _Interval:
-    """Return the time from the begin of the last such day until now."""
-    return _weekday(match, now)[0], now
+def _interval_since_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the time from the beginning of the last day with this name until now."""
+    return _interval_of_last_weekday(match, now)[0], now
 
 
-def _weekday_of_last_week(match: re.Match[str], now: datetime) -> _Interval:
-    return _days(now, now.weekday() - _WEEKDAYS[match["day"].lower()] + 7)
+def _interval_of_weekday_last_week(match: re.Match[str], now: datetime) -> _Interval:
+    return _interval_of_days(now, now.weekday() - _WEEKDAYS[match["day"].lower()] + 7)
 
 
-def _chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
+def _interval_of_chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the day in the week that as many 上 stand for as weeks back; without one, the last day
+    with this name before today.
+    """
     day, prefix = _WEEKDAYS[match["day"]], match["which"] or ""
     if prefix.startswith("上"):
-        return _days(now, now.weekday() - day + 7 * prefix.count("上"))
-    return _days(now, (now.weekday() - day - 1) % 7 + 1)
+        return _interval_of_days(now, now.weekday() - day + 7 * prefix.count("上"))
+    return _interval_of_days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
-def _day_back(days_back: int) -> _ToInterval:
-    return lambda _match, now: _days(now, days_back)
+def _make_day_interval(days_back: int) -> _ToInterval:
+    return lambda _match, now: _interval_of_days(now, days_back)
 
 
-def _since_day(days_back: int) -> _ToInterval:
-    return lambda _match, now: (_days(now, days_back)[0], now)
+def _make_interval_since_day(days_back: int) -> _ToInterval:
+    return lambda _match, now: (_interval_of_days(now, days_back)[0], now)
 
 
 # The spans in time_words.toml that are counted in days from today.
-_DAY_SPANS: dict[str, Callable[[int], _ToInterval]] = {"day": _day_back, "since_day": _since_day}
+_DAY_SPANS: dict[str, Callable[[int], _ToInterval]] = {
+    "day": _make_day_interval,
+    "since_day": _make_interval_since_day,
+}
 # The other words for `span`.
 _SPANS: dict[str, _ToInterval] = {
     "ago": _interval_ago,
     "since": _interval_since,
-    "period": _this_or_last,
-    "weekend": _weekend,
-    "weekday": _weekday,
-    "since_weekday": _since_weekday,
-    "weekday_of_last_week": _weekday_of_last_week,
-    "weekday_zh": _chinese_weekday,
+    "period": _interval_of_period,
+    "weekend": _interval_of_weekend,
+    "weekday": _interval_of_last_weekday,
+    "since_weekday": _interval_since_weekday,
+    "weekday_of_last_week": _interval_of_weekday_last_week,
+    "weekday_zh": _interval_of_chinese_weekday,
 }
 
 

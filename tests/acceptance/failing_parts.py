@@ -154,7 +154,7 @@ class Life:
         self.case = case
         self.state = folder / f"{case.part} {case.way} {case.place.replace('/', ' ')}"
         reader, writer = os.pipe()
-        self.started = time.monotonic()
+        self.start_time = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(reader)
@@ -281,15 +281,17 @@ def main(folder: Path, *, each_place: bool) -> None:
     survey.wait_until_ready()
     os.kill(survey.pid, signal.SIGUSR1)
     assert survey.end(60) == 0
-    found = json.loads((survey.state / "parts").read_text())
+    survey_report = json.loads((survey.state / "parts").read_text())
     # runs and deliveries come and go, and libraries do not name their tasks; Task-1 is the daemon
     parts = [
         name
-        for name in (found["places"] if each_place else found["parts"])
+        for name in (survey_report["places"] if each_place else survey_report["parts"])
         if not name.startswith(("run ", "deliveries", "Task-")) or name == "Task-1"
     ]
     if each_place:
-        cases = [Case(part, "fails", place) for part in parts for place in found["places"][part]]
+        cases = [
+            Case(part, "fails", place) for part in parts for place in survey_report["places"][part]
+        ]
     else:
         cases = [Case(part, way) for part in dict.fromkeys(parts) for way in WAYS]
         cases += [Case(name, "fails") for name in THREADS]

@@ -89,10 +89,10 @@ async def test_a_daemon_whose_database_is_replaced_acknowledges_nothing_more(hom
     assert (await home.agentctl("run", "work")).code == 0
     for file in home.state.glob("agentd.db*"):
         file.unlink()
-    refused = await home.agentctl("run", "work", "--detach")
-    assert refused.code != 0, "it was acknowledged, and is lost"
+    result = await home.agentctl("run", "work", "--detach")
+    assert result.code != 0, "it was acknowledged, and is lost"
     assert await home.process.wait() == 75
-    (line,) = await home.logged("state.lost")
+    (line,) = await home.wait_for_log("state.lost")
     assert line["level"] == "error"
 
 
@@ -106,11 +106,11 @@ async def test_a_start_that_fails_by_a_damaged_row_names_the_damage(home: Home) 
     with closing(sqlite3.connect(home.state / "agentd.db")) as connection:
         # as a byte that was flipped may leave it: nothing else lets a NULL in
         connection.execute("PRAGMA writable_schema = ON")
-        (declared,) = connection.execute(
+        (schema,) = connection.execute(
             "SELECT sql FROM sqlite_master WHERE name = 'run'"
         ).fetchone()
-        lenient = re.sub(r"created (\w+) NOT NULL", r"created \1", declared)
-        assert lenient != declared
+        lenient = re.sub(r"created (\w+) NOT NULL", r"created \1", schema)
+        assert lenient != schema
         change = "UPDATE sqlite_master SET sql = ? WHERE name = 'run'"
         connection.execute(change, (lenient,))
         connection.execute("PRAGMA schema_version = 999")
@@ -118,7 +118,7 @@ async def test_a_start_that_fails_by_a_damaged_row_names_the_damage(home: Home) 
     with closing(sqlite3.connect(home.state / "agentd.db")) as connection:
         connection.execute("UPDATE run SET created = NULL, status = 'failed'")
         connection.execute("PRAGMA writable_schema = ON")
-        connection.execute(change, (declared,))
+        connection.execute(change, (schema,))
         connection.execute("PRAGMA schema_version = 1000")
         connection.commit()
     with pytest.raises(ConfigError, match=r"agentd\.db.*is damaged \(NULL value in run\.created\)"):
@@ -156,12 +156,12 @@ async def test_a_start_that_finds_its_history_gone_goes_on_and_says_so(home: Hom
         await home.stop()
         for file in home.state.glob("agentd.db*"):
             file.unlink()
-        changed = (home.state / "logs" / "agentd.jsonl").stat().st_mtime
+        modified_at = (home.state / "logs" / "agentd.jsonl").stat().st_mtime
         await home.start()
-        (line,) = await home.logged("database.history_missing")
-        assert line["written"] == datetime.fromtimestamp(changed, UTC).isoformat()
+        (line,) = await home.wait_for_log("database.history_missing")
+        assert line["written"] == datetime.fromtimestamp(modified_at, UTC).isoformat()
         assert line["trace"] == str(home.state / "logs" / "agentd.jsonl")
-        await home.logged("delivery.arrived", target="phone")
+        await home.wait_for_log("delivery.arrived", target="phone")
     (notice,) = [json.loads(post.body)["data"] for post in phone.posts]
     assert "restore a backup with agentd restore" in notice["report"]
 

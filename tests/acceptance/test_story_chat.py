@@ -125,8 +125,8 @@ async def test_a_report_is_answered_twice_and_a_call_is_approved_by_a_button(cha
         assert (chatting.workspace / "effects.txt").read_text() == "once\n"
 
         (run,) = (await chatting.agentctl("runs", "work", "--json")).json["items"]
-        inspected = await chatting.agentctl("inspect", run["id"])
-        assert "Ada (phone 4711)" in inspected.out
+        inspection = await chatting.agentctl("inspect", run["id"])
+        assert "Ada (phone 4711)" in inspection.out
         (answer, *_) = (await chatting.agentctl("runs", "ask", "--json")).json["items"]
         assert "since when?" in (await chatting.agentctl("inspect", answer["id"])).out
         assert not telegram.refusals
@@ -142,7 +142,7 @@ async def test_chat_on_postgres_loses_nothing_and_says_nothing_twice_over_kill_9
         await start(chatting, vendor, telegram, more=f'[store]\nurl = "{postgres_url}"')
         assert (await chatting.agentctl("run", "disks")).code == 0
         await telegram.until(lambda: telegram.messages)
-        await chatting.logged("delivery.arrived")
+        await chatting.wait_for_log("delivery.arrived")
         await chatting.kill()
 
         (report,) = telegram.messages
@@ -156,7 +156,7 @@ async def test_chat_on_postgres_loses_nothing_and_says_nothing_twice_over_kill_9
         telegram.write("/run work")
         await telegram.until(lambda: telegram.messages[-1].buttons)
         question = telegram.messages[-1]
-        await chatting.logged("delivery.arrived", times=3)
+        await chatting.wait_for_log("delivery.arrived", times=3)
         await chatting.kill()
 
         press = telegram.press("Approve", message=question)

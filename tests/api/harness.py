@@ -26,7 +26,7 @@ from daemon.errors import ConfigError, Fault, NotFound, RunUnderWay
 from daemon.models import Json, Run, Status, Step, StepKind, Usage, new_id
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import PolicyFile
-from daemon.runs.events import EventBus, end_of, of_step
+from daemon.runs.events import EventBus, end_of, event_of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
@@ -58,7 +58,7 @@ class FakeEngine:
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
         self.unrehearsed_routines: set[str] = set()
-        self.triggered: asyncio.Queue[Run] = asyncio.Queue()
+        self.triggered_runs: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
         """From when on its schedules fire; a client that counts the hours until then has the real
         time.
@@ -94,9 +94,9 @@ class FakeEngine:
             event=event,
             input=run_input,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         assert run is not None
-        self.triggered.put_nowait(run)
+        self.triggered_runs.put_nowait(run)
         return run
 
     async def pause(
@@ -112,7 +112,7 @@ class FakeEngine:
     def paced_start(self, name: str) -> datetime | None:
         return None
 
-    def next_fires(
+    def next_starts(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
@@ -133,17 +133,17 @@ class FakeRunQueue:
     """Who lives the runs: here only the line in front of the door."""
 
     def __init__(self) -> None:
-        self.waiting: list[str] = []
-        self.interrupted: asyncio.Queue[str] = asyncio.Queue()
+        self.run_ids: list[str] = []
+        self.interrupted_ids: asyncio.Queue[str] = asyncio.Queue()
 
     def queue_position(self, run_id: str) -> int | None:
-        return self.waiting.index(run_id) if run_id in self.waiting else None
+        return self.run_ids.index(run_id) if run_id in self.run_ids else None
 
     def positions(self) -> dict[str, int]:
-        return {run_id: index for index, run_id in enumerate(self.waiting)}
+        return {run_id: index for index, run_id in enumerate(self.run_ids)}
 
     def interrupt(self, run_id: str) -> bool:
-        self.interrupted.put_nowait(run_id)
+        self.interrupted_ids.put_nowait(run_id)
         return True
 
 
@@ -170,7 +170,7 @@ class ApiHarness:
     async def write_steps(self, run: Run, *steps: Step) -> None:
         """Commit steps and ring for them, as runs/run.py does."""
         for step in await self.journal.runs.append(run, *steps):
-            if event := of_step(run, step):
+            if event := event_of_step(run, step):
                 self.events.publish(run.id, event)
 
     async def end(
@@ -337,7 +337,7 @@ async def open_harness(
         ui=SimpleNamespace(edit=edit),
         routines_path=folder,
     )
-    unused: Any = None
+    missing_part: Any = None
     api = ApiContext(
         version="0.0.test",
         process=ProcessFacts(
@@ -365,8 +365,8 @@ async def open_harness(
             examine=examine,
         ),
         journal=journal,
-        memory=unused,
-        erasure=unused,
+        memory=missing_part,
+        erasure=missing_part,
         events=events,
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
@@ -379,8 +379,8 @@ async def open_harness(
         queue=run_queue,
         runs=SimpleNamespace(services=SimpleNamespace(secrets=Secrets())),
         budget_ledger=SimpleNamespace(list_caps=list_caps),
-        approvals=unused,
-        conversations=unused,
+        approvals=missing_part,
+        conversations=missing_part,
         in_cluster=False,
     )
     server = ApiServer(api, open_listener(path, env or {}))
@@ -402,7 +402,7 @@ async def open_harness(
         await database.close()
 
 
-def broken(name: str) -> ConfigError:
+def make_error(name: str) -> ConfigError:
     return ConfigError(
         Fault(
             file=f"{name}.toml",

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from daemon.api.application import application_with, route_of
+from daemon.api.application import make_application, route_of
 
 
 async def answer(_request: Request) -> Response:
@@ -21,7 +21,7 @@ def test_starlette_adds_head_to_each_get_route() -> None:
 
 
 def test_a_route_answers_no_method_but_its_own() -> None:
-    with TestClient(application_with([route_of("GET", "/", answer)])) as client:
+    with TestClient(make_application([route_of("GET", "/", answer)])) as client:
         assert client.get("/").status_code == HTTPStatus.OK
         response = client.head("/")
         assert response.status_code == HTTPStatus.METHOD_NOT_ALLOWED

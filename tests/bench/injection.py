@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemon.injection.check import InjectionFinding, check_tool_result, rules_in
+from daemon.injection.check import InjectionFinding, check_tool_result, find_rules
 from daemon.injection.signs import load_rules
 
 
@@ -34,8 +34,8 @@ def main(names: list[str]) -> None:
     total = 0
     for text in (text for name in names for text in _texts(Path(name))):
         total += 1
-        counts.update(rules_in(text))
-    for language in ("en", "zh", "others", "pieces"):
+        counts.update(find_rules(text))
+    for language in ("en", "zh", "others", "substrings"):
         for rule in load_rules(language).rules:
             print(f"{counts[rule.id]:7}  {rule.id} ({rule.sign})")
     print(f"{total:7}  texts")

@@ -84,9 +84,9 @@ def read(tmp_path: Path) -> Any:
 
 
 def faults_of(read: Any, text: str | bytes) -> list[Fault]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         read(text)
-    return list(raised.value.faults)
+    return list(error.value.faults)
 
 
 def lines_of(read: Any, text: str | bytes) -> list[str]:
@@ -292,9 +292,9 @@ def test_a_missing_file_a_folder_and_endless_nesting_are_one_fault_each(tmp_path
         (".", "is a folder"),
         ("deep.toml", "nested too deeply"),
     ):
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ConfigError) as error:
             load_toml(tmp_path / name, House)
-        (fault,) = raised.value.faults
+        (fault,) = error.value.faults
         assert problem in fault.problem
         assert fault.hint
 

@@ -33,7 +33,7 @@ def workspace(tmp_path):
 
 
 @pytest.fixture
-def ended(journal, clock):
+def end_run(journal, clock):
     """End a run with deliveries: `await ended([("file", {"path": …})], report=…)`."""
 
     async def end(
@@ -52,7 +52,7 @@ def ended(journal, clock):
             goal="g",
             event=new_id(),
         )
-        [run] = await journal.slots.open([claim])
+        [run] = await journal.slots.claim([claim])
         run = await journal.runs.claim(run.id, owner="me")
         return await journal.runs.end(
             run.to(status, report=report, **more), deliveries, zone="Europe/Berlin"

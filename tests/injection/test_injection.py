@@ -19,11 +19,11 @@ from daemon.injection.check import (
     Pass,
     Review,
     check_tool_result,
+    find_rules,
     needs_injection_check,
-    rules_in,
 )
 from daemon.injection.frames import Frame, load_frames
-from daemon.injection.inspector import provenance
+from daemon.injection.inspector import taint_of_result
 from daemon.injection.signs import InjectionRule, WordOffsets, load_rules
 from daemon.models import Taint
 from tests.properties import scaled_settings
@@ -224,7 +224,7 @@ def test_an_invalid_answer_of_a_detector_means_review() -> None:
 # --- the rules, which are data: each has an example that it finds, and one that it does not
 
 RULES = [
-    rule for language in ("en", "zh", "others", "pieces") for rule in load_rules(language).rules
+    rule for language in ("en", "zh", "others", "substrings") for rule in load_rules(language).rules
 ]
 
 
@@ -232,8 +232,8 @@ RULES = [
 def test_each_injection_rule_matches_its_example_and_not_its_counterexample(
     rule: InjectionRule,
 ) -> None:
-    assert rule.id in rules_in(rule.hit)
-    assert rule.id not in rules_in(rule.miss)
+    assert rule.id in find_rules(rule.hit)
+    assert rule.id not in find_rules(rule.miss)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -262,10 +262,10 @@ def test_each_rule_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("frame", load_frames(), ids=lambda frame: frame.id)
 def test_a_frame_is_found_in_its_example_and_not_in_the_other(frame: Frame) -> None:
     for text, expected in ((frame.hit, True), (frame.miss, False)):
-        folded = disguises.fold(text)
-        words = frozenset(disguises.split_words(folded))
+        folded_text = disguises.fold(text)
+        words = frozenset(disguises.split_words(folded_text))
         assert frame.anchors & words, "its words must stand in both"
-        assert bool(frame.spans(folded, WordOffsets(folded), words)) is expected, text
+        assert bool(frame.spans(folded_text, WordOffsets(folded_text), words)) is expected, text
 
 
 _PIECES = st.sampled_from(
@@ -371,7 +371,7 @@ def test_check_time_is_not_quadratic(piece: str) -> None:
 def test_only_lines_of_the_log_taint_the_state_of_this_machine(
     errors: object, taint: Taint
 ) -> None:
-    assert provenance("sysinfo", {"load": [0.1], "errors": errors}) is taint
+    assert taint_of_result("sysinfo", {"load": [0.1], "errors": errors}) is taint
 
 
 @pytest.mark.parametrize(

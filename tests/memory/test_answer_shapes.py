@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.memory.answer_shapes import looks_like_answer
+from daemon.memory.answer_shapes import make_answer_test
 from tests.memory.conftest import Library
 from tests.properties import scaled_settings
 
@@ -28,7 +28,7 @@ from tests.properties import scaled_settings
 def test_the_wording_of_a_question_predicts_the_shape_of_its_answer(
     question: str, answer: str, wrong_answer: str
 ) -> None:
-    fits = looks_like_answer(question)
+    fits = make_answer_test(question)
     assert fits is not None
     assert fits(answer)
     assert not fits(wrong_answer)
@@ -36,20 +36,20 @@ def test_the_wording_of_a_question_predicts_the_shape_of_its_answer(
 
 @pytest.mark.parametrize("question", ["What did Ada say?", "Why?", "", "为什么失败?"])
 def test_ordinary_questions_have_no_answer_shape(question: str) -> None:
-    assert looks_like_answer(question) is None
+    assert make_answer_test(question) is None
 
 
 @scaled_settings()
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> None:
-    fits = looks_like_answer(question)
+    fits = make_answer_test(question)
     assert fits is None or fits(text) in (True, False)
 
 
 async def test_of_two_equal_hits_the_hit_with_a_time_answers_when(library: Library) -> None:
     await library.run("01A", "The backup of the old server failed, which nobody liked.")
     await library.run("01B", "The backup of the old server failed on Tuesday evening.")
-    assert (await library.found("When did the backup of the server fail?", 1))[0].endswith(
+    assert (await library.find_texts("When did the backup of the server fail?", 1))[0].endswith(
         "Tuesday evening."
     )
 
@@ -63,6 +63,6 @@ async def test_the_segment_after_a_matching_question_is_recalled(library: Librar
         "So it goes on.",
     )
     await library.run("01B", *(f"filler {n}" for n in range(10)))
-    assert "Clementine, like the fruit." in await library.found("name of the walrus", 2)
+    assert "Clementine, like the fruit." in await library.find_texts("name of the walrus", 2)
     hits = await library.memory.search("name of the walrus", 2)
     assert any(hit.reasons.get("answers", 0) > 0 for hit in hits)

@@ -19,7 +19,7 @@ GREETING = (
 
 
 @pytest.mark.parametrize(
-    ("text", "later_text", "same"),
+    ("text", "later_text", "is_same"),
     [
         (GREETING, GREETING.upper() + ".", True),
         (GREETING, GREETING.replace("Good", "Fine"), True),
@@ -39,11 +39,11 @@ GREETING = (
     ],
 )
 def test_texts_with_equal_numbers_and_few_other_words_are_duplicates(
-    text: str, later_text: str, same: bool
+    text: str, later_text: str, is_same: bool
 ) -> None:
-    folder = DuplicateFinder()
-    assert folder.find_duplicate(text) is None
-    assert (folder.find_duplicate(later_text) == 0) is same
+    finder = DuplicateFinder()
+    assert finder.find_or_add(text) is None
+    assert (finder.find_or_add(later_text) == 0) is is_same
 
 
 async def test_near_duplicates_are_recalled_once_with_the_newest(
@@ -64,5 +64,5 @@ async def test_near_duplicates_are_recalled_once_with_the_newest(
 @scaled_settings()
 @given(st.text(st.characters(max_codepoint=127)))
 def test_words_and_numbers_of_ascii_text_equal_those_of_the_general_pattern(text: str) -> None:
-    assert similarity._words(text) == frozenset(similarity._WORD.findall(text.casefold()))
-    assert similarity._numbers(text) == frozenset(similarity._NUMBER.findall(text))
+    assert similarity._find_words(text) == frozenset(similarity._WORD.findall(text.casefold()))
+    assert similarity._find_numbers(text) == frozenset(similarity._NUMBER.findall(text))

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.policy.globs import BadPattern, Glob, in_either_case
+from daemon.policy.globs import BadPattern, Glob, make_case_insensitive
 from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
-    ("pattern", "covered", "not_covered"),
+    ("pattern", "matches", "other_paths"),
     [
         (
             "notes.md",
@@ -35,11 +35,11 @@ from tests.properties import scaled_settings
     ],
 )
 def test_glob_matches_the_paths_it_names(
-    pattern: str, covered: list[str], not_covered: list[str]
+    pattern: str, matches: list[str], other_paths: list[str]
 ) -> None:
     glob = Glob(pattern)
-    assert [path for path in covered if not glob.covers(path)] == []
-    assert [path for path in not_covered if glob.covers(path)] == []
+    assert [path for path in matches if not glob.covers(path)] == []
+    assert [path for path in other_paths if glob.covers(path)] == []
 
 
 def test_a_glob_for_any_depth_matches_outside_the_workspace() -> None:
@@ -128,8 +128,8 @@ def test_a_glob_is_rewritten_relative_to_a_folder(
 
 
 def test_an_exclude_glob_of_a_program_matches_both_cases() -> None:
-    assert in_either_case("*.pem?") == "*.[pP][eE][mM]?"
-    assert in_either_case("7-ä界") == "7-*界"
+    assert make_case_insensitive("*.pem?") == "*.[pP][eE][mM]?"
+    assert make_case_insensitive("7-ä界") == "7-*界"
 
 
 _NAME = st.sampled_from(["a", "b", "ab", ".env", "reports", "x.pem"])
@@ -162,7 +162,7 @@ def test_a_glob_relative_to_a_folder_matches_the_same_paths(pattern: str, path: 
     for depth in range(1, len(path)):
         beneath = Glob(pattern).relative_to("/".join(path[:depth]))
         # of one part only, a pattern is for any depth, unless it is told from the root
-        covered = any(
+        is_covered = any(
             Glob(f"/{remainder}").covers("/" + "/".join(path[depth:])) for remainder in beneath
         )
-        assert covered == Glob(pattern).covers("/".join(path))
+        assert is_covered == Glob(pattern).covers("/".join(path))

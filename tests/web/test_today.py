@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from daemon.web.today import failing_routines, find_troubles
+from daemon.web.today import find_failing_routines, find_troubles
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
     return {"routine": routine, "status": status, "silent": False, "ended": ended}
 
 
-def make_status(*subjects: str, acked: str | None = None, fault: str | None = None, **counts: int):
+def make_status(
+    *subjects: str, acked_at: str | None = None, fault: str | None = None, **counts: int
+):
     return {
-        "incidents": [{"subject": subject, "acked": acked} for subject in subjects],
+        "incidents": [{"subject": subject, "acked": acked_at} for subject in subjects],
         "routines": {"invalid": 0, "kept": 0, **counts},
         "fault": fault,
     }
@@ -25,12 +27,12 @@ def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
         make_run("mended", "failed"),
         make_run("broken", "succeeded"),
     ]
-    assert failing_routines(runs) == ["broken"]
+    assert find_failing_routines(runs) == ["broken"]
 
 
 def test_nothing_is_said_where_all_is_well_or_known() -> None:
     assert find_troubles(make_status(), [], 0, []) == []
-    status = make_status("routine mute", "target ops", acked="2026-03-02T08:00:00Z")
+    status = make_status("routine mute", "target ops", acked_at="2026-03-02T08:00:00Z")
     assert find_troubles(status, ["mute"], 0, []) == []
 
 

@@ -25,7 +25,7 @@ from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
 from daemon.definitions.routines.source import (
     check_source,
     digest_of,
-    made_by_agent,
+    explain_agent_owned,
     refuse_file_of_another,
     replace_source,
 )
@@ -102,7 +102,7 @@ def _find_file(name: str, config: Config, state: Path) -> Path:
     path = config.routines_path / f"{name}.toml"
     if name not in names:
         if (state / AGENT_FOLDER / f"{Path(name).name}.toml").exists():
-            raise Refused(made_by_agent(name))
+            raise Refused(explain_agent_owned(name))
         similar = get_close_matches(name, names, 1)
         hint = (
             f"did you mean {similar[0]!r}?"

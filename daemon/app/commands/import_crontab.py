@@ -41,7 +41,7 @@ from daemon.delivery.channels.mail_url import (
     parse_mail_address,
     parse_sendmail_address,
 )
-from daemon.delivery.targets import mail_fault
+from daemon.delivery.targets import find_mail_fault
 from daemon.errors import ConfigError, DeliveryFailed, Refused
 from daemon.models import Effect
 from daemon.policy.lexer import Unreadable
@@ -358,7 +358,7 @@ class _Composer:
         name = _unique(stem, taken_names, digest=url)
         self._target_of_recipients[key] = name
         self._new_targets[name] = {"kind": "mail", "url": url}
-        if fault := mail_fault(url):
+        if fault := find_mail_fault(url):
             remark = LineRemark(line=job.line, text=f"MAILTO={mailto}", remark=fault)
             self._result.notes.append(remark)
         return {name: self._new_targets[name]}, [{"to": name}]

@@ -42,17 +42,17 @@ This routine is not written yet. Say so in one sentence, and that its prompt sta
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """Something that a routine may gather before the model is asked."""
+class FactTemplate:
+    """A fact that a new routine may gather before the model is asked."""
 
     table: str
-    """The [[gather]], as it is written into the file."""
+    """The table [[gather]], as it is written into the file."""
     words: str = ""
-    """An expression that finds the words of a prompt which ask for it."""
+    """A regular expression: a prompt in which it finds something asks for the fact."""
 
 
-LOOKS = {
-    "machine": Look(
+FACT_TEMPLATES = {
+    "machine": FactTemplate(
         table="""\
 [[gather]]
 name = "machine"
@@ -62,7 +62,7 @@ args = { parts = ["host", "load", "memory", "disks", "units", "errors", "updates
         words=r"\b(?:machines?|computer|laptop|server|host|disks?|cpu|ram|swap|uptime|reboots?"
         r"|updates?|systemd|journal)\b|机器|电脑|服务器|主机|磁盘|系统",
     ),
-    "git": Look(
+    "git": FactTemplate(
         table="""\
 [[gather]]
 name = "repositories"
@@ -72,7 +72,7 @@ required = false
 """,
         words=r"\b(?:git|commit(?:s|ted)?|repositor(?:y|ies)|repos?)\b|提交|仓库",
     ),
-    "files": Look(
+    "files": FactTemplate(
         table="""\
 [[gather]]
 name = "content"
@@ -82,7 +82,7 @@ required = false
 """,
     ),
 }
-"""By what --look calls them. Files are those that land: a trigger asks for them, no prompt."""
+"""By the name that --look takes. `files` is gathered for a trigger `watch`, and for no prompt."""
 _TABLE = re.compile(r"^(?=\[)", re.MULTILINE)
 _PROMPT = re.compile(r'^prompt = (?:""".*?"""|"(?:[^"\\\n]|\\.)*")', re.MULTILINE | re.DOTALL)
 
@@ -98,8 +98,10 @@ class NewRoutineOptions:
     prompt: str | None = None
     targets: Sequence[str] = ()
     """Where reports go; empty: where the recipe sends them, else into a file."""
-    looks: Sequence[str] | None = None
-    """Which of LOOKS it gathers; None: those that its prompt and its trigger ask for."""
+    facts: Sequence[str] | None = None
+    """The names of the FACT_TEMPLATES to gather; None for those that the prompt and the trigger
+    ask for.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,30 +236,30 @@ def _text_of_task(
     """Return the file of a routine for a prompt."""
     trigger = trigger or {}
     task = (options.prompt or NOT_WRITTEN_YET.format(file=display(path))).strip()
-    looks = _choose_looks(options, trigger)
+    facts = _choose_facts(options, trigger)
     tables = [
         _table("[trigger]", trigger),
         _table("[run]", {"prompt": task}),
-        *(LOOKS[name].table for name in looks),
+        *(FACT_TEMPLATES[name].table for name in facts),
         *_deliver_tables(options.targets or ["file"], _report_path(trigger, zone, now)),
     ]
     return f"# {display(' '.join(options.schedule.split()))}\n" + "\n".join(tables)
 
 
-def _choose_looks(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
-    """Return the names of LOOKS to gather. Raises Refused for an unknown one."""
-    if options.looks is None:
+def _choose_facts(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
+    """Return the names of the FACT_TEMPLATES to gather. Raises Refused for an unknown name."""
+    if options.facts is None:
         prompt = options.prompt or ""
-        looks = [
+        facts = [
             name
-            for name, look in LOOKS.items()
-            if look.words and re.search(look.words, prompt, re.IGNORECASE)
+            for name, template in FACT_TEMPLATES.items()
+            if template.words and re.search(template.words, prompt, re.IGNORECASE)
         ]
-        return [*looks, *(["files"] if "watch" in trigger else [])]
-    for name in options.looks:
-        if name not in LOOKS:
-            raise Refused(f"--look knows no {name!r}; {did_you_mean(name, LOOKS)}")
-    return list(dict.fromkeys(options.looks))
+        return [*facts, *(["files"] if "watch" in trigger else [])]
+    for name in options.facts:
+        if name not in FACT_TEMPLATES:
+            raise Refused(f"--look knows no {name!r}; {did_you_mean(name, FACT_TEMPLATES)}")
+    return list(dict.fromkeys(options.facts))
 
 
 def _report_path(trigger: Mapping[str, Any], zone: ZoneInfo, now: datetime) -> str:
@@ -279,7 +281,7 @@ def _text_of_recipe(
     options: NewRoutineOptions, trigger: Trigger | None, *, zone: ZoneInfo, now: datetime
 ) -> str:
     """Return the file of a recipe, with its comments, changed as the options say."""
-    if options.looks is not None:
+    if options.facts is not None:
         raise Refused(
             "--look and --no-look are for a routine without --recipe, which gathers its own"
         )
@@ -401,7 +403,7 @@ def describe(new_routine: NewRoutine, *, json: bool) -> str:
 
 
 def _describe_facts(routine: Routine) -> str:
-    """Return in a sentence what its runs know besides the prompt."""
+    """Return in a sentence what a run of the routine knows besides the prompt."""
     if routine.gather:
         steps = ", ".join(f"{gather.name} ({gather.tool})" for gather in routine.gather)
         return f"it gathers {steps}"
@@ -411,5 +413,5 @@ def _describe_facts(routine: Routine) -> str:
         return "It gathers no facts besides what its event brings"
     return (
         "It gathers no facts: a model can only say what it knows by itself; "
-        f"--look {','.join(name for name in LOOKS if name != 'files')} gathers some"
+        f"--look {','.join(name for name in FACT_TEMPLATES if name != 'files')} gathers some"
     )

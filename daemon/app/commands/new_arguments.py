@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.app.commands.new import LOOKS
+from daemon.app.commands.new import FACT_TEMPLATES
 from daemon.app.commands.recipes import find_recipes
 from daemon.cli.parser import Parser
 
@@ -37,15 +37,15 @@ def build_new_parser(program: str = "agentd new") -> Parser:
     look = parser.add_mutually_exclusive_group()
     look.add_argument(
         "--look",
-        dest="looks",
+        dest="facts",
         metavar="FACT,…",
         type=_split_names,
         action="extend",
-        help=f"what it gathers before the model is asked, of {', '.join(LOOKS)}; "
+        help=f"what it gathers before the model is asked, of {', '.join(FACT_TEMPLATES)}; "
         "default: what the prompt speaks of",
     )
     look.add_argument(
-        "--no-look", dest="looks", action="store_const", const=[], help="gather nothing"
+        "--no-look", dest="facts", action="store_const", const=[], help="gather nothing"
     )
     parser.add_argument("--stdout", action="store_true", help="print the file and write nothing")
     parser.add_argument("--json", action="store_true")

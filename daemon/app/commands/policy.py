@@ -17,17 +17,17 @@ from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.policy import explain_private_host, private_host_notes
 from daemon.app.trifecta import find_trifectas
-from daemon.cli.progress_bar import progress_bar, track
+from daemon.cli.progress_bar import make_progress_bar, track
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.authoring.compare import Comparison, compare
-from daemon.policy.authoring.notes import notes
 from daemon.policy.authoring.policy_text import remove_trial
 from daemon.policy.authoring.recorded_calls import load_recorded_calls
 from daemon.policy.authoring.suggest import suggest
 from daemon.policy.authoring.suggest_rules import RuleSuggestion, as_json, suggest_rules
+from daemon.policy.authoring.unknown_routines import describe_unknown_routines
 from daemon.policy.explain import explain
 from daemon.policy.policy import Observation, Policy
 from daemon.policy.policy_file import SECRET_FILES_LABEL, TOOLS, Tool
@@ -49,7 +49,7 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     file = options.file or files.config.policy_path
     policy = files.policy(options.file)
     routines = files.routines()
-    remarks = [*notes(policy, routines), *_trifecta_notes(policy, routines)]
+    remarks = [*describe_unknown_routines(policy, routines), *_trifecta_notes(policy, routines)]
     remarks += private_host_notes(policy)
     now = datetime.now().astimezone()
     trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
@@ -247,7 +247,7 @@ def backtest(files: PolicyFiles, options: Namespace) -> int:
         since=_since(options),
         routine=options.routine,
     )
-    comparison = compare(track(calls, len(calls), progress_bar("judging")), new)
+    comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new)
     value = {
         "calls": comparison.calls,
         "runs": len(comparison.runs),
@@ -327,7 +327,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
     recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
     lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
-    lines.append(suggestion.text(options.routine).rstrip())
+    lines.append(suggestion.as_toml(options.routine).rstrip())
     if suggestion.refused:
         lines += ["", "# Not allowed then, and not by this:"]
         lines += [f"#   {count} x {call}" for call, count in suggestion.refused]

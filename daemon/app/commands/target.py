@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from daemon.definitions.config.tables import CHANNELS, KINDS_BY_KEY, TargetConfig
 from daemon.definitions.words import display
-from daemon.delivery.targets import Targets, missing_extra
+from daemon.delivery.targets import Targets, find_missing_extra
 from daemon.errors import DeliveryFailed, NotFound
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Status, new_id
 from daemon.telemetry.log import configure
@@ -163,7 +163,7 @@ def send_test_message(
 def _find_obstacle(kind: str, config: Config) -> str:
     """Return why a message cannot arrive at a target of this kind; empty if it can."""
     if kind == "desktop":
-        return missing_extra(kind)
+        return find_missing_extra(kind)
     if kind == "log" and config.log.level in ("warning", "error"):
         return f'[log] level = "{config.log.level}" keeps reports of successful runs out of the log'
     return ""

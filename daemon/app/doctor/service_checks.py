@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from daemon.app.doctor import database_server
 from daemon.app.doctor.check import Check
 from daemon.definitions.paths import user_home
-from daemon.delivery.targets import address_fault, missing_extra
+from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError
 from daemon.store.offline import DatabaseServer
 from daemon.telemetry.redaction import count_secrets, has_ordinary_password
@@ -113,9 +113,9 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
         try:
             url = config.target_url(name, env)
             config.target_secret(name, env)
-            fault = missing_extra(target.kind, url.get_secret_value() if url else "")
+            fault = find_missing_extra(target.kind, url.get_secret_value() if url else "")
             if target.kind in ("mail", "apprise") and url and not fault:
-                fault = address_fault(target.kind, url.get_secret_value())
+                fault = find_address_fault(target.kind, url.get_secret_value())
         except ConfigError as error:
             fault = "; ".join(str(fault) for fault in error.faults)
         yield name, target.kind, fault

@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal; each has a flag that answers it beforehand."""
+"""Ask a person at a terminal; each question has a flag of the command that answers it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ class EndOfInput(Interrupted):
 
 
 class Questions:
-    """Asks at the terminal, or raises MissingAnswer where there is none or `--yes` was said."""
+    """Ask at the terminal; where there is none, or with `--yes`, raise MissingAnswer instead.
+
+    All methods that ask raise Interrupted if the person ends the questions.
+    """
 
     def __init__(self, *, assume_yes: bool) -> None:
         self.assume_yes = assume_yes
         self.is_interactive = not assume_yes and sys.stdin.isatty() and sys.stdout.isatty()
 
     def ask(self, question: str, *, flag: str, default: str = "", example: str = "") -> str:
-        """Return a line that the person types, or `default` for an empty one.
+        """Return a line that the person types, or `default` if the line is empty; never empty.
 
-        Where nobody is asked, `--yes` takes the default, and the error without one shows the
-        `example`.
+        Where nobody can be asked, returns the default if `--yes` was given. Raises MissingAnswer,
+        with the `example` of a value of `flag`, if there is no default or no `--yes`.
         """
         if not self.is_interactive:
             if self.assume_yes and default:
                 return default
-            such_as = f"; such as {flag} {example}" if example else ""
-            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at{such_as}")
+            hint = f"; such as {flag} {example}" if example else ""
+            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at{hint}")
         while True:
             answer = read_line(f"{question} ") or default
             if answer:
@@ -49,7 +52,9 @@ class Questions:
             say("An answer is needed; Ctrl-C ends this.")
 
     def ask_secret(self, question: str, *, flag: str) -> str:
-        """Return a line that the person types unseen."""
+        """Return a line that the person types, which the terminal does not show; never empty.
+        Raises MissingAnswer where nobody can be asked.
+        """
         if not self.is_interactive:
             raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at")
         while True:
@@ -59,13 +64,15 @@ class Questions:
             say("An answer is needed; Ctrl-C ends this.")
 
     def confirm(self, question: str) -> bool:
-        """Return whether the person agrees; False where nobody is asked."""
+        """Return whether the person agrees; False where nobody can be asked."""
         if not self.is_interactive:
             return False
         return (read_line(f"{question} [y/N] ") or "").lower() in ("y", "yes")
 
     def choose(self, question: str, choices: Sequence[tuple[str, str]], *, flag: str) -> str:
-        """Return the name of one of `choices`, (name, description) each; Enter takes the first."""
+        """Return the name of one of `choices`, (name, description) each: the person types its name
+        or number, or Enter for the first. The first is the default of `ask`.
+        """
         if self.is_interactive:
             width = max(len(name) for name, _ in choices)
             for number, (name, description) in enumerate(choices, 1):
@@ -86,8 +93,8 @@ def read_line(prompt: str, *, is_hidden: bool = False, timeout: float | None = N
 
     Raises EndOfInput, or Interrupted at Ctrl-C.
 
-    Not `input` or `getpass`: a Ctrl-C that arrives while they write the prompt is heeded only at
-    the next key.
+    `input` and `getpass` are not used: a Ctrl-C that arrives while they write the prompt has no
+    effect until the next key.
     """
     fd = sys.stdin.fileno()
     settings = termios.tcgetattr(fd)
@@ -96,8 +103,8 @@ def read_line(prompt: str, *, is_hidden: bool = False, timeout: float | None = N
     old_wakeup_fd = signal.set_wakeup_fd(wakeup_writer)
     try:
         if is_hidden:
-            unseen = [*settings[:3], settings[3] & ~termios.ECHO, *settings[4:]]
-            termios.tcsetattr(fd, termios.TCSADRAIN, unseen)
+            local_flags = settings[3] & ~termios.ECHO
+            termios.tcsetattr(fd, termios.TCSADRAIN, [*settings[:3], local_flags, *settings[4:]])
         sys.stdout.write(prompt)
         sys.stdout.flush()
         ready, _, _ = select.select([fd, wakeup_reader], [], [], timeout)

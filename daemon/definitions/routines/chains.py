@@ -1,4 +1,4 @@
-"""Check what routines name of one another: those of `after` and `context_from` exist, and no chain
+"""Check the names of other routines in `after` and `context_from`: the routines exist, and no chain
 of `after` is a circle.
 """
 
@@ -15,45 +15,44 @@ from daemon.errors import ConfigError
 def find_broken_chains(
     routines: Mapping[str, Routine], *, unreadable: Collection[str] = ()
 ) -> dict[str, ConfigError]:
-    """Return the faults of routines that follow an unknown routine, or are told its reports, and of
-    those that follow themselves through others.
+    """Return the faults, by name, of routines that name an unknown routine in `after` or
+    `context_from`, or that follow themselves through others.
 
     `unreadable` names routines that exist, but whose files have faults.
     """
     names = {*routines, *unreadable}
-    return _faults_by_name(
-        routines,
-        lambda name: [
-            *_unknown_parents(routines[name], names),
-            *_unknown_reporters(routines[name], names),
-            *_circles_through(name, routines),
-        ],
-    )
+
+    def check(name: str) -> Iterator[Conflict]:
+        yield from _find_unknown_parents(routines[name], names)
+        yield from _find_unknown_reporters(routines[name], names)
+        yield from _find_circle(name, routines)
+
+    return _collect_faults(routines, check)
 
 
 def find_circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
-    """Return the faults of routines that follow themselves, through others."""
-    return _faults_by_name(routines, lambda name: _circles_through(name, routines))
+    """Return the faults, by name, of routines that follow themselves through others."""
+    return _collect_faults(routines, lambda name: _find_circle(name, routines))
 
 
-def _faults_by_name(
+def _collect_faults(
     routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]
 ) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
-        names_others = _parents(routine) or routine.run.context_from
+        names_others = _parents_of(routine) or routine.run.context_from
         if names_others and (conflicts := list(check(name))):
             file = display(routine.path or f"{name}.toml")
             faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in conflicts))
     return faults
 
 
-def _parents(routine: Routine) -> list[str]:
-    """Return the routines that a routine follows."""
+def _parents_of(routine: Routine) -> list[str]:
+    """Return the names in `after`: the end of one of these routines starts this one."""
     return [name for trigger in routine.triggers for name in trigger.after]
 
 
-def _unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
+def _find_unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
     for key, trigger in routine.keyed_triggers:
         for index, name in enumerate(trigger.after):
             if name not in names:
@@ -61,7 +60,7 @@ def _unknown_parents(routine: Routine, names: Collection[str]) -> Iterator[Confl
                 yield Conflict(f"{key}.after[{index}]", "no such routine", name, hint)
 
 
-def _unknown_reporters(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
+def _find_unknown_reporters(routine: Routine, names: Collection[str]) -> Iterator[Conflict]:
     for index, name in enumerate(routine.run.context_from or ()):
         key = f"run.context_from[{index}]"
         if name == routine.name:
@@ -73,14 +72,15 @@ def _unknown_reporters(routine: Routine, names: Collection[str]) -> Iterator[Con
             )
 
 
-def _circles_through(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
-    """Yield the shortest circle through a routine, found breadth-first over the routines it
-    follows.
+def _find_circle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
+    """Yield the shortest circle through a routine, or nothing: a breadth-first search from each
+    routine to those that it follows.
     """
+    # by routine, the one over which the search came to it
     followers: dict[str, str] = {}
     queue = [name]
-    for current in queue:
-        for parent in _parents(routines[current]) if current in routines else ():
+    for current in queue:  # grows meanwhile
+        for parent in _parents_of(routines[current]) if current in routines else ():
             if parent == name:
                 circle = [name, current]
                 while circle[-1] != name:

@@ -1,7 +1,7 @@
-"""The text of a routine's file: read, checked and replaced, by `agentctl edit` and by the API.
+"""Read, check and replace the text of a routine's file, for `agentctl edit` and the API.
 
-A text counts only if the daemon would take it: it is checked before anything is written, and the
-file is replaced only if it is still the one that was read.
+A new text is checked as the daemon checks it before anything is written, and the file is replaced
+only if nobody has changed it since it was read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_SOURCE_BYTES = 1_000_000
 
 
 def path_of_new(folder: Path, name: str) -> Path:
-    """Return where the file of a new routine is to be. Raises Refused for what is no name."""
+    """Return the path for the file of a new routine. Raises Refused if `name` is no file name."""
     path = folder / f"{name}.toml"
     if path.name != f"{name}.toml" or "\0" in name:
         raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
@@ -38,7 +38,7 @@ def read_source(path: Path) -> bytes:
     a regular file, or cannot be read.
     """
     try:
-        # a pipe in its place is not waited for
+        # without O_NONBLOCK, opening a pipe would wait for its writer
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -67,8 +67,8 @@ def check_source(
 ) -> Routine:
     """Return the routine that a person's file at `path` would be with this content.
 
-    Raises ConfigError with all its faults: of its name, its text, its keys, by `rules`, and beside
-    the other `routines`.
+    Raises ConfigError with all faults: of the name, the text, the keys, those that `rules` find,
+    and names of other `routines` that do not exist.
     """
     name = path.name.removesuffix(".toml")
     try:
@@ -84,10 +84,11 @@ def check_source(
 
 
 def replace_source(path: Path, content: bytes, *, digest: str, folder: Path | None = None) -> None:
-    """Replace the content of a routine's file at once; its mode stays, and a link stays one.
+    """Replace the content of a routine's file atomically. The file keeps its mode and group; of a
+    symbolic link, the file it leads to is replaced.
 
-    Raises FileChanged where the digest of the present content is another one; Refused if the file
-    is not the caller's own, lies outside of `folder`, or cannot be written.
+    Raises FileChanged if the present content has not this `digest`. Raises Refused if the file
+    belongs to another user, lies outside of `folder`, or cannot be written.
     """
     refuse_file_of_another(path)
     file = resolve_source(path, folder)
@@ -113,13 +114,13 @@ def resolve_source(path: Path, folder: Path | None = None) -> Path:
     return file
 
 
-def made_by_agent(name: str) -> str:
-    """Return why the file of a routine that an agent made is not edited."""
+def explain_agent_owned(name: str) -> str:
+    """Return why the file of a routine that an agent made cannot be edited."""
     return f"an agent made {name}; `agentctl adopt {name}` makes it yours, to be edited"
 
 
 def refuse_file_of_another(path: Path) -> None:
-    """Raise Refused for a file of another user, whose replacement would be the caller's own."""
+    """Raise Refused for a file of another user: replacing it would make it the caller's."""
     try:
         owner = path.stat().st_uid
     except OSError as error:

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Report
-from daemon.system.safe_open import copy_access, folder_beneath
+from daemon.system.safe_open import copy_access, open_folder_beneath
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
 _MAX_SAME_NAME = 1000  # files whose names differ only in their number
@@ -35,15 +35,17 @@ _PERMANENT_ERRORS = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
 
 
 class FileChannel:
-    """Writes reports beneath a folder, complete or not at all."""
+    """Write each report as a file beneath the workspace, complete or not at all."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Write the report and return its path. By then file and folder are synced to the disk."""
+        """Write the report; the receipt has its path. When this returns, the file and its folder
+        are synced to the disk.
+        """
         template = str(delivery.options.get("path") or "")
-        path = report_path(template, delivery.report)
+        path = fill_path(template, delivery.report)
         text = compose(delivery).markdown
         keeps_others = any(field["name"] in ("slot", "run") for field in _FIELD.finditer(template))
         try:
@@ -59,7 +61,7 @@ class FileChannel:
     def _write(
         self, path: PurePosixPath, text: bytes, delivery: Delivery, keeps_others: bool
     ) -> Path:
-        with folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
+        with open_folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
             # The same name at every attempt, so that crashes leave at most one temporary file.
             temporary_name = f".agentd-{delivery.id}.part"
             try:
@@ -83,8 +85,9 @@ class FileChannel:
         return f"{full_path}: {error.strerror or error}"
 
 
-def report_path(template: str, report: Report) -> PurePosixPath:
-    """Fill in the fields of a path.
+def fill_path(template: str, report: Report) -> PurePosixPath:
+    """Return the path of a report, relative to the workspace: `template` with {routine}, {run} and
+    {slot} filled in. A slot is in the time zone of its routine.
 
     Raises DeliveryFailed for an unknown field and for a path that leads out of the workspace.
     """
@@ -96,17 +99,17 @@ def report_path(template: str, report: Report) -> PurePosixPath:
         elif field["name"] in ("routine", "run") and not field["format"]:
             value = str(getattr(report, field["name"]))
         else:
-            msg = (
+            problem = (
                 f"path {template!r}: no field {field[0]}; known are {{routine}}, {{run}} and "
                 f"{{slot:%Y-%m-%d}}"
             )
-            raise DeliveryFailed(msg, retry=False)
+            raise DeliveryFailed(problem, retry=False)
         return value.replace("/", "-").replace("\0", "")
 
     path = PurePosixPath(_FIELD.sub(fill, template))
     if not path.name or path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):
-        msg = f"path {template!r} is no file beneath the workspace"
-        raise DeliveryFailed(msg, retry=False)
+        problem = f"path {template!r} is no file beneath the workspace"
+        raise DeliveryFailed(problem, retry=False)
     return path
 
 
@@ -144,9 +147,10 @@ def _publish_temporary_file(
 
 
 def _link_temporary_file(folder: int, temporary_name: str, name: str) -> bool:
-    """Rename the temporary file to `name`, or return False if a file has that name.
+    """Give the temporary file the name `name` as well; return False if another file has it.
 
-    A hard link does that atomically; a rename would replace the file.
+    A hard link does that atomically, while a rename would replace the other file. Where the file
+    system has no hard links, the temporary file is renamed.
     """
     try:
         os.link(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -162,8 +166,8 @@ def _link_temporary_file(folder: int, temporary_name: str, name: str) -> bool:
 
 
 def _is_file_of_run(folder: int, name: str, run_mark: str) -> bool:
-    """Return whether a file holds the report of this run: written before a crash, so that the
-    journal does not know of it.
+    """Tell whether a file has the report of this run: it was written before a crash, so the journal
+    does not know of it.
     """
     try:
         file = os.open(

@@ -1,8 +1,8 @@
 """Make the mails of a delivery: `[host] routine: headline`, and the report as text and as HTML.
 
-The text part is the Markdown of the report. The HTML part loads nothing, and leaves out the heading
-that the subject has: phones show the beginning of a mail behind its subject. What identifies the
-run is at the end of both.
+The text part is the Markdown of the report. The HTML part loads nothing from the network, and
+leaves out the heading that the subject has already, since phones show the beginning of a mail
+behind its subject. Both parts end with a line that identifies the run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from daemon.models import Delivery
 
 _MAX_SUBJECT = 250  # characters
 _MAX_BODY = 30_000  # characters of Markdown: a longer report is attached
-_ATTACHED = "\n\n*(The whole report is attached.)*"
+_ATTACHMENT_NOTE = "\n\n*(The whole report is attached.)*"
 # Ends the text of a mail: programs show what follows as a signature (RFC 3676, 4.3).
 _SIGNATURE = "-- "
-# No colour but a grey that is readable on white and on black: the reader's program chooses them.
+# The only colour is a grey that is readable on white and on black: the mail program of the reader
+# chooses all others.
 _GREY = "#808080"
 _CELL = f"padding: 3px 12px 3px 0; border-bottom: 1px solid {_GREY}; text-align: left"
 _CODE_BLOCK = "display: block; overflow-x: auto; padding: 8px; background: rgba(128,128,128,.15)"
@@ -66,33 +67,32 @@ _THREAD_HEADERS = ("References", "In-Reply-To")
 def make_mails(
     settings: MailSettings, delivery: Delivery, host: str
 ) -> Iterator[tuple[str, EmailMessage]]:
-    """Yield (recipient, mail) for each recipient; addresses in cc and bcc get the mail of the
-    first. `host` is the name of this machine.
+    """Yield (address, mail) for each recipient in the order of the settings. After the first one,
+    yield the same mail for each address in cc and bcc. `host` is the name of this machine.
     """
     message = compose(delivery)
-    subject = _subject(message, host)
+    subject = _make_subject(message, host)
     is_cut = len(subject) > _MAX_SUBJECT
     if is_cut:
         subject = f"{subject[: _MAX_SUBJECT - 1]}…"
-    is_whole = len(message.text) <= _MAX_BODY
-    text_part = _text_part(message)
-    html_part = "" if settings.is_plain else _html_part(message, with_heading=is_cut)
-    domain = settings.sender.domain or _id_part(host)
+    text_part = _make_text_part(message)
+    html_part = "" if settings.is_plain else _make_html_part(message, with_heading=is_cut)
+    domain = settings.sender.domain or _encode_for_id(host)
     own_headers = {name.lower() for name, _ in settings.headers}
     policy = SMTP.clone(cte_type="7bit")
     is_threaded = own_headers.isdisjoint(name.lower() for name in _THREAD_HEADERS)
     if is_threaded:
-        policy = policy.clone(header_factory=_header_registry())
+        policy = policy.clone(header_factory=_make_header_registry())
 
     for number, recipient in enumerate(settings.recipients):
         mail = EmailMessage(policy=policy)
         mail["Subject"], mail["From"], mail["To"] = subject, settings.sender, recipient
         mail["Date"] = localtime()
-        mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office reply, please
+        mail["Auto-Submitted"] = "auto-generated"  # prevents out-of-office replies (RFC 3834)
         mail["Message-ID"] = f"<{delivery.run or 'notice'}.{delivery.id}.{number}@{domain}>"
         if is_threaded:
             for header in _THREAD_HEADERS:
-                mail[header] = _thread_id(delivery, host, domain)
+                mail[header] = _make_thread_id(delivery, host, domain)
         for header, addresses in (("Cc", settings.cc), ("Reply-To", settings.reply_to)):
             if addresses:
                 mail[header] = addresses
@@ -101,9 +101,9 @@ def make_mails(
         mail.set_content(text_part)
         if html_part:
             mail.add_alternative(html_part, subtype="html")
-        if not is_whole:
+        if len(message.text) > _MAX_BODY:
             name = f"{delivery.routine or 'report'}.md"
-            report_text = _encodable(message.markdown)
+            report_text = _replace_surrogates(message.markdown)
             mail.add_attachment(report_text, subtype="markdown", filename=name)
         yield recipient.addr_spec, mail
         if number == 0:
@@ -112,64 +112,66 @@ def make_mails(
                 yield copy, mail
 
 
-def _subject(message: Message, host: str) -> str:
-    """Return the subject on one line: the host, the routine, and what its run has to say."""
-    # a question names its host itself
+def _make_subject(message: Message, host: str) -> str:
+    """Return the subject on one line: the host, the routine, and the headline of the report (the
+    date, if it has none).
+    """
+    # the title of a question names the host already
     subject = message.subject.replace(f" on {host} ", " ", 1)
     headline = message.headline
     if not headline and message.date:  # the report of a run
         headline = find_headline(message.text[:_MAX_BODY]) or message.date
     if headline:
         subject += f": {headline}"
-    return " ".join(_encodable(f"[{host}] {subject}").split())
+    return " ".join(_replace_surrogates(f"[{host}] {subject}").split())
 
 
-def _text_part(message: Message) -> str:
-    """Return the Markdown as it was written, or its beginning, and the line about the run."""
-    text = _beginning(message.text)
+def _make_text_part(message: Message) -> str:
+    """Return the Markdown as it was written (cut if it is attached), and the line about the run."""
+    text = _cut_if_attached(message.text)
     if message.about:
         text += f"\n\n{_SIGNATURE}\n{render_text(message.about)}"
-    return _encodable(text)
+    return _replace_surrogates(text)
 
 
-def _html_part(message: Message, *, with_heading: bool) -> str:
-    """Return the report, or its beginning, and the line about the run as HTML."""
-    markdown = _beginning(message.text if with_heading else message.body)
+def _make_html_part(message: Message, *, with_heading: bool) -> str:
+    """Return the report (cut if it is attached) and the line about the run as an HTML page."""
+    markdown = _cut_if_attached(message.text if with_heading else message.body)
     if message.verbatim:
         markdown = fence(markdown)
-    html = render_html(_encodable(markdown), _STYLES)
+    html = render_html(_replace_surrogates(markdown), _STYLES)
     if message.about:
         html += _FOOTER.format(grey=_GREY, content=render_html(message.about))
     return _PAGE.format(content=html)
 
 
-def _beginning(text: str) -> str:
-    """Return a text, or the first part of one that is so long that it is attached."""
+def _cut_if_attached(text: str) -> str:
+    """Return a text; of one that is over _MAX_BODY and so is attached, the beginning and a note."""
     if len(text) <= _MAX_BODY:
         return text
-    return take_opening(text, OPENING_CHARACTERS) + _ATTACHED
+    return take_opening(text, OPENING_CHARACTERS) + _ATTACHMENT_NOTE
 
 
-def _thread_id(delivery: Delivery, host: str, domain: str) -> str:
-    """Return the id of a message that was never sent, to which all mails of a routine on this host
-    refer, so that mail programs show them as one thread; likewise those of digests, and of
-    incidents that are no routine's.
+def _make_thread_id(delivery: Delivery, host: str, domain: str) -> str:
+    """Return the id of a message that was never sent. All mails of a routine on this host refer to
+    it, so that mail programs show them as one thread. Digests have a thread of their own, and so
+    have incidents that belong to no routine.
     """
     if delivery.routine:
-        thread = f"routine.{_id_part(delivery.routine)}"
+        thread = f"routine.{_encode_for_id(delivery.routine)}"
     else:
-        thread = f"notice.{_id_part(delivery.content.partition('.')[0])}"
-    return f"<{thread}.{_id_part(host)}@{domain}>"
+        thread = f"notice.{_encode_for_id(delivery.content.partition('.')[0])}"
+    return f"<{thread}.{_encode_for_id(host)}@{domain}>"
 
 
-def _id_part(text: str) -> str:
-    """Return a name as a part of a message id (RFC 5322, 3.6.4)."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text) or "-"
+def _encode_for_id(name: str) -> str:
+    """Return a name with only such characters as may stand in a message id (RFC 5322, 3.6.4)."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name) or "-"
 
 
-def _header_registry() -> HeaderRegistry:
-    """Return a registry by which ids in the headers of a thread are folded as in Message-ID; by
-    default the email package encodes long ones, and no program finds the thread.
+def _make_header_registry() -> HeaderRegistry:
+    """Return a registry with which the email package writes the ids in the headers of a thread as
+    it writes Message-ID. By default it encodes long ids, and no mail program finds the thread.
     """
     registry = HeaderRegistry()
     # typeshed does not know that the registry takes classes which it combines with BaseHeader
@@ -179,6 +181,6 @@ def _header_registry() -> HeaderRegistry:
     return registry
 
 
-def _encodable(text: str) -> str:
-    """Return a text without lone surrogates, which no encoding has."""
+def _replace_surrogates(text: str) -> str:
+    """Return a text with `?` for each lone surrogate, which no encoding has."""
     return text.encode(errors="replace").decode()

@@ -50,33 +50,33 @@ class SendmailChannel:
         self._env = {"PATH": _PATH, "LC_ALL": "C.UTF-8", **variables}
         self._progress = DeliveryProgress()
         self._refusals: dict[int, DeliveryFailed] = {}
-        """By id of the delivery: the program's answer for the first recipient it refused for
+        """By id of the delivery, the failure for the first recipient that the program refused for
         good.
         """
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Hand over the mails that the program has not taken yet; the receipt has what it printed.
 
-        Raises DeliveryFailed if the program refuses a recipient; the other recipients get their
-        mail nevertheless.
+        Raises DeliveryFailed if the program refuses a recipient. The other recipients get their
+        mail all the same, and a later call sends nothing to them again.
         """
         address = parse_sendmail_address(self._url)
         mails = await asyncio.to_thread(lambda: list(make_mails(address, delivery, self._host)))
         answer = ""
-        temporary: DeliveryFailed | None = None
+        temporary_failure: DeliveryFailed | None = None
         for number, (recipient, mail) in self._progress.unsent(delivery, mails):
             code, output = await self._run(address, recipient, mail)
             if code == 0:
                 answer = output or answer
             else:
-                failure = _failure(address.program, code, output)
+                failure = _make_failure(address.program, code, output)
                 if failure.retry:
-                    temporary = failure
+                    temporary_failure = failure
                     continue
                 self._refusals.setdefault(delivery.id, failure)
             self._progress.mark_sent(delivery, number)
-        if temporary:
-            raise temporary
+        if temporary_failure:
+            raise temporary_failure
         self._progress.clear(delivery)
         if refusal := self._refusals.pop(delivery.id, None):
             raise refusal
@@ -93,7 +93,7 @@ class SendmailChannel:
         Raises DeliveryFailed if it cannot be run, does not end in time, or does not read the mail.
         """
         program, sender = address.program, address.sender.addr_spec
-        # Lines end as in files of this machine: the program makes those of SMTP.
+        # Lines end as in files of this machine: the program converts them to those of SMTP.
         policy = SMTP.clone(
             cte_type="7bit", linesep="\n", utf8=not f"{sender}{recipient}".isascii()
         )
@@ -104,32 +104,32 @@ class SendmailChannel:
         # -i: a line that is a dot does not end the mail
         command = [program, "-i", "-f", sender, "--", recipient]
         try:
-            ending = await _run_program(command, content, env=self._env, limit=address.timeout)
+            result = await _run_program(command, content, env=self._env, limit=address.timeout)
         except OSError as error:
             raise DeliveryFailed(_describe_missing_program(program, error)) from None
-        quotation = f": {ending.output}" if ending.output else ""
-        if ending.code is None:
+        quotation = f": {result.output}" if result.output else ""
+        if result.code is None:
             raise DeliveryFailed(f"{program} did not end within {address.timeout:g} s{quotation}")
-        if ending.code == 0 and not ending.has_read:
+        if result.code == 0 and not result.has_read_all:
             raise DeliveryFailed(f"{program} did not read the mail{quotation}")
-        return ending.code, ending.output
+        return result.code, result.output
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ending:
-    """How a program ended."""
+class _ProgramResult:
+    """How a program ended, and what it printed."""
 
     code: int | None
     """The exit code: negative if a signal ended the program, None if it did not end in time."""
     output: str
     """The beginning of what the program printed, on one line."""
-    has_read: bool
+    has_read_all: bool
     """Whether the program read all of the mail."""
 
 
 async def _run_program(
     command: Sequence[str], content: bytes, *, env: Mapping[str, str], limit: float
-) -> _Ending:
+) -> _ProgramResult:
     """Run a program with `content` as its input, for at most `limit` seconds. Raises OSError if it
     cannot be started.
     """
@@ -140,7 +140,7 @@ async def _run_program(
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
     )
-    collector = asyncio.create_task(_collect(reader, output))
+    collector = asyncio.create_task(_read_output(reader, output))
     try:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -155,10 +155,12 @@ async def _run_program(
         finally:
             os.close(write_end)
         assert process.stdin is not None  # noqa: S101  it is a pipe
-        code, has_read = None, False
+        code, has_read_all = None, False
         try:
             async with asyncio.timeout(limit):
-                has_read, code = await asyncio.gather(_feed(process.stdin, content), process.wait())
+                has_read_all, code = await asyncio.gather(
+                    _write_input(process.stdin, content), process.wait()
+                )
         except TimeoutError:
             pass
         finally:
@@ -169,14 +171,16 @@ async def _run_program(
                     await asyncio.wait_for(process.wait(), _KILL_LIMIT)
         await asyncio.wait([collector], timeout=_OUTPUT_GRACE)
         text = " ".join(output.decode(errors="replace").split())
-        return _Ending(code=code, output=text, has_read=has_read)
+        return _ProgramResult(code=code, output=text, has_read_all=has_read_all)
     finally:
         collector.cancel()
         transport.close()
 
 
-async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> bool:
-    """Write the mail; return whether the program kept reading."""
+async def _write_input(pipe: asyncio.StreamWriter, content: bytes) -> bool:
+    """Write the mail and close the pipe; return False if the program stopped reading before the
+    end.
+    """
     try:
         pipe.write(content)
         await pipe.drain()
@@ -187,14 +191,18 @@ async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> bool:
     return True
 
 
-async def _collect(reader: asyncio.StreamReader, output: bytearray) -> None:
-    """Add the beginning of what a program prints to `output`, and drop what follows."""
+async def _read_output(reader: asyncio.StreamReader, output: bytearray) -> None:
+    """Read until the end; add the first _MAX_OUTPUT bytes to `output`, and drop what follows, so
+    that the program is not stopped by a full pipe.
+    """
     while chunk := await reader.read(_MAX_OUTPUT):
         output += chunk[: _MAX_OUTPUT - len(output)]
 
 
-def _failure(program: str, code: int, output: str) -> DeliveryFailed:
-    """Return an exit code other than 0 as a DeliveryFailed, with its name in sysexits.h."""
+def _make_failure(program: str, code: int, output: str) -> DeliveryFailed:
+    """Return the DeliveryFailed for an exit code other than 0; its text has the name of the code in
+    sysexits.h.
+    """
     if code < 0:
         ending = f"was ended by signal {-code}"
     else:
@@ -208,12 +216,13 @@ def _describe_missing_program(program: str, error: OSError) -> str:
     return f"{program}: {error.strerror}; program=PATH in the address of the target names another"
 
 
-def program_fault(program: str, *, status: Path = Path("/proc/self/status")) -> str:
+def find_program_fault(program: str, *, status: Path = Path("/proc/self/status")) -> str:
     """Return why the program cannot send mails here, as far as that can be seen without running it;
-    empty if nothing is in its way.
+    empty if there is no such reason.
 
-    Postfix and others need the rights of a group to write into their queue. Where no program gains
-    rights by being run, as in the shipped units, they wait for ever. `status` is proc(5)'s.
+    The programs of Postfix and others need the rights of a group to write into their queue. Where
+    no program gains rights by being run (NoNewPrivileges=, as in the shipped units), they wait for
+    ever. `status` is the file of this process that proc(5) describes.
     """
     try:
         mode = Path(program).stat().st_mode

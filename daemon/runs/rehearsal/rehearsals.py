@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from daemon.definitions.routines.routine import Routine
-from daemon.delivery.channels.file import report_path
+from daemon.delivery.channels.file import fill_path
 from daemon.errors import NotFound, Refused
 from daemon.models import Json, Report, Run, Status, Step, StepKind
 from daemon.runs.rehearsal.approved import is_approved, key_of
@@ -88,7 +88,7 @@ class Rehearsals:
             goal=routine.run.prompt,
             event=event,
         )
-        (run,) = await self._journal.slots.open([claim])
+        (run,) = await self._journal.slots.claim([claim])
         if run is None:
             raise Refused(f"a rehearsal of {name} has begun at this very moment; ask again")
         await self._queue.submit(run)
@@ -192,6 +192,6 @@ def describe_deliveries(run: Run, routine: Routine, zone: str) -> list[str]:
     lines = []
     for delivery in routine.deliver:
         if run.status.value in delivery.on:
-            path = f": {report_path(delivery.path, report)}" if delivery.path else ""
+            path = f": {fill_path(delivery.path, report)}" if delivery.path else ""
             lines.append(f"would send the report to {delivery.to}{path}")
     return lines

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.init import shipped_folder
-from daemon.app.commands.new import LOOKS, NewRoutineOptions, compose, describe, write
+from daemon.app.commands.new import FACT_TEMPLATES, NewRoutineOptions, compose, describe, write
 from daemon.app.commands.recipes import find_recipes
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_routine
@@ -73,7 +73,7 @@ def test_the_file_has_the_layout_of_the_readme(installation):
         "[run]\n"
         'prompt = "How is this machine?"\n'
         "\n"
-        f"{LOOKS['machine'].table}"
+        f"{FACT_TEMPLATES['machine'].table}"
         "\n"
         "[[deliver]]\n"
         'to = "file"\n'
@@ -94,7 +94,7 @@ def test_new_says_when_where_what_and_how_to_try(installation):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "prompt", "gathered"),
+    ("schedule", "prompt", "gather_names"),
     [
         ("at 7", "Write me a daily report of this machine.", ["machine"]),
         ("at 7", "Which disks are full? Which updates wait?", ["machine"]),
@@ -107,23 +107,23 @@ def test_new_says_when_where_what_and_how_to_try(installation):
         ("when a file lands in inbox", "What is it about?", ["content"]),
     ],
 )
-def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, gathered):
+def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, gather_names):
     new = installation.compose("x", schedule, prompt=prompt)
-    assert [gather.name for gather in new.routine.gather] == gathered
+    assert [gather.name for gather in new.routine.gather] == gather_names
 
 
 def test_look_names_what_is_gathered_and_no_look_nothing(installation):
     prompt = "How is this machine?"
-    new = installation.compose("x", "at 7", prompt=prompt, looks=["git", "machine", "git"])
+    new = installation.compose("x", "at 7", prompt=prompt, facts=["git", "machine", "git"])
     assert [gather.name for gather in new.routine.gather] == ["repositories", "machine"]
-    assert installation.compose("x", "at 7", prompt=prompt, looks=[]).routine.gather == ()
+    assert installation.compose("x", "at 7", prompt=prompt, facts=[]).routine.gather == ()
 
 
 def test_a_routine_without_facts_says_so(installation):
     facts = installation.says("x", "at 7", prompt="Plan my day.")[2]
     assert facts.startswith("It gathers no facts: ")
     assert "--look machine,git" in facts
-    facts = installation.says("y", "when a file lands in inbox", prompt="What?", looks=[])[2]
+    facts = installation.says("y", "when a file lands in inbox", prompt="What?", facts=[])[2]
     assert facts == "It gathers no facts besides what its event brings"
     assert "It gathers no facts; its agent may use" in installation.says("z", recipe="research")[2]
 
@@ -188,16 +188,16 @@ def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
     ("options", "message"),
     [
         (
-            {"schedule": "at 7", "looks": ["mashine"]},
+            {"schedule": "at 7", "facts": ["mashine"]},
             "knows no 'mashine'; did you mean \"machine\"",
         ),
-        ({"schedule": "at 7", "looks": ["files"]}, "without watch no file lands"),
+        ({"schedule": "at 7", "facts": ["files"]}, "without watch no file lands"),
         (
             {"schedule": "at 7", "targets": ["post"]},
             "config.toml has no [targets.post]; add it, or",
         ),
         ({"schedule": "at 7", "recipe": "mail-reprot"}, 'did you mean "mail-report"?'),
-        ({"recipe": "mail-report", "looks": ["git"]}, "--look and --no-look are for a routine wi"),
+        ({"recipe": "mail-report", "facts": ["git"]}, "--look and --no-look are for a routine wi"),
         ({"recipe": "day-advice"}, 'no such routine (found "day-book")'),
         ({"recipe": "invoices", "schedule": "at 7"}, "without watch no file lands"),
         ({"recipe": "greeting", "schedule": "when a file lands in x"}, "drawn from the slots of a"),
@@ -207,18 +207,18 @@ def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
     ],
 )
 def test_what_the_daemon_would_not_take_is_refused_in_one_sentence(installation, options, message):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         installation.compose(**options)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_recipe_that_lacks_its_target_names_the_file_with_the_lines(installation):
     installation.write("config.toml", "")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         installation.compose(recipe="mail-report")
-    assert "no such target in config.toml" in str(refused.value)
-    assert str(RECIPES["mail-report"]) in str(refused.value)
+    assert "no such target in config.toml" in str(error.value)
+    assert str(RECIPES["mail-report"]) in str(error.value)
 
 
 PROMPTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
@@ -273,15 +273,18 @@ def test_schedule_prompt_and_targets_of_a_recipe_are_replaced_and_all_else_stays
     new = installation.compose(
         "x", schedule, recipe=recipe, prompt=prompt, targets=["log", "file", "mail"]
     )
-    changed, original = tomllib.loads(new.text), tomllib.loads(RECIPES[recipe].read_text("utf-8"))
-    assert changed["run"].pop("prompt") == prompt
-    assert changed["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
-    assert [target["to"] for target in changed["deliver"]] == ["log", "file", "mail"]
-    for data in (changed, original):
+    new_routine, original = (
+        tomllib.loads(new.text),
+        tomllib.loads(RECIPES[recipe].read_text("utf-8")),
+    )
+    assert new_routine["run"].pop("prompt") == prompt
+    assert new_routine["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
+    assert [target["to"] for target in new_routine["deliver"]] == ["log", "file", "mail"]
+    for data in (new_routine, original):
         data.pop("trigger")
         data.pop("deliver")
     original["run"].pop("prompt")
-    assert changed == original
+    assert new_routine == original
     head = RECIPES[recipe].read_text("utf-8").partition("\ndescription = ")[0]
     assert new.text.startswith(head)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.delivery.channels.file import FileChannel, report_path
+from daemon.delivery.channels.file import FileChannel, fill_path
 from daemon.errors import DeliveryFailed
 from daemon.models import Report, Status
-from daemon.system.safe_open import folder_beneath
+from daemon.system.safe_open import open_folder_beneath
 from tests.properties import scaled_settings
 
 OTHER = "01JBBBBBBBBBBBBBBBBBBBBBBB"
@@ -52,7 +52,7 @@ def files(folder):
     ],
 )
 def test_a_report_path_uses_the_time_zone_of_the_routine(template, path):
-    assert str(report_path(template, REPORT)) == path
+    assert str(fill_path(template, REPORT)) == path
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_a_report_path_uses_the_time_zone_of_the_routine(template, path):
     ],
 )
 def test_a_report_path_out_of_the_workspace_is_a_permanent_failure(template):
-    with pytest.raises(DeliveryFailed) as failed:
-        report_path(template, REPORT)
-    assert failed.value.retry is False
+    with pytest.raises(DeliveryFailed) as error:
+        fill_path(template, REPORT)
+    assert error.value.retry is False
 
 
 @scaled_settings(100)
 @given(st.text(max_size=40))
 def test_a_routine_name_cannot_lead_a_report_path_out_of_the_workspace(name):
     try:
-        path = report_path("reports/{routine}/x.md", replace(REPORT, routine=name))
+        path = fill_path("reports/{routine}/x.md", replace(REPORT, routine=name))
     except DeliveryFailed:
         return
     assert not path.is_absolute()
@@ -179,9 +179,9 @@ async def test_a_link_in_a_report_path_is_refused_and_named(
     outside.mkdir()
     (workspace / link).parent.mkdir(exist_ok=True)
     (workspace / link).symlink_to(outside)
-    with pytest.raises(DeliveryFailed, match="symbolic link") as failed:
+    with pytest.raises(DeliveryFailed, match="symbolic link") as error:
         await channel.send(delivery())
-    assert failed.value.retry  # the user can put a real folder there within the day
+    assert error.value.retry  # the user can put a real folder there within the day
     assert list(outside.iterdir()) == []
 
 
@@ -215,26 +215,26 @@ async def test_under_root_a_report_belongs_to_the_owner_of_its_folder(channel, w
 
 async def test_an_unwritable_workspace_is_retried(tmp_path, delivery):
     (tmp_path / "ws").write_text("a file where the workspace should be")
-    with pytest.raises(DeliveryFailed) as failed:
+    with pytest.raises(DeliveryFailed) as error:
         await FileChannel(tmp_path / "ws").send(delivery())
-    assert failed.value.retry
+    assert error.value.retry
 
 
 async def test_a_too_long_report_name_is_a_permanent_failure(channel, delivery):
-    with pytest.raises(DeliveryFailed, match="too long") as failed:
+    with pytest.raises(DeliveryFailed, match="too long") as error:
         await channel.send(delivery(path="x" * 300 + ".md"))
-    assert not failed.value.retry
+    assert not error.value.retry
 
 
 async def test_a_full_disk_leaves_no_partial_report(workspace, channel, delivery):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
     try:
-        with pytest.raises(DeliveryFailed, match="File too large") as failed:
+        with pytest.raises(DeliveryFailed, match="File too large") as error:
             await channel.send(delivery("x" * 1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert failed.value.retry
+    assert error.value.retry
     assert files(workspace) == []
 
 
@@ -242,7 +242,7 @@ def test_a_folder_name_cannot_lead_upwards(tmp_path):
     for part in ("..", ".", "", "a/b"):
         with (
             pytest.raises(ValueError, match="not the name"),
-            folder_beneath(tmp_path, ["x", part], create=True),
+            open_folder_beneath(tmp_path, ["x", part], create=True),
         ):
             pass
 
@@ -256,10 +256,13 @@ def test_descriptors_are_closed_after_success_and_failure(tmp_path):
 
     (tmp_path / "file").write_text("")
     before = open_descriptors()
-    with pytest.raises(NotADirectoryError), folder_beneath(tmp_path, ["file", "c"], create=True):
+    with (
+        pytest.raises(NotADirectoryError),
+        open_folder_beneath(tmp_path, ["file", "c"], create=True),
+    ):
         pass
-    with pytest.raises(FileNotFoundError), folder_beneath(tmp_path, ["missing"]):
+    with pytest.raises(FileNotFoundError), open_folder_beneath(tmp_path, ["missing"]):
         pass
-    with folder_beneath(tmp_path, ["a", "b", "c"], create=True):
+    with open_folder_beneath(tmp_path, ["a", "b", "c"], create=True):
         assert open_descriptors() == before + 1
     assert open_descriptors() == before

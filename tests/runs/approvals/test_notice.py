@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
-from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, waiting_notice
+from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, make_waiting_notice
 from daemon.store.incidents import Alerting
 from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
@@ -36,7 +36,7 @@ async def test_each_approval_request_is_delivered_once_and_the_incident_ends_wit
         ("mail", "question"),
         ("pager", "question"),
     ]
-    second, first = await harness.pending()
+    second, first = await harness.find_pending()
     assert deliveries[0].options["approvals"] == [first.id, second.id]
     (incident,) = await journal.incidents.find()
     assert (incident.subject, incident.run) == ("approval for daily", run.id)
@@ -93,7 +93,7 @@ async def test_a_routine_without_question_deliveries_has_only_the_incident(build
 
 def word(approval_request: ApprovalRequest, run: Run) -> str:
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
-    notice = waiting_notice(
+    notice = make_waiting_notice(
         run,
         [approval_request],
         ["mail"],
@@ -123,7 +123,7 @@ async def test_a_secret_in_a_call_is_redacted_even_if_cut_or_written_like_a_link
         approval_request = replace(
             approval.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret"
         )
-        notice = waiting_notice(
+        notice = make_waiting_notice(
             run, [approval_request], ["mail"], deadline=until, redact=secrets.redact
         )
         ((_, text),) = notice.questions
@@ -145,9 +145,9 @@ async def test_an_approval_notice_is_bounded_redacted_and_sanitized_if_tainted(b
     assert address in word(plain, run)
     assert len(word(plain, run)) < MAX_CALL_CHARACTERS + 1_000
     assert "\x1b" not in word(plain, run) and "\u202e" not in word(plain, run)
-    tainted = word(replace(plain, taint=Taint.TAINTED), run)
-    assert address not in tainted and "hxxps" in tainted
-    assert "strangers" in tainted
+    tainted_words = word(replace(plain, taint=Taint.TAINTED), run)
+    assert address not in tainted_words and "hxxps" in tainted_words
+    assert "strangers" in tainted_words
     lines = replace(
         plain, request={**request, "line": [[";", [{"argv": ["echo", "a\n# Title\n"]}]]]}
     )

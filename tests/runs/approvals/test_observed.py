@@ -25,7 +25,7 @@ async def test_a_call_of_an_observed_routine_is_denied_instead_of_asked(build_ha
     harness.set_policy(OBSERVED)
     run = await harness.execute()
     assert (run.status, run.report) == (Status.SUCCEEDED, "Without it.")
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
     assert not (harness.workspace / "out.md").exists()
     (result,) = harness.tool_results()
     assert "nobody is asked while this routine is observed" in result
@@ -51,14 +51,14 @@ async def test_a_run_that_waited_when_the_trial_began_goes_on_without_the_call(b
     with pytest.raises(Refused, match="the policy has changed"):
         await harness.approvals.approve(approval.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Without it."
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
     assert not (harness.workspace / "out.md").exists()
 
 
 async def test_a_remembered_call_is_allowed_during_the_trial(build_harness):
     harness = build_harness(turn(write()), "Done.", turn(write()), "Again.")
     run, approval = await harness.run_to_question()
-    _, token = harness.approvals.remembered_calls.proposal(approval)
+    _, token = harness.approvals.remembered_calls.propose(approval)
     await harness.approvals.approve(approval.id, by="uid 1000", remember=token)
     await harness.execute(run)
     (harness.workspace / "out.md").unlink()
