@@ -265,7 +265,7 @@ def test_a_frame_is_found_in_its_example_and_not_in_the_other(frame: Frame) -> N
         folded = disguises.fold(text)
         words = frozenset(disguises.split_words(folded))
         assert frame.anchors & words, "its words must stand in both"
-        assert bool(frame.spans(folded, WordOffsets(folded), words)) is expected, text
+        assert bool(frame.find_spans(folded, WordOffsets(folded), words)) is expected, text
 
 
 _PIECES = st.sampled_from(
