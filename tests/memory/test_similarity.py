@@ -41,9 +41,9 @@ GREETING = (
 def test_texts_with_equal_numbers_and_few_other_words_are_duplicates(
     text: str, later_text: str, same: bool
 ) -> None:
-    folder = DuplicateFinder()
-    assert folder.find_or_add(text) is None
-    assert (folder.find_or_add(later_text) == 0) is same
+    finder = DuplicateFinder()
+    assert finder.find_or_add(text) is None
+    assert (finder.find_or_add(later_text) == 0) is same
 
 
 async def test_near_duplicates_are_recalled_once_with_the_newest(
@@ -64,5 +64,5 @@ async def test_near_duplicates_are_recalled_once_with_the_newest(
 @scaled_settings()
 @given(st.text(st.characters(max_codepoint=127)))
 def test_words_and_numbers_of_ascii_text_equal_those_of_the_general_pattern(text: str) -> None:
-    assert similarity._words(text) == frozenset(similarity._WORD.findall(text.casefold()))
-    assert similarity._numbers(text) == frozenset(similarity._NUMBER.findall(text))
+    assert similarity._find_words(text) == frozenset(similarity._WORD.findall(text.casefold()))
+    assert similarity._find_numbers(text) == frozenset(similarity._NUMBER.findall(text))

@@ -188,16 +188,16 @@ def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
     ("options", "message"),
     [
         (
-            {"schedule": "at 7", "looks": ["mashine"]},
+            {"schedule": "at 7", "facts": ["mashine"]},
             "knows no 'mashine'; did you mean \"machine\"",
         ),
-        ({"schedule": "at 7", "looks": ["files"]}, "without watch no file lands"),
+        ({"schedule": "at 7", "facts": ["files"]}, "without watch no file lands"),
         (
             {"schedule": "at 7", "targets": ["post"]},
             "config.toml has no [targets.post]; add it, or",
         ),
         ({"schedule": "at 7", "recipe": "mail-reprot"}, 'did you mean "mail-report"?'),
-        ({"recipe": "mail-report", "looks": ["git"]}, "--look and --no-look are for a routine wi"),
+        ({"recipe": "mail-report", "facts": ["git"]}, "--look and --no-look are for a routine wi"),
         ({"recipe": "day-advice"}, 'no such routine (found "day-book")'),
         ({"recipe": "invoices", "schedule": "at 7"}, "without watch no file lands"),
         ({"recipe": "greeting", "schedule": "when a file lands in x"}, "drawn from the slots of a"),
