@@ -162,8 +162,8 @@ class ContextWords:
 
 @dataclass(frozen=True, kw_only=True)
 class InjectionRule:
-    """One way to give orders, a `[[rule]]` of a file of rules; the docstring of this module explains
-    its fields.
+    """One way to give orders, a `[[rule]]` of a file of rules. The docstring of this module says
+    what the fields mean.
     """
 
     id: str

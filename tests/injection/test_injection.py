@@ -245,8 +245,8 @@ def test_each_injection_rule_defines_all_features_of_its_weights_as_patterns(
         for row in (*rule.weights, *rule.at_most)
         for condition in row[1:]
     }
-    about_speech = {"order", "report", "negated"} if rule.speech else set()
-    assert conditions <= rule.features.keys() | about_speech
+    by_context = {"order", "report", "negated"} if rule.context_words else set()
+    assert conditions <= rule.features.keys() | by_context
     assert rule.features.keys() <= conditions
     assert all(0 <= row[0] <= 10 for row in rule.weights)
     for features in rule.features.values():
