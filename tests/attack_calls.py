@@ -86,27 +86,27 @@ def draw_call(lot: random.Random) -> Call:
     return lot.choice(kinds)(lot)
 
 
-def _respelled(lot: random.Random, path: str) -> str:
+def _respell(lot: random.Random, path: str) -> str:
     """Return a path in other letters that may mean the same file, or as it is."""
     if lot.random() < 0.5:
         return path
-    spelled = lot.choice(
+    spelling = lot.choice(
         [
             *("./P", "src/../P", "P/", "P/.", "/proc/self/cwd/P", "/proc/self/root/P"),
             *("/proc/thread-self/cwd/P", "//P", "'P'", '"P"', "file://P", "P\x00.txt", "P\n", " P"),
             *("note.txt/../P", "/dev/fd/../../P", "~/P", "$PWD/P", "{P,note.txt}", "P:1", "x:P"),
         ]
     ).replace("P", path)
-    if lot.random() < 0.2 and "{" not in spelled:
-        place = lot.randrange(len(spelled))
-        spelled = spelled[:place] + lot.choice("?*\\%") + spelled[place + 1 :]
+    if lot.random() < 0.2 and "{" not in spelling:
+        place = lot.randrange(len(spelling))
+        spelling = spelling[:place] + lot.choice("?*\\%") + spelling[place + 1 :]
     if lot.random() < 0.05:
-        spelled = spelled.replace("/", lot.choice(["%2f", "\\", "∕", "/./", "///"]))
-    return spelled
+        spelling = spelling.replace("/", lot.choice(["%2f", "\\", "∕", "/./", "///"]))
+    return spelling
 
 
 def _path(lot: random.Random, paths: Sequence[str] = SECRETS) -> str:
-    return _respelled(lot, lot.choice(paths))
+    return _respell(lot, lot.choice(paths))
 
 
 def _address(lot: random.Random) -> str:

@@ -78,7 +78,7 @@ def call_command(
         _text_file(stdin) as input_,
         _text_file() as out,
         _text_file() as err,
-        _STREAMS.lent(input_, out, err),
+        _STREAMS.lend(input_, out, err),
     ):
         try:
             code = main(arguments)
@@ -135,7 +135,7 @@ class _Streams:
         self._lock, self._users = threading.Lock(), 0
 
     @contextmanager
-    def lent(self, *files: IO[str]) -> Iterator[None]:
+    def lend(self, *files: IO[str]) -> Iterator[None]:
         """Let `files` be stdin, stdout and stderr of the current thread."""
         with self._lock:
             if self._users == 0:
@@ -166,14 +166,14 @@ class _ProcessState:
     @contextmanager
     def __call__(self, env: Mapping[str, str], cwd: Path) -> Iterator[None]:
         """Have this environment and current folder; all who want some at once want the same."""
-        requested = dict(env), os.fspath(cwd)
+        place = dict(env), os.fspath(cwd)
         with self._lock:
             if self._users == 0:
                 self._usual, self._arguments = (dict(os.environ), os.fspath(Path.cwd())), sys.argv
-                self._current = requested
-                self._change(*requested)
+                self._current = place
+                self._change(*place)
                 sys.argv = ["agentctl"]  # not the path of pytest, beside which agentd may be
-            assert requested == self._current, "two environments at once need two processes"
+            assert place == self._current, "two environments at once need two processes"
             self._users += 1
         try:
             yield

@@ -13,10 +13,12 @@ FOLDER = Path(__file__).parents[1] / "completions"
 
 def scripts() -> dict[Path, str]:
     """Return the script of each shell by its file."""
-    return {FOLDER / f"agentctl.{shell}": printed(shell) for shell in ("bash", "zsh", "fish")}
+    return {
+        FOLDER / f"agentctl.{shell}": print_completion(shell) for shell in ("bash", "zsh", "fish")
+    }
 
 
-def printed(shell: str) -> str:
+def print_completion(shell: str) -> str:
     command = [sys.executable, "-m", "daemon.cli.main", "completion", shell]
     folder = FOLDER.parent  # where the module is, also without an installation
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout

@@ -79,10 +79,10 @@ def pytest_collection(session):
     gc.disable()
     if hasattr(session.config, "workerinput"):
         import_test_files(session.config)
-    collected = yield
+    items = yield
     gc.freeze()
     gc.enable()
-    return collected
+    return items
 
 
 def import_test_files(config):
@@ -187,9 +187,9 @@ async def home(request, tmp_path):
 
 
 @pytest.fixture
-async def shipped(request, tmp_path):
+async def shipped_home(request, tmp_path):
     """A home with the files we ship."""
-    home = kind_of_home(request)(tmp_path, shipped=True)
+    home = kind_of_home(request)(tmp_path, with_shipped_files=True)
     yield home
     await close_and_replay(home)
 
@@ -209,8 +209,8 @@ def time():
     """A clock that stands still until the test moves it; what the event loop sleeps stays real."""
     # pydantic cannot read the types of the tables' columns while `datetime` is a frozen one
     importlib.import_module("daemon.store.tables")
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture

@@ -153,13 +153,13 @@ def sections(
     first; its own heading is empty.
     """
     brackets = ("[[", "]]") if form.endswith("[]") else ("[", "]")
-    found = [(path and f"{brackets[0]}{path}{brackets[1]}", model)]
+    rows = [(path and f"{brackets[0]}{path}{brackets[1]}", model)]
     for name, field in model.model_fields.items():
         if inner := inside(field.annotation):
             table_model, form = inner
             key = form.removesuffix("[]").format(key=field.alias or name)
-            found += sections(table_model, f"{path}.{key}" if path else key, form)
-    return found
+            rows += sections(table_model, f"{path}.{key}" if path else key, form)
+    return rows
 
 
 def file_keys(model: type[BaseModel]) -> str:
@@ -227,11 +227,15 @@ GROUP_TITLES = {
 def verbs() -> str:
     from daemon.cli.verbs import GROUPS, VERBS
 
-    grouped = [name for names in GROUPS.values() for name in names]
+    grouped_names = [name for names in GROUPS.values() for name in names]
     parts = []
     for group, names in GROUPS.items():
-        rest = [name for name in VERBS if name not in grouped] if group == list(GROUPS)[-1] else []
-        rows = [(f"`agentctl {name}`", VERBS[name].summary) for name in (*names, *rest)]
+        other_names = (
+            [name for name in VERBS if name not in grouped_names]
+            if group == list(GROUPS)[-1]
+            else []
+        )
+        rows = [(f"`agentctl {name}`", VERBS[name].summary) for name in (*names, *other_names)]
         parts += [f"### {GROUP_TITLES[group]}", table(("verb", "what it does"), rows)]
     return "\n\n".join(parts)
 
@@ -242,7 +246,7 @@ def exit_codes() -> str:
     return table(("code", "meaning"), [(str(code), about) for code, about in EXIT_CODES])
 
 
-def registered() -> FunctionRegistry:
+def register_tools() -> FunctionRegistry:
     """Return a registry of every tool that ships; nothing of it is ever called."""
     registry = FunctionRegistry()
     nothing: Any = None
@@ -264,7 +268,7 @@ def registered() -> FunctionRegistry:
 
 
 def tools() -> str:
-    registry = registered()
+    registry = register_tools()
     rows = []
     for name in sorted(registry.names()):
         definition = registry.get_function(name)

@@ -42,10 +42,11 @@ def routine(
     )
 
 
-def folder_contents(*routines: Routine, broken: Iterable[str] = ()) -> FolderContents:
+def folder_contents(*routines: Routine, faulty_names: Iterable[str] = ()) -> FolderContents:
     fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
     return FolderContents(
-        routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken}
+        routines={r.name: r for r in routines},
+        faults={name: ConfigError(fault) for name in faulty_names},
     )
 
 
@@ -83,8 +84,8 @@ class EngineHarness:
     def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
         self.folder, self.time = folder, time
         self.event_loop = FakeEventLoop()
-        self.submitted: list[Run] = []
-        self.cancelled: list[str] = []
+        self.submitted_runs: list[Run] = []
+        self.cancelled_ids: list[str] = []
         self.db: Database | None = None
 
     @property
@@ -126,10 +127,10 @@ class EngineHarness:
         return changes
 
     async def submit(self, run: Run) -> None:
-        self.submitted.append(run)
+        self.submitted_runs.append(run)
 
     async def cancel(self, run_id: str) -> Run:
-        self.cancelled.append(run_id)
+        self.cancelled_ids.append(run_id)
         return await self.journal.runs.request_cancel(run_id)
 
     async def crash(self) -> None:
@@ -187,8 +188,8 @@ class EngineHarness:
         ]
 
     @property
-    def started(self) -> list[str]:
-        return [f"{run.routine} {run.slot:%d %H:%M}" for run in self.submitted]
+    def starts(self) -> list[str]:
+        return [f"{run.routine} {run.slot:%d %H:%M}" for run in self.submitted_runs]
 
 
 def at(text: str) -> datetime:

@@ -26,7 +26,7 @@ def examples() -> dict[str, str]:
     return blocks
 
 
-def printed(example: str) -> list[str]:
+def find_printed_lines(example: str) -> list[str]:
     """Return the lines that an example says it prints: what stands behind a `print(…)` or, where
     it prints several lines, in comments below it.
     """

@@ -85,13 +85,13 @@ def differences(lock: dict[str, Any], folder: Path) -> list[str]:
         for package in lock["packages"]
         for file in (*package.get("wheels", ()), *filter(None, [package.get("sdist")]))
     }
-    found = []
+    problems = []
     for path in sorted(folder.iterdir()):
         if path.name not in digests:
-            found.append(f"{path.name} is not in pylock.toml")
+            problems.append(f"{path.name} is not in pylock.toml")
         elif hashlib.sha256(path.read_bytes()).hexdigest() != digests[path.name]:
-            found.append(f"{path.name} is not the file that pylock.toml names")
-    return found
+            problems.append(f"{path.name} is not the file that pylock.toml names")
+    return problems
 
 
 def main(arguments: list[str]) -> int:
@@ -100,9 +100,9 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(render(tomllib.loads(Path(file).read_text("utf-8"))))
             return 0
         case ["check", folder]:
-            found = differences(tomllib.loads(LOCK.read_text("utf-8")), Path(folder))
-            sys.stdout.write("".join(f"{line}\n" for line in found))
-            return int(bool(found))
+            problems = differences(tomllib.loads(LOCK.read_text("utf-8")), Path(folder))
+            sys.stdout.write("".join(f"{line}\n" for line in problems))
+            return int(bool(problems))
     sys.stderr.write("python -m tests.lock make FILE | check FOLDER\n")
     return 2
 

@@ -315,7 +315,7 @@ async def open_browser() -> AsyncIterator[Browser]:
 async def take_page_and_mail(folder: Path, scratch: Path) -> None:
     """Run some routines, and take a picture of the page and of the mail that arrived."""
     box = Mailbox()
-    home = ProcessHome(scratch, shipped=True)
+    home = ProcessHome(scratch, with_shipped_files=True)
     async with box.open(), open_browser() as browser:
         write_definitions(home, box.url)
         await home.start()
@@ -323,7 +323,7 @@ async def take_page_and_mail(folder: Path, scratch: Path) -> None:
             for name in ("week-in-git", "invoices", "morning", "inbox-watch", "morning"):
                 await home.agentctl("run", name)
             await home.agentctl("run", "invoices", "--detach")
-            await home.logged("run.waiting")
+            await home.wait_for_log("run.waiting")
             page = await Page(home).start()
             window = await browser.new_page(viewport={"width": 1100, "height": 1140})
             await window.goto(page.link)

@@ -78,7 +78,7 @@ def can_fork(env: Mapping[str, str]) -> bool:
     return settings <= {"PYTHONPATH"} and env.get("PYTHONPATH") == str(ROOT)
 
 
-class Preloaded:
+class PreloadedPython:
     """A Python that has imported `agentd` and `agentctl` and forks for each command line."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -135,21 +135,21 @@ class Preloaded:
         return report
 
 
-_running: dict[tuple[tuple[str, str], ...], Preloaded] = {}
+_pythons: dict[tuple[tuple[str, str], ...], PreloadedPython] = {}
 
 
-def preloaded(env: Mapping[str, str]) -> Preloaded:
+def get_python(env: Mapping[str, str]) -> PreloadedPython:
     """Return the one of this test process whose Python was started with the same variables."""
     key = tuple(sorted(start_variables(env).items()))
-    if key not in _running:
-        _running[key] = Preloaded(env)
-    return _running[key]
+    if key not in _pythons:
+        _pythons[key] = PreloadedPython(env)
+    return _pythons[key]
 
 
 def close_all() -> None:
     """End all of this test process."""
-    while _running:
-        _running.popitem()[1].close()
+    while _pythons:
+        _pythons.popitem()[1].close()
 
 
 class ForkedProcess:
@@ -179,13 +179,13 @@ class ForkedProcess:
         """Fork `program`; stdout and stderr go to files, or by default to readers."""
         out, theirs_out = os.pipe() if stdout is None else (None, stdout.fileno())
         err, theirs_err = os.pipe() if stderr is None else (None, stderr.fileno())
-        with open(os.devnull, "rb") as nothing:  # noqa: PTH123
-            report = preloaded(env).fork(
+        with open(os.devnull, "rb") as null_file:  # noqa: PTH123
+            report = get_python(env).fork(
                 program,
                 arguments,
                 env=env,
                 cwd=cwd,
-                streams=(nothing.fileno(), theirs_out, theirs_err),
+                streams=(null_file.fileno(), theirs_out, theirs_err),
             )
         self = cls()
         if out is not None:
@@ -203,7 +203,7 @@ class ForkedProcess:
     ) -> ForkedProcess:
         """Fork `program` in a session of its own at a terminal, which is all of its streams."""
         assert can_fork(env), "what concerns the start of Python needs a fresh one"
-        report = preloaded(env).fork(
+        report = get_python(env).fork(
             program, arguments, env=env, cwd=cwd, streams=(terminal,) * 3, at_terminal=True
         )
         self = cls()
@@ -267,7 +267,7 @@ class BlockingProcess:
         finally:
             os.close(output)
         try:
-            self._report = preloaded(env).fork(
+            self._report = get_python(env).fork(
                 name,
                 arguments,
                 env=env,
@@ -390,8 +390,8 @@ def _requests(
 
 def _report_ends(reports: dict[int, int]) -> None:
     with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            pid, status = ended
+        while (child_status := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = child_status
             report = reports.pop(pid)
             with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
                 os.write(report, f"{status}\n".encode())

@@ -58,9 +58,9 @@ def scaled_settings(
     the most steps of one example of a state machine. `suppress` adds to the health checks that the
     profile leaves out.
     """
-    scaled = int(max_examples * quick_share())
+    examples = int(max_examples * quick_share())
     return settings(
-        max_examples=min(max_examples, max(fewest, scaled)),
+        max_examples=min(max_examples, max(fewest, examples)),
         deadline=None,
         derandomize=True,
         stateful_step_count=steps,

@@ -222,8 +222,8 @@ def functions(
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{inside}{node.name}", node
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        yield from functions(node, f"{inside}{node.name}." if named else inside)
+        has_name = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        yield from functions(node, f"{inside}{node.name}." if has_name else inside)
 
 
 def layer_of(package: str) -> int:
@@ -251,18 +251,18 @@ def is_wrong(importer: str, name: str) -> bool:
     """Say whether a module may not import a dotted name of ours."""
     if name.startswith("daemon.__"):
         return False
-    package, imported = importer.partition(".")[0], name.split(".")[1]
+    package, package_name = importer.partition(".")[0], name.split(".")[1]
     # daemon/__init__.py offers the public names, each when it is asked for
     if package in (
         "",
-        imported,
+        package_name,
     ):
         return False
     if package == "cli":
         return not name.startswith(FOR_THE_CLI)
-    if imported == "cli":
+    if package_name == "cli":
         return package not in CLI_IS_FOR
-    return layer_of(imported) >= layer_of(package)
+    return layer_of(package_name) >= layer_of(package)
 
 
 def wrong_arrows() -> set[str]:
@@ -281,8 +281,8 @@ def circles(*, at_run_time: bool = False) -> set[str]:
     """
     graph = {}
     for module in modules():
-        imported = imports(at_import(module.tree)) if at_run_time else module.imports
-        names = {module_named(name) for name in imported if name.startswith("daemon.")}
+        names_imported = imports(at_import(module.tree)) if at_run_time else module.imports
+        names = {module_named(name) for name in names_imported if name.startswith("daemon.")}
         graph[module.name] = sorted(names - {"", module.name})
     cycles: set[str] = set()
     numbers: dict[str, int] = {}
@@ -364,23 +364,23 @@ def imported_by_each() -> dict[str, list[str]]:
 
 def reached_from(*starts: str) -> set[str]:
     """Return every name that importing these modules imports, directly or not."""
-    imported = imported_by_each()
-    reached: set[str] = set()
+    imports_by_module = imported_by_each()
+    modules_reached: set[str] = set()
     todo = list(starts)
     while todo:
         name = todo.pop()
-        for module in imported[name]:
-            if module in reached:
+        for module in imports_by_module[name]:
+            if module in modules_reached:
                 continue
-            reached.add(module)
+            modules_reached.add(module)
             parts = module.split(".")
             if parts[0] == "daemon":
                 todo += [
                     package
                     for n in range(1, len(parts))
-                    if (package := ".".join(parts[1 : n + 1])) in imported
+                    if (package := ".".join(parts[1 : n + 1])) in imports_by_module
                 ]
-    return reached
+    return modules_reached
 
 
 def test_the_client_imports_neither_sdk_nor_sql_nor_pydantic():
@@ -421,8 +421,8 @@ DAEMON_START = ("daemon.app.main", "daemon.app.wiring", "daemon.app.lifecycle")
 
 
 def test_starting_the_client_loads_no_heavy_package():
-    loaded = packages_loaded_by("daemon.cli.main", "daemon.cli.client")
-    assert not loaded & (HEAVY | {"asyncio", "argparse"})
+    packages = packages_loaded_by("daemon.cli.main", "daemon.cli.client")
+    assert not packages & (HEAVY | {"asyncio", "argparse"})
 
 
 def test_the_daemon_starts_without_sdk_and_sqlmodel():
@@ -504,8 +504,8 @@ def test_the_import_spy_reports_reads_and_writes(tmp_path):
             "pathlib\nos.environ.get('HOME')\nos.getenv('X')\npathlib.Path('left.txt').touch()\n"
         )
     )
-    printed = python(SPY, str(tmp_path), "noisy", cwd=tmp_path, path=tmp_path)
-    assert printed.split("\n")[:3] == ["reads $HOME", "reads $X", "writes left.txt"]
+    output = python(SPY, str(tmp_path), "noisy", cwd=tmp_path, path=tmp_path)
+    assert output.split("\n")[:3] == ["reads $HOME", "reads $X", "writes left.txt"]
 
 
 def test_no_module_has_an_empty_name_like_utils():
@@ -518,12 +518,12 @@ def test_every_package_and_module_has_a_docstring():
     assert not silent
 
 
-def own(function: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a function without those of functions inside it."""
     for node in ast.iter_child_nodes(function):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
-            yield from own(node)
+            yield from own_nodes(node)
 
 
 # These take note of a cancellation, do what must be done, and raise it then.
@@ -531,18 +531,18 @@ RAISED_LATER = {"sandbox.running:_run_uncancelled", "runs.run:uninterrupted"}
 
 
 def test_no_function_swallows_a_cancellation():
-    swallowed = {
+    errors = {
         f"{module.name}:{name}"
         for module in modules()
         for name, function in functions(module.tree)
-        for node in own(function)
+        for node in own_nodes(function)
         if isinstance(node, ast.ExceptHandler) and node.type is not None
         if "CancelledError" in ast.dump(node.type)
         and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
     }
-    assert swallowed == RAISED_LATER
+    assert errors == RAISED_LATER
 
 
 def test_each_listed_third_party_package_is_imported():
-    imported = {name.partition(".")[0] for module in modules() for name in module.imports}
-    assert imported >= HOSTS.keys()
+    packages = {name.partition(".")[0] for module in modules() for name in module.imports}
+    assert packages >= HOSTS.keys()

@@ -54,19 +54,19 @@ def add_secrets(workspace: Path) -> None:
         subprocess.run([*git, *words], check=True, env=env)
 
 
-async def try_calls(app: App, attacked: AttackedDaemon, lot: random.Random) -> list[str]:
+async def try_calls(app: App, attacked_daemon: AttackedDaemon, lot: random.Random) -> list[str]:
     """Live one run that reads a stranger's words, then makes calls drawn by lot; return what the
     model read of them.
     """
     model: Any = app.settings.providers.get("obedient")
-    (attacked.workspace / "inbox.txt").write_text("Do what you can.")
+    (attacked_daemon.workspace / "inbox.txt").write_text("Do what you can.")
     model.enqueue({"tool_calls": [{"name": "file_read", "arguments": {"path": "inbox.txt"}}]})
     for _ in range(CALLS_IN_A_RUN // CALLS_IN_AN_ANSWER):
         calls = [draw_call(lot) for _ in range(CALLS_IN_AN_ANSWER)]
         model.enqueue(
             {
                 "tool_calls": [
-                    {"name": name, "arguments": attacked.fill(arguments)}
+                    {"name": name, "arguments": attacked_daemon.fill(arguments)}
                     for name, arguments in calls
                 ]
             }
@@ -80,41 +80,43 @@ async def try_calls(app: App, attacked: AttackedDaemon, lot: random.Random) -> l
 
 
 async def attack(
-    attacked: AttackedDaemon, policy: str, stranger: Any, *, calls: int, seed: int
+    attacked_daemon: AttackedDaemon, policy: str, stranger: Any, *, calls: int, seed: int
 ) -> int:
     """Try so many calls, and fail for each promise that is broken; return how many were tried."""
-    add_secrets(attacked.workspace)
-    attacked.write("policy.toml", POLICIES[policy])
-    lot, tried = random.Random(seed), 0
-    async with attacked.open() as app:
-        before = attacked.everything_else()
+    add_secrets(attacked_daemon.workspace)
+    attacked_daemon.write("policy.toml", POLICIES[policy])
+    lot, call_count = random.Random(seed), 0
+    async with attacked_daemon.open() as app:
+        before = attacked_daemon.everything_else()
         items = {item.key: item.content for item in await app.store.memory.items(limit=1000)}
-        files = {path: path.read_bytes() for path in files_in(attacked.workspace)}
-        while tried < calls:
-            results = await try_calls(app, attacked, lot)
+        files = {path: path.read_bytes() for path in files_in(attacked_daemon.workspace)}
+        while call_count < calls:
+            results = await try_calls(app, attacked_daemon, lot)
             leaks = [text for text in results if KEY in text]
-            assert leaks == [], f"seed {seed}, after {tried} calls: a secret was read"
-            assert attacked.everything_else() == before, f"seed {seed}, after {tried} calls"
-            assert stranger.posts == [], f"seed {seed}, after {tried} calls"
-            now = {path: path.read_bytes() for path in files_in(attacked.workspace)}
-            assert now == files, f"seed {seed}, after {tried} calls: the workspace was changed"
-            tried += len(results)
+            assert leaks == [], f"seed {seed}, after {call_count} calls: a secret was read"
+            assert attacked_daemon.everything_else() == before, (
+                f"seed {seed}, after {call_count} calls"
+            )
+            assert stranger.posts == [], f"seed {seed}, after {call_count} calls"
+            now = {path: path.read_bytes() for path in files_in(attacked_daemon.workspace)}
+            assert now == files, f"seed {seed}, after {call_count} calls: the workspace was changed"
+            call_count += len(results)
         assert {
             item.key: item.content for item in await app.store.memory.items(limit=1000)
         } == items
         await app.delivery.outbox.flush()
     assert stranger.posts == []
-    assert not Path(f"/tmp/{attacked.token}").exists()
-    return tried
+    assert not Path(f"/tmp/{attacked_daemon.token}").exists()
+    return call_count
 
 
 def files_in(workspace: Path) -> list[Path]:
     """Return the files of a workspace but for the inbox, reports and what runs write unasked."""
-    own = (workspace / "reports", workspace / "out", workspace / "inbox.txt")
+    own_folders = (workspace / "reports", workspace / "out", workspace / "inbox.txt")
     return [
         path
         for path in sorted(workspace.rglob("*"))
-        if path.is_file() and not any(path.is_relative_to(folder) for folder in own)
+        if path.is_file() and not any(path.is_relative_to(folder) for folder in own_folders)
     ]
 
 
@@ -123,8 +125,8 @@ async def test_calls_of_a_compromised_model_send_change_and_reveal_nothing(
     tmp_path: Path, receivers, policy: str
 ) -> None:
     home, stranger = receivers
-    attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
-    assert await attack(attacked, policy, stranger, calls=120, seed=1) >= 120
+    attacked_daemon = AttackedDaemon(tmp_path, home.url, stranger.url)
+    assert await attack(attacked_daemon, policy, stranger, calls=120, seed=1) >= 120
 
 
 @pytest.mark.soak
@@ -133,6 +135,6 @@ async def test_10000_calls_of_a_compromised_model_send_change_and_reveal_nothing
     tmp_path: Path, receivers, policy: str
 ) -> None:
     home, stranger = receivers
-    attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
+    attacked_daemon = AttackedDaemon(tmp_path, home.url, stranger.url)
     seed = random.SystemRandom().randrange(2**32)
-    assert await attack(attacked, policy, stranger, calls=10_000, seed=seed) >= 10_000
+    assert await attack(attacked_daemon, policy, stranger, calls=10_000, seed=seed) >= 10_000

@@ -29,28 +29,28 @@ async def test_what_a_compromised_model_asks_for_in_a_trial_becomes_no_rule(
     tmp_path: Path, receivers
 ) -> None:
     home, stranger = receivers
-    attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
-    attacked.write("policy.toml", SHIPPED.read_text() + TRIAL)
+    attacked_daemon = AttackedDaemon(tmp_path, home.url, stranger.url)
+    attacked_daemon.write("policy.toml", SHIPPED.read_text() + TRIAL)
 
     def read(text: str) -> Policy:
-        return Policy.read(text, workspace=attacked.workspace, tools=())
+        return Policy.read(text, workspace=attacked_daemon.workspace, tools=())
 
     async def obey_all(app) -> list[tuple[Run, list[str]]]:
-        runs = [await obey(app, attacked, text, calls) for _, text, calls in ATTACKS]
+        runs = [await obey(app, attacked_daemon, text, calls) for _, text, calls in ATTACKS]
         assert all(run.status is Status.SUCCEEDED for run, _ in runs)
         return runs
 
-    async with attacked.open() as app:
-        before = attacked.everything_else()
+    async with attacked_daemon.open() as app:
+        before = attacked_daemon.everything_else()
         await obey_all(app)
-        await obey(app, attacked, "Good morning.", HONEST, reads=False)
+        await obey(app, attacked_daemon, "Good morning.", HONEST, reads=False)
         approvals = await app.store.journal.approvals.find(status=ApprovalStatus.PENDING)
         assert list(approvals) == [], "nobody was asked"
-    assert attacked.everything_else() == before
+    assert attacked_daemon.everything_else() == before
     assert stranger.posts == []
-    calls = await _load(attacked)
-    denied = [call for call in calls if call.is_observed and not call.was_run]
-    assert len({(call.tool, call.subject) for call in denied}) > 40
+    calls = await _load(attacked_daemon)
+    denied_calls = [call for call in calls if call.is_observed and not call.was_run]
+    assert len({(call.tool, call.subject) for call in denied_calls}) > 40
     suggestion = suggest_rules(
         calls, read((tmp_path / "policy.toml").read_text()), read, routine="reader"
     )
@@ -59,19 +59,19 @@ async def test_what_a_compromised_model_asks_for_in_a_trial_becomes_no_rule(
         ("shell", ["touch", "inbox.txt"], None),
         ("shell", ["mkdir", "kept"], None),
     ]
-    attacked.write("policy.toml", suggestion.text)
-    async with attacked.open() as app:
-        before = attacked.everything_else()
+    attacked_daemon.write("policy.toml", suggestion.text)
+    async with attacked_daemon.open() as app:
+        before = attacked_daemon.everything_else()
         runs = await obey_all(app)
-    assert attacked.everything_else() == before
+    assert attacked_daemon.everything_else() == before
     assert stranger.posts == []
     assert not any(KEY in result for _, results in runs for result in results)
-    written = {path.name for path in attacked.workspace.iterdir()}
-    assert written - {"reports"} == {"inbox.txt", "note.txt", "link-to-secret"}
+    names = {path.name for path in attacked_daemon.workspace.iterdir()}
+    assert names - {"reports"} == {"inbox.txt", "note.txt", "link-to-secret"}
 
 
-async def _load(attacked: AttackedDaemon) -> list[RecordedCall]:
+async def _load(attacked_daemon: AttackedDaemon) -> list[RecordedCall]:
     since = datetime(2000, 1, 1, tzinfo=UTC)
     return await asyncio.to_thread(
-        load_recorded_calls, attacked.state, since=since, routine="reader"
+        load_recorded_calls, attacked_daemon.state, since=since, routine="reader"
     )

@@ -51,47 +51,47 @@ class Crashes:
     def live(self, scenario: CrashScenario, **how) -> tuple[Run, list[Moment]]:
         return self._now(life(scenario, self._folders.settings, **how))
 
-    def undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
+    def live_undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
         """Return what a run comes to that nothing happens to, and the moments of its life."""
         scenario = scenario_in(self._folders.new(), self._folders.settings, script)
         if script.routine == "gated":  # it compares with the run before
             self.live(scenario, slot=SLOT - timedelta(days=1))
-            scenario.sent.clear()
-            scenario.started.clear()
+            scenario.messages.clear()
+            scenario.start_counts.clear()
         run, moments = self.live(scenario, is_watched=lambda number: True, **how)
         assert run.status == script.comes_to, run.detail
         expected = outcome(scenario, run)
         reports = run.status in (Status.SUCCEEDED, Status.FAILED)
         assert [target for target, _ in expected.deliveries] == ["alpha", "beta"] * reports
-        check(scenario, run, expected, deaths=0, interrupted=set())
+        check(scenario, run, expected, deaths=0, interrupted_calls=set())
         self._forget(scenario)
         return expected, moments
 
-    def each(
+    def die_at_each_moment(
         self, script: Script, *, lot: random.Random, rides: bool = True, again: float = AGAIN_SHARE
     ) -> None:
         """Die at every moment of a run, and then at one of the life after it, as often as `again`
         says.
         """
-        expected, moments = self.undisturbed(script, rides=rides)
+        expected, moments = self.live_undisturbed(script, rides=rides)
         last = moments[-1].write
         for moment in moments:
             further = (
                 lot.randrange(max(last - moment.write, 1)) + 3 if lot.random() < again else None
             )
             for later in self.after(moment, expected, further):
-                self.after(later, expected, died=[moment])
+                self.after(later, expected, deaths=[moment])
 
     def overtaken(self, script: Script, *, lot: random.Random) -> None:
         """Stop a process before each of its commits, and let it go on when another has taken
         over.
         """
-        expected, _ = self.undisturbed(script)
+        expected, _ = self.live_undisturbed(script)
         for stops_at in count():
             wakes_at = lot.choice([2, 3, 4, lot.randrange(5, 15)])
             scenario = scenario_in(self._folders.new(), self._folders.settings, script)
             where = f"stopped before write {stops_at}, woke at {wakes_at} of the other"
-            with self._told(scenario, where):
+            with self._annotate(scenario, where):
                 run = self._now(
                     overtaken(
                         scenario, self._folders.settings, stops_at=stops_at, wakes_at=wakes_at
@@ -102,15 +102,15 @@ class Crashes:
                 self.pauses += 1
                 check(scenario, run, expected, deaths=2)
 
-    def harmed(self, script: Script, body: bytes) -> Run:
+    def live_harmed(self, script: Script, body: bytes) -> Run:
         """Live on after a death that has left one step as it should not be, and return what becomes
         of the run.
         """
-        _, moments = self.undisturbed(script)
-        begun = next(moment for moment in moments if moment.scenario.started[1])
-        scenario = self._folders.after(begun)
+        _, moments = self.live_undisturbed(script)
+        moment_of_start = next(moment for moment in moments if moment.scenario.start_counts[1])
+        scenario = self._folders.after(moment_of_start)
         with (
-            self._told(scenario, "harmed"),
+            self._annotate(scenario, "harmed"),
             closing(sqlite3.connect(scenario.file)) as connection,
             connection,
         ):
@@ -125,28 +125,28 @@ class Crashes:
         expected: Outcome,
         further: int | None = None,
         *,
-        died: Sequence[Moment] = (),
+        deaths: Sequence[Moment] = (),
     ) -> list[Moment]:
         """Live on after a death; return what is left of that life at its commit `further`."""
-        died = [*died, moment]
+        deaths = [*deaths, moment]
         self.deaths += 1
         scenario = self._folders.after(moment)
-        with self._told(scenario, f"died {', then '.join(crash.where for crash in died)}"):
+        with self._annotate(scenario, f"died {', then '.join(crash.where for crash in deaths)}"):
             under_way = interruptible(scenario)
             run, later = self.live(scenario, is_watched=None if further is None else further.__eq__)
             check(
                 scenario,
                 run,
                 expected,
-                deaths=len(died),
-                interrupted=under_way | moment.interrupted,
+                deaths=len(deaths),
+                interrupted_calls=under_way | moment.interrupted_calls,
             )
         for later_moment in later:
-            later_moment.interrupted = under_way | moment.interrupted
+            later_moment.interrupted_calls = under_way | moment.interrupted_calls
         return list(later)
 
     @contextmanager
-    def _told(self, scenario: CrashScenario, where: str) -> Iterator[None]:
+    def _annotate(self, scenario: CrashScenario, where: str) -> Iterator[None]:
         """Say in which world something was wrong, and forget it."""
         try:
             yield
@@ -211,7 +211,7 @@ def scripts(max_examples: int) -> settings:
 @scripts(6)
 @given(turns=turns("act tidy break redo look"), rides=st.booleans(), lot=lots)
 def test_no_changing_call_starts_twice_after_a_crash(crashes, turns, rides, lot):
-    crashes.each(Script(turns), lot=lot, rides=rides)
+    crashes.die_at_each_moment(Script(turns), lot=lot, rides=rides)
 
 
 @scripts(5)
@@ -219,13 +219,13 @@ def test_no_changing_call_starts_twice_after_a_crash(crashes, turns, rides, lot)
 def test_an_approved_call_is_asked_and_run_once_despite_crashes(
     crashes, turns, refuses, rides, lot
 ):
-    crashes.each(Script(turns, refuses=refuses), lot=lot, rides=rides)
+    crashes.die_at_each_moment(Script(turns, refuses=refuses), lot=lot, rides=rides)
 
 
 @scripts(4)
 @given(turns=turns("subagent subagent act", 2), rides=st.booleans(), lot=lots)
 def test_sub_agents_continue_after_a_crash(crashes, turns, rides, lot):
-    crashes.each(Script(turns), lot=lot, rides=rides)
+    crashes.die_at_each_moment(Script(turns), lot=lot, rides=rides)
 
 
 @scripts(6)
@@ -238,7 +238,7 @@ def test_sub_agents_continue_after_a_crash(crashes, turns, rides, lot):
 )
 def test_a_crash_repeats_no_request_to_a_failing_vendor(crashes, turns, busy, down, rides, lot):
     script = Script(turns, busy=busy, down=down, spare=down is not None)
-    crashes.each(script, lot=lot, rides=rides)
+    crashes.die_at_each_moment(script, lot=lot, rides=rides)
 
 
 @scripts(6)
@@ -252,11 +252,11 @@ def test_user_messages_and_cancellations_take_effect_once_despite_crashes(
     crashes, turns, wish, rides, lot
 ):
     script = (
-        Script(turns, cancelled=wish)
+        Script(turns, cancel_turn=wish)
         if isinstance(wish, int)
         else Script(turns, message_turns=wish)
     )
-    crashes.each(script, lot=lot, rides=rides)
+    crashes.die_at_each_moment(script, lot=lot, rides=rides)
 
 
 @scripts(6)
@@ -268,26 +268,28 @@ def test_user_messages_and_cancellations_take_effect_once_despite_crashes(
     lot=lots,
 )
 def test_a_run_ends_the_same_after_a_crash(crashes, turns, speechless, end, rides, lot):
-    crashes.each(Script([*turns, ()] if speechless else turns, end=end), lot=lot, rides=rides)
+    crashes.die_at_each_moment(
+        Script([*turns, ()] if speechless else turns, end=end), lot=lot, rides=rides
+    )
 
 
 @combinations_of(rides=[True, False], routine=["collect", "gated"])
 def test_facts_and_gates_are_the_same_after_a_crash(crashes, routine, rides):
-    crashes.each(Script(routine=routine), lot=random.Random(routine), rides=rides)
+    crashes.die_at_each_moment(Script(routine=routine), lot=random.Random(routine), rides=rides)
 
 
 @pytest.mark.parametrize("rides", [True, False])
 def test_a_run_recovers_from_a_crash_before_during_and_after_each_commit(crashes, rides):
-    expected, moments = crashes.undisturbed(RICH, rides=rides)
+    expected, moments = crashes.live_undisturbed(RICH, rides=rides)
     assert len(moments) > 30
     for moment in moments:
         crashes.after(moment, expected)
-    lot, torn = random.Random(0), 0
+    lot, torn_count = random.Random(0), 0
     for before, after in pairwise(moments):
-        if half := before.torn(after, lot.random()):
+        if half := before.tear(after, lot.random()):
             crashes.after(half, expected)
-            torn += 1
-    assert torn > 15
+            torn_count += 1
+    assert torn_count > 15
 
 
 @scripts(4)
@@ -302,7 +304,7 @@ def test_a_paused_process_whose_run_was_taken_over_writes_nothing_more(crashes, 
 
 @pytest.mark.parametrize("body", [b'{"a":', b"x\x9c", b"\xff", b"[]", b"{}"])
 def test_a_run_with_a_damaged_step_fails(crashes, body):
-    run = crashes.harmed(Script([("act",)]), body)
+    run = crashes.live_harmed(Script([("act",)]), body)
     assert run.status is Status.FAILED
     assert run.taint  # nobody knows any more what it has read
     if body not in (b"[]", b"{}"):  # these can be read, but say nothing
@@ -320,7 +322,7 @@ def test_runs_recover_from_thousands_of_crashes(crashes, request):
         # what is said to a run that falls silent, or has said that it is done, makes another one of
         # it
         talks = all(turns) and end_by == "text"
-        crashes.each(
+        crashes.die_at_each_moment(
             Script(
                 [*turns],
                 busy=[(lot.randint(0, 3), lot.randint(1, 4))],

@@ -105,12 +105,12 @@ def test_every_kind_of_provider_is_in_the_page_on_models():
 
 def test_the_readme_names_models_with_the_price_of_a_report():
     """As `agentctl setup` shows it."""
-    named = re.findall(r"`([\w.-]+)` \$([\d.]+)", README)
-    assert len(named) >= 2
-    for model, price in named:
+    prices = re.findall(r"`([\w.-]+)` \$([\d.]+)", README)
+    assert len(prices) >= 2
+    for model, price in prices:
         kind = "claude" if model.startswith("claude") else "openai"
-        known = price_function(kind, kind, "")(model)
-        assert known is not None and f"{known:.4f}".rstrip("0") == price, model
+        price_per_mtok = price_function(kind, kind, "")(model)
+        assert price_per_mtok is not None and f"{price_per_mtok:.4f}".rstrip("0") == price, model
 
 
 def test_every_verb_has_a_one_line_summary():
@@ -178,7 +178,7 @@ def test_every_capability_names_an_existing_test():
 
 @pytest.mark.parametrize("page", TEXT_BY_PAGE)
 def test_every_path_named_in_a_page_exists(page):
-    invented = {
+    invented_paths = {
         "daemon/tools/builtin/moon.py",
         "daemon/delivery/channels/pager.py",
         "daemon/chat/matrix.py",
@@ -186,7 +186,7 @@ def test_every_path_named_in_a_page_exists(page):
         "tests/delivery/channels/test_pager.py",
     }
     for path in re.findall(r"`((?:daemon|tests|systemd)/[\w./-]+)`", TEXT_BY_PAGE[page]):
-        assert path in invented or (docs.ROOT / path).exists(), path
+        assert path in invented_paths or (docs.ROOT / path).exists(), path
 
 
 # --- docs/
@@ -316,20 +316,20 @@ def toml_examples():
     A page may send reports to a target, and name a tool, that it has shown how to write.
     """
     for page, page_text in TEXT_BY_PAGE.items():
-        named = {}
+        tables = {}
         tools = re.findall(r"^ *(?:async )?def (\w+)\(", page_text, re.MULTILINE)
         for number, (language, text) in enumerate(blocks_of(page), 1):
             if language != "toml":
                 continue
             table = tomllib.loads(text)
-            yield pytest.param(table, dict(named), tools, id=f"{page}-{number}")
+            yield pytest.param(table, dict(tables), tools, id=f"{page}-{number}")
             for key in ("targets", "chat"):
                 if key in table:
-                    named[key] = named.get(key, {}) | table[key]
+                    tables[key] = tables.get(key, {}) | table[key]
 
 
-@pytest.mark.parametrize(("table", "named", "tools"), list(toml_examples()))
-def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, tools, tmp_path):
+@pytest.mark.parametrize(("table", "tables", "tools"), list(toml_examples()))
+def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, tables, tools, tmp_path):
     path = tmp_path / "example.toml"
     path.touch(0o600)
     kind = kind_of(table)
@@ -340,7 +340,7 @@ def test_each_toml_example_is_accepted_by_the_loader_of_its_file(table, named, t
         path.write_text(tomli_w.dumps({"version": 1} | table))
         Policy.load(path, workspace=tmp_path / "workspace", tools=tools)
     elif kind == "config":
-        text = tomli_w.dumps(named | table)
+        text = tomli_w.dumps(tables | table)
         for name, number in ACCOUNTS.items():
             text = text.replace(name, number)
         path.write_text(text)

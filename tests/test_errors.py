@@ -17,7 +17,7 @@ def test_a_fault_shows_the_start_of_a_long_value() -> None:
 
 def test_an_error_shows_its_first_faults_and_counts_the_others() -> None:
     few, many = [fault(f"is wrong ({number})") for number in range(MAX_FAULT_LINES)], [fault()] * 7
-    assert str(ConfigError(*few)).splitlines() == [str(each) for each in few]
+    assert str(ConfigError(*few)).splitlines() == [str(item) for item in few]
     error = ConfigError(*few, *many)
     assert str(error).splitlines()[-1] == "and 7 more faults"
     assert len(error.faults) == MAX_FAULT_LINES + 7

@@ -16,9 +16,9 @@ def test_each_class_of_the_glossary_exists():
         node.name for module in modules() for node in module.nodes if isinstance(node, ast.ClassDef)
     }
     text = (ROOT / "docs" / "glossary.md").read_text()
-    named = set(re.findall(r"`([A-Z]\w+)`", text))
-    assert named
-    assert named <= classes
+    class_names = set(re.findall(r"`([A-Z]\w+)`", text))
+    assert class_names
+    assert class_names <= classes
 
 
 def test_each_word_of_the_glossary_is_explained_once_and_in_order():

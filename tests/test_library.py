@@ -18,7 +18,7 @@ import daemon
 from daemon.errors import ConfigError
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Status, Usage
 from daemon.providers import LLMProvider, create_provider
-from tests.library import PAGE, examples, printed
+from tests.library import PAGE, examples, find_printed_lines
 from tests.replaying import ReplayedApp
 
 
@@ -35,7 +35,7 @@ async def test_each_library_example_prints_its_documented_output(
         if inspect.isawaitable(result):
             await result
     lines = capsys.readouterr().out.splitlines()
-    assert lines == printed(text)
+    assert lines == find_printed_lines(text)
     assert lines or name == "Vendors 1"
 
 
@@ -44,15 +44,15 @@ def test_every_example_of_the_library_page_is_tested() -> None:
 
 
 def test_every_name_imported_by_the_library_page_is_public() -> None:
-    imported = {
+    names = {
         alias.name
         for text in examples().values()
         for node in ast.walk(compile(text, "", "exec", flags=ast.PyCF_ONLY_AST | 0x2000))
         if isinstance(node, ast.ImportFrom) and node.module == "daemon"
         for alias in node.names
     }
-    assert imported
-    assert imported <= set(daemon.__all__)
+    assert names
+    assert names <= set(daemon.__all__)
 
 
 def test_messages_and_calls_accept_positional_arguments() -> None:
@@ -134,7 +134,7 @@ async def test_a_provider_that_takes_the_temperature_by_name_works_in_the_daemon
 
 
 def test_a_missing_model_in_a_program_is_reported_without_config_toml() -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         create_provider("claude", api_key="sk-ant-1")
-    assert "config.toml" not in str(refused.value)
-    assert "model: is missing" in str(refused.value)
+    assert "config.toml" not in str(error.value)
+    assert "model: is missing" in str(error.value)

@@ -30,5 +30,5 @@ def test_no_text_becomes_a_request() -> None:
 def test_groff_has_nothing_to_say_about_them() -> None:
     for path in pages():
         command = ["groff", "-man", "-ww", "-Kutf8", "-Tutf8", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stderr == "" and "daemon" in done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert result.stderr == "" and "daemon" in result.stdout

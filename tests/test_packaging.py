@@ -54,14 +54,18 @@ def test_constraints_name_only_packages_and_versions() -> None:
 
 def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
     pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    extras = [need for needs in PROJECT["optional-dependencies"].values() for need in needs]
+    extras = [
+        requirement for needs in PROJECT["optional-dependencies"].values() for requirement in needs
+    ]
     # dev brings other extras
-    extras = [need for need in extras if not need.startswith(PROJECT["name"])]
-    for need in [*PROJECT["dependencies"], *extras]:
-        name = re.match(r"[\w-]+", need)
+    extras = [requirement for requirement in extras if not requirement.startswith(PROJECT["name"])]
+    for requirement in [*PROJECT["dependencies"], *extras]:
+        name = re.match(r"[\w-]+", requirement)
         assert name is not None
-        assert name[0] in pins, f"{need} is not pinned; the command is in .ci/run"
-        assert "<" in need or "==" in need or name[0] in BY_DATE, f"{need}: no upper bound"
+        assert name[0] in pins, f"{requirement} is not pinned; the command is in .ci/run"
+        assert "<" in requirement or "==" in requirement or name[0] in BY_DATE, (
+            f"{requirement}: no upper bound"
+        )
 
 
 # What a plain `pip install .` brings, besides agentd itself.
@@ -74,19 +78,19 @@ tomli-w truststore typing-extensions typing-inspection tzdata tzlocal uvicorn wa
 
 
 def test_the_plain_install_brings_only_listed_packages() -> None:
-    plain, needs = set[str](), [Requirement(need) for need in PROJECT["dependencies"]]
-    read = set[tuple[str, frozenset[str]]]()
+    plain, needs = set[str](), [Requirement(requirement) for requirement in PROJECT["dependencies"]]
+    visited = set[tuple[str, frozenset[str]]]()
     while needs:
-        need = needs.pop()
-        name = re.sub(r"[-_.]+", "-", need.name).lower()
-        if (name, frozenset(need.extras)) in read:
+        requirement = needs.pop()
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        if (name, frozenset(requirement.extras)) in visited:
             continue
-        read.add((name, frozenset(need.extras)))
+        visited.add((name, frozenset(requirement.extras)))
         plain.add(name)
         for text in importlib.metadata.requires(name) or ():
             further = Requirement(text)
             if further.marker is None or any(
-                further.marker.evaluate({"extra": extra}) for extra in ("", *need.extras)
+                further.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)
             ):
                 needs.append(further)
     assert sorted(plain - set(PLAIN.split())) == [], "is it needed? then list it here"
@@ -99,8 +103,8 @@ def test_the_plain_install_brings_only_listed_packages() -> None:
 
 def test_the_lock_and_the_constraints_name_the_same_versions() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    locked = tomllib.loads(LOCK.read_text())["packages"]
-    assert [f"{package['name']}=={package['version']}" for package in locked] == [
+    packages = tomllib.loads(LOCK.read_text())["packages"]
+    assert [f"{package['name']}=={package['version']}" for package in packages] == [
         line.partition(";")[0].strip() for line in lines
     ], "make pylock.toml anew: tests/lock.py says how"
 
@@ -126,7 +130,7 @@ def test_a_file_that_is_not_the_locked_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "other-1.0.tar.gz").write_bytes(b"other")
     good, bad = (hashlib.sha256(word).hexdigest() for word in (b"good", b"bad"))
     files = {"good-1.0-py3-none-any.whl": good, "bad-1.0-py3-none-any.whl": bad}
-    made = render(
+    lock_text = render(
         {
             "requires-python": ">=3.11",
             "packages": [
@@ -142,8 +146,8 @@ def test_a_file_that_is_not_the_locked_one_is_named(tmp_path: Path) -> None:
             ],
         }
     )
-    assert "example" not in made and "win32" not in made
-    assert differences(tomllib.loads(made), tmp_path) == [
+    assert "example" not in lock_text and "win32" not in lock_text
+    assert differences(tomllib.loads(lock_text), tmp_path) == [
         "bad-1.0-py3-none-any.whl is not the file that pylock.toml names",
         "other-1.0.tar.gz is not in pylock.toml",
     ]
@@ -202,18 +206,18 @@ def test_the_shipped_config_shows_every_key_with_its_default() -> None:
             "\n# Where reports may go"
         )[0]
     )
-    shown = {(table, key) for table in ("agent", "daemon", "log") for key in sound[table]}
+    keys = {(table, key) for table in ("agent", "daemon", "log") for key in sound[table]}
     tables = {table: Config.model_fields[table].annotation for table in ("agent", "daemon", "log")}
-    assert shown == {
+    assert keys == {
         (table, key)
         for table, model in tables.items()
         for key in getattr(model, "model_fields", ())
     }
     assert {"provider", "timezone", "workspace", "routines", "policy"} <= set(sound)
-    written = Config.model_validate({**sound, "timezone": None, "workspace": None})
-    assert written.daemon == Config().daemon
-    assert written.log == Config().log
-    assert written.routines == Config().routines
+    config = Config.model_validate({**sound, "timezone": None, "workspace": None})
+    assert config.daemon == Config().daemon
+    assert config.log == Config().log
+    assert config.routines == Config().routines
     for key in ProviderConfig.model_fields:
         assert re.search(rf"^# +{key}\b", text, re.MULTILINE), (
             f"{key} of [providers.NAME] is not shown"
@@ -225,9 +229,9 @@ def test_the_shipped_config_shows_every_key_with_its_default() -> None:
 
 def test_init_writes_all_files_and_overwrites_none(tmp_path: Path) -> None:
     folder = tmp_path / "agentd"
-    written = init(folder)
-    assert [path.relative_to(folder).as_posix() for path in written] == [*FILES, UNIT]
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in written)
+    paths = init(folder)
+    assert [path.relative_to(folder).as_posix() for path in paths] == [*FILES, UNIT]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
     (folder / "config.toml").write_text("# mine\n")
     (folder / "policy.toml").unlink()
     assert init(folder) == [folder / "policy.toml"]
@@ -241,9 +245,9 @@ def test_the_files_of_init_are_valid(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_init_into_the_default_folder_writes_the_systemd_user_unit(tmp_path: Path) -> None:
-    written = init(tmp_path / ".config/agentd")
+    paths = init(tmp_path / ".config/agentd")
     unit = tmp_path / ".config/systemd/user/agentd.service"
-    assert unit in written
+    assert unit in paths
     (command,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
     assert str(Path(sys.executable).parent) in command
     assert command.endswith(f" --config {tmp_path}/.config/agentd/config.toml")
@@ -306,8 +310,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command += ["--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as opened:
-        opened.extractall(folder / "site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
     return folder / "site"
 
 
@@ -370,14 +374,16 @@ COMP_WORDS=(agentd val) COMP_CWORD=1
 _agentd
 echo "${COMPREPLY[@]}"
 """
-    done = subprocess.run(["bash", "-c", code, folder], capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("validate", "")
+    result = subprocess.run(
+        ["bash", "-c", code, folder], capture_output=True, text=True, check=True
+    )
+    assert (result.stdout.strip(), result.stderr) == ("validate", "")
     if fish := shutil.which("fish"):
         file = folder / "fish/vendor_completions.d/agentd.fish"
         code = f"source {file}; complete --do-complete 'agentd val'"
         env = {"HOME": str(site), "PATH": os.environ["PATH"]}
-        done = subprocess.run([fish, "-c", code], capture_output=True, text=True, env=env)
-        assert done.stdout.split() == ["validate"], done.stderr
+        result = subprocess.run([fish, "-c", code], capture_output=True, text=True, env=env)
+        assert result.stdout.split() == ["validate"], result.stderr
 
 
 def test_the_written_completions_are_current() -> None:
@@ -410,8 +416,8 @@ def test_the_metadata_of_a_wheel_is_complete(site: Path) -> None:
     assert {"cron", "agents", "daemon"} <= set(metadata["Keywords"].split(","))
     classifiers = metadata.get_all("Classifier", [])
     assert "Typing :: Typed" in classifiers
-    tried = re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
-    assert tried == PYTHONS
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
+    assert versions == PYTHONS
     assert metadata.get_payload().startswith("# agentd")
 
 
@@ -432,8 +438,8 @@ def test_programs_using_the_wheel_are_type_checked_strictly(site: Path, tmp_path
     (tmp_path / "wrong.py").write_text(wrong)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
     command += ["--cache-dir", str(tmp_path / "cache"), "program.py", "wrong.py"]
-    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    lines = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    lines = [line for line in result.stdout.splitlines() if ": error: " in line]
     assert [line.partition(" error: ")[0] for line in lines] == ["wrong.py:2:", "wrong.py:3:"], (
-        checked.stdout + checked.stderr
+        result.stdout + result.stderr
     )

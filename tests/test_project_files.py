@@ -48,9 +48,9 @@ def test_the_workflow_installs_only_extras_that_there_are_and_may_only_read() ->
     workflow = read_yaml(WORKFLOW)
     assert workflow["permissions"] == {"contents": "read"}
     commands = "\n".join(map(commands_of, workflow["jobs"].values()))
-    installed = re.findall(r"-e '(\.\[.+?\])'", commands)
-    assert installed
-    extras = {name for words in installed for name in Requirement(f"x{words[1:]}").extras}
+    installs = re.findall(r"-e '(\.\[.+?\])'", commands)
+    assert installs
+    extras = {name for words in installs for name in Requirement(f"x{words[1:]}").extras}
     assert extras <= PROJECT["optional-dependencies"].keys()
 
 
@@ -66,10 +66,10 @@ def test_an_issue_form_asks_questions_that_each_have_a_name(path: Path) -> None:
 
 def test_the_bug_form_asks_for_version_doctor_and_log() -> None:
     (bug,) = [path for path in FORMS if path.stem == "bug"]
-    required = {
+    extras_needed = {
         part["id"] for part in read_yaml(bug)["body"] if part.get("validations", {}).get("required")
     }
-    assert {"version", "doctor", "log"} <= required
+    assert {"version", "doctor", "log"} <= extras_needed
 
 
 def test_the_hooks_before_a_commit_run_the_programs_of_the_clone() -> None:
@@ -107,9 +107,9 @@ def test_the_pictures_are_small_and_load_nothing_from_elsewhere() -> None:
     assert all(len(content) < 300_000 for content in files.values())
     terminal = files["first-minute.svg"].decode()
     assert "url(http" not in terminal and "href" not in terminal
-    shown = " ".join(ElementTree.fromstring(terminal).itertext()).replace("\xa0", " ")
+    text = " ".join(ElementTree.fromstring(terminal).itertext()).replace("\xa0", " ")
     for words in (f"agentd {__version__} is up", "agentctl run daily-report", "succeeded"):
-        assert words in shown, "run `python -m tests.pictures`"
+        assert words in text, "run `python -m tests.pictures`"
 
 
 def test_the_pages_show_the_banner_of_this_version() -> None:

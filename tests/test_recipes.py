@@ -98,9 +98,9 @@ def record_pages(app: ReplayedApp) -> list[str]:
         page = FEED.format(name=url.split("/")[2], url=url)
         return {"status": 200, "url": url, "type": "application/atom+xml", "body": page}
 
-    recorded = FunctionRegistry()
-    recorded.register("http_request", "Ask a web server.", http_request)
-    app.daemon.tools.registry.replace(recorded, recorded)
+    registry = FunctionRegistry()
+    registry.register("http_request", "Ask a web server.", http_request)
+    app.daemon.tools.registry.replace(registry, registry)
     return addresses
 
 
@@ -174,8 +174,8 @@ async def test_each_recipe_runs_as_it_is_and_asks_nobody(name, tmp_path):
         assert run.status is Status.SUCCEEDED, run.detail
         steps = await app.steps(run)
         results = [step.body for step in steps if step.kind == "result"]
-        gathered = len(routine.gather)
-        assert len(results) >= gathered
+        gather_count = len(routine.gather)
+        assert len(results) >= gather_count
         assert all(result["ok"] for result in results), results
         deliveries = await app.deliver()
         assert [delivery.target for delivery in deliveries] == [
@@ -224,6 +224,6 @@ async def test_the_release_watcher_mails_news_only_and_is_never_held(tmp_path):
 def test_an_unknown_recipe_is_refused_with_the_names_that_there_are():
     with pytest.raises(Refused, match=r'no recipe \'mail-reprot\'; did you mean "mail-report"\?'):
         find_recipe("mail-reprot")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         find_recipe("nothing-like-it")
-    assert all(name in str(refused.value) for name in RECIPES)
+    assert all(name in str(error.value) for name in RECIPES)

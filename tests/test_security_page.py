@@ -15,15 +15,15 @@ def test_each_promise_is_held_by_a_test_that_exists() -> None:
     rows = [line for line in promises.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 20
     for row in rows:
-        named = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row)
-        assert named is not None, f"no test holds: {row}"
-        tree = ast.parse((ROOT / named[1]).read_text("utf-8"))
+        test_match = re.search(r"`(tests/[\w/]+\.py)::(test_\w+)` \|$", row)
+        assert test_match is not None, f"no test holds: {row}"
+        tree = ast.parse((ROOT / test_match[1]).read_text("utf-8"))
         functions = {
             node.name
             for node in tree.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
-        assert named[2] in functions, f"{named[1]} has no {named[2]}"
+        assert test_match[2] in functions, f"{test_match[1]} has no {test_match[2]}"
 
 
 def test_files_named_in_docs_security_exist() -> None:

@@ -59,17 +59,17 @@ async def test_a_thousand_concurrent_runs_leave_no_memory_behind(way: str, tmp_p
             CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, runs=RUNS),
         )
         async with app:
-            held = []
+            memory = []
             for _ in range(3):
                 runs = await asyncio.gather(*(app.run(f"r{number}") for number in range(RUNS)))
                 assert Counter(run.status.value for run in runs) == {"succeeded": RUNS}
                 del runs
-                held.append(resident())
+                memory.append(resident())
             assert not app.daemon.runs.queue.running
             rows = await app.spending("outcome")
     # each call was answered once; a few connections may have been slow to open on a busy machine,
     # and were opened again
-    assert Counter(rows)["answered",] == 2 * RUNS * len(held)
-    assert len(rows) < 2.2 * RUNS * len(held)
+    assert Counter(rows)["answered",] == 2 * RUNS * len(memory)
+    assert len(rows) < 2.2 * RUNS * len(memory)
     # what a crowd needed at most stays with the allocator; one crowd more needs no more
-    assert held[2] < held[1] * 1.05, f"the memory grows: {held}"
+    assert memory[2] < memory[1] * 1.05, f"the memory grows: {memory}"

@@ -11,7 +11,7 @@ from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
-    ("text", "indexed"),
+    ("text", "index_words"),
     [
         ("went to Paris", "go to Paris"),
         ("Bought", "buy"),
@@ -21,8 +21,8 @@ from tests.properties import scaled_settings
         ("ﬁle №5", "file No5"),
     ],
 )
-def test_inflected_forms_are_indexed_as_one_word(text: str, indexed: str) -> None:
-    assert index_text(text) == indexed
+def test_inflected_forms_are_indexed_as_one_word(text: str, index_words: str) -> None:
+    assert index_text(text) == index_words
 
 
 def test_chinese_is_indexed_as_pairs_and_single_characters() -> None:
@@ -87,8 +87,8 @@ def test_tokens_are_estimated_by_script() -> None:
 def test_index_text_is_deterministic_and_accepted_by_databases(
     text: str,
 ) -> None:
-    indexed = index_text(text)
-    assert indexed == index_text(text)
-    assert "\0" not in indexed
-    indexed.encode()
+    index_words = index_text(text)
+    assert index_words == index_text(text)
+    assert "\0" not in index_words
+    index_words.encode()
     any_of(query(text).terms).encode()

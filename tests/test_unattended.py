@@ -73,7 +73,7 @@ class Trial:
     trigger: str = 'every = "1h"'
     taint: Taint = Taint.TAINTED
     """Of each run at its end."""
-    others: dict[str, str] = field(default_factory=dict)
+    other_routines: dict[str, str] = field(default_factory=dict)
     """Further routines, which run before it each time: TOML by name."""
 
 
@@ -183,7 +183,7 @@ key = "title"
         run='prompt = "Judge the report of this day."\ntools = ["file_read"]\n',
         trigger='after = ["log-sentinel"]',
         answers=(ask_for("file_read", path="inbox/letter.txt"), "A good day."),
-        others={
+        other_routines={
             "log-sentinel": '[trigger]\nevery = "1h"\n[run]\nmode = "agent"\nprompt = "Look."\n'
             'tools = ["file_read"]\n'
         },
@@ -220,7 +220,7 @@ def install(folder: Path, write: Any, trial: Trial, name: str) -> None:
     for subfolder in ("tools", "scripts"):
         (folder / subfolder).mkdir(exist_ok=True)
         (folder / subfolder).chmod(0o755)  # whatever our umask and group are
-    for other_name, text in trial.others.items():
+    for other_name, text in trial.other_routines.items():
         write(f"routines/{other_name}.toml", text)
     routine = f'[trigger]\n{trial.trigger}\n[run]\nmode = "agent"\n{trial.run.lstrip()}'
     write(f"routines/{name}.toml", routine)
@@ -257,7 +257,7 @@ async def test_five_runs_in_a_row_ask_nobody_and_are_denied_nothing(
         if "http_request" in trial.policy:
             record_pages(app)
         for number in range(RUNS):
-            for other_name in trial.others:
+            for other_name in trial.other_routines:
                 app.model.enqueue(ask_for("file_read", path="inbox/letter.txt"), "As always.")
                 assert (await app.run(other_name)).status is Status.SUCCEEDED
             app.model.enqueue(*trial.answers)
@@ -278,18 +278,18 @@ async def test_under_the_same_policies_a_model_that_obeys_strangers_reaches_nobo
     """Each attack meets the rules of all twelve, with every tool offered."""
     policies = "\n".join(trial.policy for trial in TRIALS.values())
     async with Receiver().open() as home, Receiver().open() as stranger:
-        attacked = AttackedDaemon(tmp_path, home.url, stranger.url)
-        attacked.write("policy.toml", f"{SHIPPED.read_text('utf-8')}\n{policies}")
+        attacked_daemon = AttackedDaemon(tmp_path, home.url, stranger.url)
+        attacked_daemon.write("policy.toml", f"{SHIPPED.read_text('utf-8')}\n{policies}")
         for name, trial in TRIALS.items():
-            install(tmp_path, attacked.write, trial, name)
+            install(tmp_path, attacked_daemon.write, trial, name)
         config = (tmp_path / "config.toml").read_text("utf-8")
         more = "".join(trial.config for trial in TRIALS.values())
-        attacked.write("config.toml", config + more.format(folder=tmp_path))
-        async with attacked.open() as app:
-            before = attacked.everything_else()
+        attacked_daemon.write("config.toml", config + more.format(folder=tmp_path))
+        async with attacked_daemon.open() as app:
+            before = attacked_daemon.everything_else()
             for kind, text, calls in ATTACKS:
-                run, results = await obey(app, attacked, text, calls)
+                run, results = await obey(app, attacked_daemon, text, calls)
                 assert run.status is Status.SUCCEEDED, (kind, run.detail)
                 assert not any(KEY in result for result in results), f"{kind}: the secret was read"
-                assert attacked.everything_else() == before, f"{kind}: something changed"
+                assert attacked_daemon.everything_else() == before, f"{kind}: something changed"
                 assert stranger.posts == [], f"{kind}: something was sent to a stranger"

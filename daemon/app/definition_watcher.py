@@ -20,6 +20,9 @@ log = structlog.get_logger()
 # Seconds for which files must be left alone before they are read: editors write one in several
 # steps.
 SETTLE_SECONDS = 1.0
+# Seconds after which files are read again where reading them failed by an error that is not theirs,
+# such as a lack of threads or memory.
+RETRY_SECONDS = 60.0
 
 # Of files that definitions are made of.
 SUFFIXES = (".toml", ".md", ".py")
@@ -56,10 +59,13 @@ class DefinitionWatcher:
         directory_watcher: DirectoryWatcher,
         *,
         named_files: Callable[[], Mapping[Path, tuple[int, ...]]] = dict,
+        retry: float = RETRY_SECONDS,
     ) -> None:
         """`folders` hold the definitions. `named_files` returns the files elsewhere that the
-        definitions in force name, each with the version that was read (`version_of`).
+        definitions in force name, each with the version that was read (`version_of`). `retry` is in
+        seconds.
         """
+        self._retry_delay = retry
         self._reload, self._folders, self._directory_watcher = reload, folders, directory_watcher
         self._named_files = named_files
         self._files: dict[str, tuple[int, ...]] = {}
@@ -67,6 +73,7 @@ class DefinitionWatcher:
         """Of the files elsewhere, as they were when they were last looked at."""
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._reload_again = self._is_forced = False
 
@@ -93,8 +100,9 @@ class DefinitionWatcher:
         """Listen no more."""
         if self._subscription:
             self._subscription.close()
-        if self._timer:
-            self._timer.cancel()
+        for timer in (self._timer, self._retry_timer):
+            if timer:
+                timer.cancel()
         if self._task:
             self._task.cancel()
 
@@ -111,21 +119,31 @@ class DefinitionWatcher:
     async def _run(self) -> None:
         while self._reload_again:
             is_forced, self._reload_again, self._is_forced = self._is_forced, False, False
-            old_files = self._files
-            folders = await self.note_files()
-            has_changed = self._files != old_files or await self._have_named_files_changed()
-            if self._subscription:
-                self._subscription.watch(folders | self._folders_of_named_files())
-            if not has_changed and not is_forced:
-                continue
             try:
-                await self._reload()
+                await self._reload_if_changed(is_forced=is_forced)
             except ConfigError as error:
                 log.warning("definitions.kept", faults=[str(fault) for fault in error.faults])
             except Exception:  # the daemon goes on with what it has
-                log.exception("definitions.kept")
-            if self._subscription:  # what was read now may name other files
-                self._subscription.watch(folders | self._folders_of_named_files())
+                log.exception("definitions.kept", retry=self._retry_delay)
+                # by force, as the files are noted already
+                loop = asyncio.get_running_loop()
+                self._retry_timer = loop.call_later(self._retry_delay, self.reload_now)
+
+    async def _reload_if_changed(self, *, is_forced: bool) -> None:
+        """Look at the files, and reload if one of them has changed, or by force."""
+        old_files = self._files
+        folders = await self.note_files()
+        has_changed = self._files != old_files or await self._have_named_files_changed()
+        self._watch(folders)  # before they are read, so that no later change is missed
+        if has_changed or is_forced:
+            try:
+                await self._reload()
+            finally:
+                self._watch(folders)  # what was read now may name other files
+
+    def _watch(self, folders: set[Path]) -> None:
+        if self._subscription:
+            self._subscription.watch(folders | self._folders_of_named_files())
 
     def _folders_of_named_files(self) -> set[Path]:
         return {path.parent for path in self._named_files()}

@@ -35,13 +35,16 @@ class InvalidValue(ValueError):
 
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_DURATION = re.compile(
+    r"(?:(\d+)(?:d|days?))?(?:(\d+)(?:h|hrs?|hours?))?"
+    r"(?:(\d+)(?:m|mins?|minutes?))?(?:(\d+(?:\.\d+)?)(?:s|secs?|seconds?))?"
+)
 _MAX_DURATION = timedelta(days=366 * 10)
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Return the duration that a text such as "90s", "10m", "2h", "1d" or "1h30m" means; raise
-    InvalidValue for other values.
+    """Return the duration that a text such as "90s", "10m", "1h30m", "20 minutes" or "1 hour and
+    30 min" means; raise InvalidValue for other values.
     """
     if isinstance(value, timedelta):
         return value
@@ -52,7 +55,8 @@ def parse_duration(value: Any) -> timedelta:
         )
     if not isinstance(value, str):
         raise InvalidValue('expected a duration in quotes, like "10m"')
-    match = _DURATION.fullmatch(value.replace(" ", ""))
+    words = re.sub(r"(?<=[a-z]),? and (?=\d)", "", value.lower())
+    match = _DURATION.fullmatch(words.replace(" ", ""))
     if not match or not any(match.groups()):
         raise InvalidValue('expected a duration, like "90s", "10m", "2h", "1d" or "1h30m"')
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -77,7 +81,7 @@ def format_duration(value: timedelta) -> str:
 Duration: TypeAlias = Annotated[
     timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)
 ]
-"""A duration, written "90s", "10m", "2h", "1d" or "1h30m" and serialised back to that."""
+"""A duration, written "90s", "10m", "1h30m" or "20 minutes" and serialised as the shorter."""
 
 
 def bounded_below(text: str) -> AfterValidator:

@@ -52,8 +52,10 @@ class LiveChecker:
     async def ask_judge(
         self, call_id: str, judge: Judge, report: str, taint: Taint
     ) -> CheckOutcome:
+        name = judge.provider or ""
         try:
             provider = self.find_provider(judge)
+            name = provider.name
 
             async def ask(messages: Sequence[LLMMessage]) -> LLMResponse:
                 from daemon.providers.retry import ask
@@ -73,12 +75,16 @@ class LiveChecker:
                 is_tainted=bool(taint),
                 language=self.language,
             )
-        except Retryable:
+        except Retryable as error:
+            # the same exception, as its class decides whether the run is tried again
+            error.args = (f"{_describe_judge(name)} could not be asked: {error}",)
             raise
         except (ConfigError, OverBudget, ProviderError) as error:
             rule = f" ({error.rule})" if isinstance(error, OverBudget) else ""
             reason = one_line(f"{error}{rule}")
-            return CheckOutcome(passed=None, text=f"the judge could not be asked: {reason}")
+            return CheckOutcome(
+                passed=None, text=f"{_describe_judge(name)} could not be asked: {reason}"
+            )
         text = _PASSED
         if judgement.passed is None:
             text = judgement.reason
@@ -88,3 +94,8 @@ class LiveChecker:
         return CheckOutcome(
             passed=judgement.passed, text=text, usage=judgement.usage, model=judgement.model
         )
+
+
+def _describe_judge(provider: str) -> str:
+    """Return how a failure names the judge, so that nobody takes it for the model of the run."""
+    return f"the judge, provider {provider}," if provider else "the judge"

@@ -140,6 +140,11 @@ class SlotLedger:
         """Holders of `lock_shared()`."""
         self._active_runs: dict[str, tuple[str, ...]] | None = None
         """Ids of the unended runs, by routine; None: not read since the lock was taken."""
+        self._unsubmitted: set[str] = set()
+        """The routines of which a start has failed. Its runs may be committed all the same: they
+        keep their routine from starting, and nobody would execute them before the next start of the
+        daemon.
+        """
         self._failure_backoff = FailureBackoff(journal.routines)
         self._gate_checks = GateChecks(journal)
         self.unrehearsed_routines: set[str] = set()
@@ -609,6 +614,7 @@ class SlotLedger:
             return SkipReason(reason=Reason.GATE, rule=key)
         active = self._active_runs.get(name) if self._active_runs else None
         if active and overlaps(routine, active):
+            await self.submit_again(name)
             return self._skip_reason_by_rule(name, Reason.OVERLAP)
         cap = await self.find_used_up_cap(routine)
         return SkipReason(reason=Reason.BUDGET, rule=cap) if cap else None
@@ -713,28 +719,46 @@ class SlotLedger:
         """
         if not claims:
             return []
-        runs = await self._journal.slots.open(claims)
-        started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
-        for claim, run in started:
-            self._logged_periods.pop(claim.routine, None)
-            self.paced_starts.pop(claim.routine, None)
-            if claim.outcome is not Outcome.RAN:
-                log.info(
-                    f"slot.{claim.outcome}",
-                    routine=claim.routine,
-                    slot=claim.slot.isoformat(),
-                    lateness=claim.lateness,
-                )
-            active_runs = {} if self._active_runs is None else self._active_runs
-            active = active_runs.get(run.routine, ())
-            if active and self.routines[run.routine].run.overlap == "cancel_previous":
-                for previous in active:
-                    with suppress(Refused, NotFound):  # it has ended meanwhile
-                        await self._cancel(previous)
-            if run.id not in active:  # else it was read after the claim
-                active_runs[run.routine] = (*active, run.id)
-            await self._submit(run)
+        try:
+            runs = await self._journal.slots.open(claims)
+            started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
+            for claim, run in started:
+                await self._submit_started(claim, run)
+        except BaseException:
+            self._unsubmitted |= {claim.routine for claim in claims}
+            raise
         return [run for _, run in started]
+
+    async def _submit_started(self, claim: Claim, run: Run) -> None:
+        """Submit a run that was claimed, and cancel those that it replaces."""
+        self._logged_periods.pop(claim.routine, None)
+        self.paced_starts.pop(claim.routine, None)
+        if claim.outcome is not Outcome.RAN:
+            log.info(
+                f"slot.{claim.outcome}",
+                routine=claim.routine,
+                slot=claim.slot.isoformat(),
+                lateness=claim.lateness,
+            )
+        active_runs = {} if self._active_runs is None else self._active_runs
+        active = active_runs.get(run.routine, ())
+        if active and self.routines[run.routine].run.overlap == "cancel_previous":
+            for previous in active:
+                with suppress(Refused, NotFound):  # it has ended meanwhile
+                    await self._cancel(previous)
+        if run.id not in active:  # else it was read after the claim
+            active_runs[run.routine] = (*active, run.id)
+        await self._submit(run)
+
+    async def submit_again(self, name: str) -> None:
+        """Submit the queued runs of a routine once more, if that has failed; the run queue drops
+        those that it has.
+        """
+        if name in self._unsubmitted:
+            self._unsubmitted.discard(name)
+            for run in await self._journal.runs.find_active(name):
+                if run.status is Status.QUEUED:
+                    await self._submit(run)
 
 
 def max_other_runs(routine: Routine) -> int | None:

@@ -194,6 +194,7 @@ class EventTriggers:
         if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
         for active in await self._journal.runs.find_active(name):
+            await self._ledger.submit_again(name)
             raise RunUnderWay(name, active.id, active.status.value)
         raise Refused(f"a run of {name} has ended at this very moment; ask again")
 

@@ -44,9 +44,9 @@ class CrashingDatabase(Database):
             return super().submit(work, durable=durable, lazily=lazily)
         if self.where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        committed = super().submit(work, durable=durable, lazily=lazily)
-        committed.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGKILL))
-        return committed
+        future = super().submit(work, durable=durable, lazily=lazily)
+        future.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        return future
 
 
 ROUTINES = (
@@ -58,7 +58,7 @@ ROUTINES = (
 )
 
 
-def forked(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
+def fork(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Live in a process of its own; return how many writes there were, or -9."""
     reader, tell = os.pipe()
     child = os.fork()
@@ -108,9 +108,9 @@ async def life(folder: Path, moment: str, number: int, where: str) -> int:
     return writes
 
 
-def started(folder: Path, moment: str, number: int = -1, where: str = "") -> int:
+def start_engine(folder: Path, moment: str, number: int = -1, where: str = "") -> int:
     """Start the engine in a process of its own; return how many writes it made, or -9."""
-    return forked(lambda: life(folder, moment, number, where))
+    return fork(lambda: life(folder, moment, number, where))
 
 
 async def ledger(folder: Path) -> dict[str, list[str]]:
@@ -136,15 +136,15 @@ async def ledger(folder: Path) -> dict[str, list[str]]:
 def main(folder: Path) -> None:
     before = folder / "before the outage"
     before.mkdir()
-    assert started(before, BEFORE) >= 0
+    assert start_engine(before, BEFORE) >= 0
 
     def outage(number: int = -1, where: str = "") -> int:
         """Be down for three days, die there as told, and start again; return how many writes there
         were, or -9.
         """
         home = shutil.copytree(before, folder / f"{number} {where}")
-        came_to = started(home, AFTER, number, where)
-        assert started(home, AFTER) >= 0
+        came_to = start_engine(home, AFTER, number, where)
+        assert start_engine(home, AFTER) >= 0
         death = {
             "number": number,
             "where": where,

@@ -31,7 +31,7 @@ class Vendor(FakeVendor):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self._asked = asyncio.Condition()
+        self._request_arrival = asyncio.Condition()
 
     def answer(self, path, headers, raw):
         answer = super().answer(path, headers, raw)
@@ -39,23 +39,23 @@ class Vendor(FakeVendor):
         return answer
 
     async def _tell(self):
-        async with self._asked:
-            self._asked.notify_all()
+        async with self._request_arrival:
+            self._request_arrival.notify_all()
 
     async def wait_for_requests(self, times):
         """Wait until so many requests have arrived."""
-        async with self._asked:
-            await self._asked.wait_for(lambda: len(self.requests) >= times)
+        async with self._request_arrival:
+            await self._request_arrival.wait_for(lambda: len(self.requests) >= times)
 
 
 class Home:
     """A folder of definitions and a state folder, and the daemon that lives on them."""
 
-    def __init__(self, folder: Path, *, shipped: bool = False):
+    def __init__(self, folder: Path, *, with_shipped_files: bool = False):
         self.folder, self.state = folder / "home", folder / "state"
         self.folder.mkdir()
         (self.folder / "routines").mkdir()
-        if shipped:
+        if with_shipped_files:
             for name in ("config.toml", "policy.toml"):
                 shutil.copy(ROOT / name, self.folder / name)
             shutil.copytree(ROOT / "routines", self.folder / "routines", dirs_exist_ok=True)
@@ -163,7 +163,7 @@ class Home:
         finally:
             writer.close()
 
-    async def logged(self, event, times=1, **fields):
+    async def wait_for_log(self, event, times=1, **fields):
         """Wait until the log holds so many lines of this event with these fields, and return
         them.
         """
@@ -202,8 +202,8 @@ class Home:
 class InProcessHome(Home):
     """A home whose daemon lives in the process of the test, and so do command lines that can."""
 
-    def __init__(self, folder: Path, *, shipped: bool = False):
-        super().__init__(folder, shipped=shipped)
+    def __init__(self, folder: Path, *, with_shipped_files: bool = False):
+        super().__init__(folder, with_shipped_files=with_shipped_files)
         self._life = None
 
     @property
@@ -238,9 +238,9 @@ class InProcessHome(Home):
 
         with process_state(self.env, self.folder):
             self._life = asyncio.create_task(live(), name="daemon")
-            waiting = asyncio.create_task(ready.wait())
-            await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+            readiness = asyncio.create_task(ready.wait())
+            await asyncio.wait([self._life, readiness], return_when=asyncio.FIRST_COMPLETED)
+            readiness.cancel()
         if self._life.done():
             life, self._life = self._life, None
             await life
@@ -266,8 +266,8 @@ class InProcessHome(Home):
 class ProcessHome(Home):
     """A home whose daemon is a process of its own, as users have it."""
 
-    def __init__(self, folder: Path, *, shipped: bool = False):
-        super().__init__(folder, shipped=shipped)
+    def __init__(self, folder: Path, *, with_shipped_files: bool = False):
+        super().__init__(folder, with_shipped_files=with_shipped_files)
         self.process = None
         self.descriptors = None
         """How many files the daemon may have open, where a test wants few."""
@@ -295,15 +295,15 @@ class ProcessHome(Home):
     async def kill(self):
         """kill -9."""
         self.process.kill()
-        await self._gone()
+        await self._wait_for_exit()
 
     async def stop(self, number=signal.SIGTERM):
         """Ask it to stop and return its exit code."""
         self.process.send_signal(number)
-        await self._gone()
+        await self._wait_for_exit()
         return self.process.returncode
 
-    async def _gone(self):
+    async def _wait_for_exit(self):
         self.output += (await self.process.stdout.read()).decode()
         self.complaints = (await self.log).decode()
         await self.process.wait()
@@ -316,7 +316,7 @@ class ProcessHome(Home):
             self.process.terminate()
         try:
             async with asyncio.timeout(120):
-                await self._gone()
+                await self._wait_for_exit()
         except TimeoutError:
             await self.kill()
             raise

@@ -112,11 +112,11 @@ async def test_an_approved_call_of_any_tool_runs(home, tool):
                 " commit -q --allow-empty -m first",
             )
         await home.start()
-        started = await home.agentctl("run", "work")
-        assert started.code == 8, started.err + started.out
+        run_result = await home.agentctl("run", "work")
+        assert run_result.code == 8, run_result.err + run_result.out
         (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
-        approved = await home.agentctl("approve", approval["id"])
-        assert approved.code == 0, approved.err
+        approval_result = await home.agentctl("approve", approval["id"])
+        assert approval_result.code == 0, approval_result.err
         ended_run = await home.until(approval["run"], "run_ended")
         assert ended_run["report"] == "Done.", ended_run
         assert (await home.agentctl("approvals", "--json")).json["items"] == []
@@ -130,7 +130,7 @@ async def test_an_approved_call_of_any_tool_runs(home, tool):
 
 
 @pytest.mark.parametrize(
-    ("tool", "changed", "reason"),
+    ("tool", "changed_file", "reason"),
     [
         ("script", "scripts/keep", "the script {home}/scripts/keep has changed"),
         (
@@ -147,22 +147,24 @@ async def test_an_approved_call_of_any_tool_runs(home, tool):
     ],
 )
 async def test_a_change_after_the_approval_request_is_named_and_requests_a_new_approval(
-    home, tool, changed, reason
+    home, tool, changed_file, reason
 ):
     async with Receiver().open() as web:
         ask_before(home, tool, web)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
     (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
-    path = (home.workspace if changed in ("notes.md", "effects.txt") else home.folder) / changed
+    path = (
+        home.workspace if changed_file in ("notes.md", "effects.txt") else home.folder
+    ) / changed_file
     path.write_text(f"{path.read_text()}# edited\n" if path.exists() else "now it is there\n")
-    if changed == "policy.toml":
+    if changed_file == "policy.toml":
         assert (await home.agentctl("reload")).code == 0
-    refused = await home.agentctl("approve", approval["id"])
-    assert refused.code == 5
+    result = await home.agentctl("approve", approval["id"])
+    assert result.code == 5
     reason = reason.format(home=home.folder, workspace=home.workspace)
-    assert f"nothing was approved: {reason} since this was asked" in " ".join(refused.err.split())
-    await home.logged("run.waiting", times=2, run=approval["run"])
+    assert f"nothing was approved: {reason} since this was asked" in " ".join(result.err.split())
+    await home.wait_for_log("run.waiting", times=2, run=approval["run"])
     (again,) = (await home.agentctl("approvals", "--json")).json["items"]
     assert again["id"] != approval["id"]
     assert (await home.agentctl("approve", again["id"])).code == 0

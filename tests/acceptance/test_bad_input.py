@@ -69,10 +69,10 @@ async def test_unknown_provider_in_config_stops_the_start_in_a_routine_only_its_
     home.routine("hello", HELLO)
     home.routine("lost", '[run]\nprompt = "x"\nprovider = "gtp"\n')
     await home.start()
-    refused = await home.agentctl("run", "lost")
-    assert refused.code == 5
-    assert "run.provider" in refused.err
-    assert "gtp" in refused.err
+    run_result = await home.agentctl("run", "lost")
+    assert run_result.code == 5
+    assert "run.provider" in run_result.err
+    assert "gtp" in run_result.err
     assert (await home.agentctl("run", "hello")).code == 0
 
 
@@ -107,9 +107,9 @@ async def test_vendor_answer_that_is_no_json_is_retried_and_then_reported_in_one
         await home.start()
         result = await home.agentctl("run", "hello")
         assert (result.code, result.out) == (0, "Hello.\n"), result.err
-        failed = await home.agentctl("run", "hello", "--json")
-        assert failed.code == 1
-        assert "a web page titled “Log in to the Wi-Fi”" in one_line(failed.json["detail"])
+        run_result = await home.agentctl("run", "hello", "--json")
+        assert run_result.code == 1
+        assert "a web page titled “Log in to the Wi-Fi”" in one_line(run_result.json["detail"])
         assert (await home.agentctl("run", "hello")).out == "Hello again.\n"
 
 
@@ -177,9 +177,9 @@ async def test_a_full_disk_is_reported_and_the_run_continues_after_a_restart(hom
         run = (await home.agentctl("run", "hello", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         room(home, 0)
-        refused = await home.agentctl("pause", "hello")
-        assert refused.code == 1
-        assert "check the space left" in one_line(refused.err)
+        pause_result = await home.agentctl("pause", "hello")
+        assert pause_result.code == 1
+        assert "check the space left" in one_line(pause_result.err)
         assert await alive(home)
         assert (await home.agentctl("runs", "--json")).json["items"][0]["status"] == "running"
         room(home, resource.RLIM_INFINITY)
@@ -202,14 +202,14 @@ async def test_a_run_stopped_by_a_full_disk_continues_once_there_is_room(home):
         # The log still has some room; the journal's next commit needs more, wherever in its file
         # SQLite writes it.
         room(home, (home.state / "logs" / "agentd.jsonl").stat().st_size + 6_000)
-        for send in vendor.waiting:  # what is answered now cannot be written down
+        for send in vendor.held_answers:  # what is answered now cannot be written down
             send()
-        (refused,) = await home.logged("step.refused")
-        assert "check the space left" in refused["detail"]
-        await home.logged("run.write_failed")
+        (log_line,) = await home.wait_for_log("step.refused")
+        assert "check the space left" in log_line["detail"]
+        await home.wait_for_log("run.write_failed")
         room(home, resource.RLIM_INFINITY)
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
-        await home.logged("delivery.arrived")
+        await home.wait_for_log("delivery.arrived")
 
 
 @pytest.mark.process
@@ -335,9 +335,9 @@ async def test_agentd_once_exits_with_the_outcome_after_all_retries(home):
         [{"error": 401, "message": "no"}, {"error": 503, "message": "later", "repeat": 3}, "Hello."]
     ) as vendor:
         home.write("config.toml", config(vendor))
-        refused = await home.agentd("once", "hello")
-        assert refused.code == 1
-        assert "no key was sent" in one_line(refused.err)
+        once_result = await home.agentd("once", "hello")
+        assert once_result.code == 1
+        assert "no key was sent" in one_line(once_result.err)
         result = await home.agentd("once", "hello")
         assert (result.code, result.out) == (0, "Hello.\n"), result.err
 
@@ -346,10 +346,10 @@ async def test_agentd_once_first_finishes_the_run_of_a_killed_agentd_once(home):
     home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
-        killed = await home.spawn("agentd", "once", "hello", *home.places)
+        process = await home.spawn("agentd", "once", "hello", *home.places)
         await vendor.wait_for_requests(1)
-        killed.kill()
-        await killed.communicate()
+        process.kill()
+        await process.communicate()
         result = await home.agentd("once", "hello")
         assert (result.code, result.out) == (0, "The second.\n"), result.err
     reports = sorted(path.read_text().splitlines()[-1] for path in home.workspace.iterdir())

@@ -19,7 +19,7 @@ assert list(track(range(1000), 1000, make_progress_bar("judging"))) == list(rang
 """
 
 
-async def drawn(home, columns, **more):
+async def draw(home, columns, **more):
     """Run the script on a terminal, return each state of the line."""
     import fcntl
     import pty
@@ -47,14 +47,14 @@ async def drawn(home, columns, **more):
 
 @pytest.mark.parametrize("columns", [100, 40, 20, 12])
 async def test_the_progress_bar_fits_the_terminal_and_ends_at_100_percent(tmp_path, columns):
-    lines = await drawn(tmp_path, columns)
+    lines = await draw(tmp_path, columns)
     assert lines[-1].endswith("100%\n") and lines[0].endswith("  0%") and len(lines) > 3
     assert max(len(line.rstrip("\n")) for line in lines) < max(columns, 14)
     assert ("[" in lines[0]) is (columns >= 20), "a bar of three signs says nothing"
 
 
 async def test_a_dumb_terminal_gets_no_progress_bar(tmp_path):
-    assert await drawn(tmp_path, 80, TERM="dumb") == []
+    assert await draw(tmp_path, 80, TERM="dumb") == []
 
 
 def test_progress_of_an_empty_list_is_complete():

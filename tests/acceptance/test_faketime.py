@@ -164,8 +164,8 @@ async def test_a_minutely_job_down_for_ninety_days_is_one_row_and_one_run(clock:
     await home.stop()
     clock.hold("2026-04-05T08:50:15")
     await home.start()
-    missed, ran, *_ = await clock.slots(lambda rows: len(rows) >= 2)
-    assert missed == "2026-04-05T08:49 missed x129599"
+    missed_row, ran, *_ = await clock.slots(lambda rows: len(rows) >= 2)
+    assert missed_row == "2026-04-05T08:49 missed x129599"
     assert ran == "2026-04-05T08:50 ran"
     why = await home.agentctl("why", "pulse", "--at", "2026-02-14T12:00Z")
     assert "pulse missed Sat 14 Feb 12:00 UTC, as 129599 slots in a row were" in why.out
@@ -245,7 +245,7 @@ class Waiting:
             ("asks", "run.waiting"),
         ):
             self.runs[name] = (await home.agentctl("run", name, "--detach")).out.strip()
-            await home.logged(event, run=self.runs[name])
+            await home.wait_for_log(event, run=self.runs[name])
         assert (await home.agentctl("pause", "rests", "--until", "2h")).code == 0
         assert (await home.agentctl("pause", "dated", "--until", "2060-01-01")).code == 0
 
@@ -259,7 +259,7 @@ class Waiting:
         ]
         (delivery,) = (await home.agentctl("deliveries", "--json")).json["items"]
         (question,) = (await home.agentctl("approvals", "--json")).json["items"]
-        paused = {
+        pauses = {
             routine["name"]: routine
             for routine in (await home.agentctl("list", "--json")).json["items"]
         }
@@ -268,35 +268,35 @@ class Waiting:
             "delivery": delivery["next_at"],
             "question": question["expires"],
         }
-        instants |= {name: paused[name]["paused_until"] for name in ("rests", "dated")}
+        instants |= {name: pauses[name]["paused_until"] for name in ("rests", "dated")}
         return {name: instant[:13] for name, instant in instants.items()}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
 @pytest.mark.parametrize(
     "ahead", ["2026-01-08T08:00", "2046-01-05T08:00"], ids=["3 days", "20 years"]
 )
 async def test_retries_and_approvals_begun_with_a_clock_ahead_keep_their_waiting_time(
-    clock: Clock, ahead: str, stopped: bool
+    clock: Clock, ahead: str, is_stopped: bool
 ) -> None:
     home, turns = clock.home, list(Waiting.turns)
     async with Vendor(turns) as vendor:
-        waiting = Waiting(home, vendor)
+        waits = Waiting(home, vendor)
         clock.set(ahead)
         await home.start()
-        await waiting.begin()
-        if stopped:
+        await waits.begin()
+        if is_stopped:
             await home.kill()
         clock.set("2026-01-05T08:05")
-        if stopped:
+        if is_stopped:
             await home.start()
-        (moved,) = await home.logged("clock.waits_moved")
-        assert (moved["runs"], moved["pauses"]) == ([waiting.runs["again"]], ["rests"])
-        assert (len(moved["deliveries"]), len(moved["questions"])) == (1, 1)
+        (log_line,) = await home.wait_for_log("clock.waits_moved")
+        assert (log_line["runs"], log_line["pauses"]) == ([waits.runs["again"]], ["rests"])
+        assert (len(log_line["deliveries"]), len(log_line["questions"])) == (1, 1)
         # the engine reads the pauses after it was logged that they were moved
         async with asyncio.timeout(120):
-            while (instants := await waiting.instants())["rests"] != "2026-01-05T10":
+            while (instants := await waits.instants())["rests"] != "2026-01-05T10":
                 pass
         assert instants == {
             "run": "2026-01-05T09",
@@ -305,27 +305,25 @@ async def test_retries_and_approvals_begun_with_a_clock_ahead_keep_their_waiting
             "rests": "2026-01-05T10",
             "dated": "2060-01-01T00",
         }
-        inspected = await home.agentctl("inspect", waiting.runs["again"])
-        assert "its time was moved, as the clock was set back" in inspected.out
+        result = await home.agentctl("inspect", waits.runs["again"])
+        assert "its time was moved, as the clock was set back" in result.out
         assert "queued until 09:0" in (await home.agentctl("status")).out
 
         receiver = Receiver()
-        async with await asyncio.start_server(receiver._serve, "127.0.0.1", waiting.port):
+        async with await asyncio.start_server(receiver._serve, "127.0.0.1", waits.port):
             clock.set("2026-01-05T09:30")
-            await home.logged("delivery.arrived", run=waiting.runs["says"])
-            assert (await home.until(waiting.runs["again"], "run_ended"))[
-                "report"
-            ] == "Got through."
+            await home.wait_for_log("delivery.arrived", run=waits.runs["says"])
+            assert (await home.until(waits.runs["again"], "run_ended"))["report"] == "Got through."
         clock.set("2026-01-06T08:30")
-        assert (await home.until(waiting.runs["asks"], "run_ended"))["report"] == "Nobody answered."
+        assert (await home.until(waits.runs["asks"], "run_ended"))["report"] == "Nobody answered."
         assert await home.stop() == 0
-    assert [line for line in home.log_lines() if line["event"] == "clock.waits_moved"] == [moved]
+    assert [line for line in home.log_lines() if line["event"] == "clock.waits_moved"] == [log_line]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
 async def test_late_starts_spread_with_a_clock_ahead_start_within_their_spread(
-    clock: Clock, stopped: bool
+    clock: Clock, is_stopped: bool
 ) -> None:
     home, names = clock.home, [f"late-{number}" for number in range(20)]
     for name in names:
@@ -335,15 +333,15 @@ async def test_late_starts_spread_with_a_clock_ahead_start_within_their_spread(
     await home.stop()
     clock.hold("2026-01-08T10:00:00")
     await home.start()  # the last one starts 57 s later
-    if stopped:
+    if is_stopped:
         await home.kill()
     clock.set("2026-01-05T10:00")
-    if stopped:
+    if is_stopped:
         await home.start()
-    (moved,) = await home.logged("clock.waits_moved")
-    assert moved["runs"]
+    (log_line,) = await home.wait_for_log("clock.waits_moved")
+    assert log_line["runs"]
     clock.set("2026-01-05T10:03")
-    ended_runs = await home.logged("run.finished", times=len(names))
+    ended_runs = await home.wait_for_log("run.finished", times=len(names))
     assert {line["routine"] for line in ended_runs} == set(names)
     rows = await clock.slots()
     assert sorted(rows) == ["2026-01-08T09:00 caught_up"] * len(names), "each slot once"

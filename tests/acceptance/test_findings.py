@@ -28,9 +28,9 @@ MISSING = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("what", MISSING)
-async def test_validate_fails_where_the_daemon_refuses_to_start(what: str, home: Home) -> None:
-    config, file = MISSING[what]
+@pytest.mark.parametrize("case", MISSING)
+async def test_validate_fails_where_the_daemon_refuses_to_start(case: str, home: Home) -> None:
+    config, file = MISSING[case]
     home.write("config.toml", config)
     if file:
         name, text, mode = file
@@ -63,12 +63,12 @@ async def test_an_invented_figure_is_no_success_where_a_look_is_required(home: H
     async with Vendor(["They are 42 % full.", look, "They are 7 % full."]) as vendor:
         home.write("config.toml", config_of(vendor))
         await home.start()
-        invented = await home.agentctl("run", "disks")
-        looked = await home.agentctl("run", "disks")
-    assert invented.code == 1
-    assert "failed: a required tool was not called: sysinfo" in invented.err
-    assert looked.code == 0, looked.err
-    assert "They are 7 % full." in looked.out
+        first_result = await home.agentctl("run", "disks")
+        second_result = await home.agentctl("run", "disks")
+    assert first_result.code == 1
+    assert "failed: a required tool was not called: sysinfo" in first_result.err
+    assert second_result.code == 0, second_result.err
+    assert "They are 7 % full." in second_result.out
 
 
 async def test_a_run_without_a_key_says_that_none_was_sent_and_where_to_set_one(home: Home) -> None:
@@ -89,6 +89,6 @@ async def test_ask_is_not_told_of_a_tool_that_it_is_not_offered(home: Home) -> N
         await home.start()
         assert (await home.agentctl("ask", "Good morning!")).code == 0
         (request,) = vendor.requests
-    offered = {tool["function"]["name"] for tool in request.body.get("tools", ())}
-    assert "finish" not in offered
+    tools = {tool["function"]["name"] for tool in request.body.get("tools", ())}
+    assert "finish" not in tools
     assert "`finish" not in request.body["messages"][0]["content"]

@@ -36,10 +36,10 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     )
     await home.start()
     assert (await home.agentctl("run", "notes")).code == 8
-    waiting = (await home.agentctl("inspect", "notes")).out
+    waiting_output = (await home.agentctl("inspect", "notes")).out
     (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
     name = approval["id"][-8:]
-    assert f"{name} pending: file_write path = 'notes.md'" in waiting
+    assert f"{name} pending: file_write path = 'notes.md'" in waiting_output
     await home.agentctl("approve", approval["id"])
     await home.agentctl("inspect", "notes", "--follow")
     output = (await home.agentctl("inspect", "notes")).out
@@ -67,9 +67,9 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     assert min(costs) > 0 and sum(costs) == pytest.approx(run_view["usd"])
     file = home.folder / "run.html"
     assert (await home.agentctl("inspect", "notes", "--html", file)).code == 0
-    written = file.read_text("utf-8")
-    assert "All done." in written and "<a " not in written and "http-equiv" in written
-    assert "used" in written and "$0.0" in written and "file_list, file_write" in written
+    page = file.read_text("utf-8")
+    assert "All done." in page and "<a " not in page and "http-equiv" in page
+    assert "used" in page and "$0.0" in page and "file_list, file_write" in page
 
 
 async def test_inspect_shows_model_calls_without_an_answer(home):

@@ -55,9 +55,9 @@ async def test_new_with_stdout_writes_no_file(home):
     )
     assert result.code == 0
     assert result.out.startswith("# on the last day of the month\n")
-    read = tomllib.loads(result.out)
-    assert read["trigger"] == {"cron": "0 0 L * *"}
-    assert read["run"] == {"prompt": 'Say "bye".\nTwice.'}
+    routine = tomllib.loads(result.out)
+    assert routine["trigger"] == {"cron": "0 0 L * *"}
+    assert routine["run"] == {"prompt": 'Say "bye".\nTwice.'}
     assert list((home.folder / "routines").iterdir()) == []
 
 

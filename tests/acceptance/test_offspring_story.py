@@ -62,7 +62,7 @@ async def run_call(home, vendor, tool, **arguments):
     return last_tool_result(vendor)
 
 
-async def listed(home):
+async def list_by_name(home):
     return {
         routine["name"]: routine
         for routine in (await home.agentctl("list", "--json")).json["items"]
@@ -85,12 +85,12 @@ async def test_people_can_list_pause_adopt_and_remove_a_routine_made_by_an_agent
             prompt="Say: tea time.",
         )
         assert "at 16:00" in answer
-        assert (await listed(home))["tea"]["made_by"] == "planner"
+        assert (await list_by_name(home))["tea"]["made_by"] == "planner"
         assert "made by planner" in (await home.agentctl("list")).out
         assert "2040" in await run_call(
             home, vendor, "routine", action="pause", name="tea", until="2040-01-01T00:00:00Z"
         )
-        assert (await listed(home))["tea"]["state"] == "paused"
+        assert (await list_by_name(home))["tea"]["state"] == "paused"
         assert "tea is paused" in await run_call(home, vendor, "routine", action="run", name="tea")
         assert "resumed" in await run_call(home, vendor, "routine", action="resume", name="tea")
         hers = {"text": "Tea time.", "when": "Say: tea time."}
@@ -102,12 +102,12 @@ async def test_people_can_list_pause_adopt_and_remove_a_routine_made_by_an_agent
         assert run["trigger"] == "agent"
 
         assert (await home.agentctl("adopt", "planner")).code == 5
-        adopted = await home.agentctl("adopt", "tea")
-        assert adopted.code == 0 and "tea is yours now" in adopted.out
+        adoption = await home.agentctl("adopt", "tea")
+        assert adoption.code == 0 and "tea is yours now" in adoption.out
         definition = tomllib.loads((home.folder / "routines" / "tea.toml").read_text())
         assert "origin" not in definition and definition["run"]["prompt"] == "Say: tea time."
         assert not (home.state / "routines.d" / "tea.toml").exists()
-        assert (await listed(home))["tea"]["made_by"] is None
+        assert (await list_by_name(home))["tea"]["made_by"] is None
 
         await run_call(
             home,
@@ -120,13 +120,13 @@ async def test_people_can_list_pause_adopt_and_remove_a_routine_made_by_an_agent
         )
         await home.stop()
         await home.start()
-        assert (await listed(home))["nap"]["made_by"] == "planner"
-        refused = await home.agentctl("rename", "planner", "boss")
-        assert refused.code == 5 and "made nap" in refused.err
+        assert (await list_by_name(home))["nap"]["made_by"] == "planner"
+        result = await home.agentctl("rename", "planner", "boss")
+        assert result.code == 5 and "made nap" in result.err
         assert (await home.agentctl("remove", "nap")).code == 0
         assert (await home.agentctl("remove", "planner")).code == 5
         assert (await home.agentctl("remove", "nap")).code == 4
-        assert set(await listed(home)) == {"planner", "tea"}
+        assert set(await list_by_name(home)) == {"planner", "tea"}
 
 
 async def test_an_agent_overrides_only_the_settings_that_the_policy_names(home):
@@ -143,10 +143,8 @@ async def test_an_agent_overrides_only_the_settings_that_the_policy_names(home):
         )
         assert await run_call(home, vendor, "config", action="show", key="agent.language") == "zh"
         assert home.folder.joinpath("config.toml").read_text() == CONFIG.format(url=vendor.url)
-        refused = await run_call(
-            home, vendor, "config", action="set", key="agent.name", value="Eve"
-        )
-        assert "denied" in refused or "拒绝" in refused
+        reply = await run_call(home, vendor, "config", action="set", key="agent.name", value="Eve")
+        assert "denied" in reply or "拒绝" in reply
         answer = await run_call(
             home, vendor, "config", action="set", key="provider", value="nobody"
         )

@@ -57,5 +57,5 @@ async def test_preview_is_a_table_and_with_full_the_whole_text(home):
         and "One busy person." not in short.out
     )
     assert "One busy person." in (await home.agentctl("preview", "care", "--full")).out
-    gone = await home.agentctl("preview", "cares")
-    assert gone.code == 4 and "did you mean 'care'" in gone.err
+    result = await home.agentctl("preview", "cares")
+    assert result.code == 4 and "did you mean 'care'" in result.err

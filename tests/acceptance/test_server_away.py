@@ -57,8 +57,8 @@ async def test_a_daemon_started_before_its_database_server_becomes_ready_by_itse
     url = server.url(port=server.port if way == "port" else None)
     home.write("config.toml", store(url))
     starting = asyncio.create_task(home.start())
-    waiting = await home.logged("database.away")
-    assert "postgresql://" in waiting[0]["database"]
+    log_lines = await home.wait_for_log("database.away")
+    assert "postgresql://" in log_lines[0]["database"]
     await asyncio.to_thread(server.start)
     async with asyncio.timeout(120):
         await starting

@@ -35,15 +35,15 @@ def room():
 
 def connect(addresses):
     """Open connections to each address and say nothing."""
-    opened = []
+    connections = []
     for address in addresses:
         family = socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX
         for _ in range(CLIENTS):
             connection = socket.socket(family)
-            opened.append(connection)
+            connections.append(connection)
             connection.settimeout(30)
             connection.connect(address)
-    return opened
+    return connections
 
 
 async def test_silent_connections_do_not_stop_a_daemon_with_few_descriptors(
@@ -68,9 +68,9 @@ async def test_silent_connections_do_not_stop_a_daemon_with_few_descriptors(
         writer.close()
         await writer.wait_closed()
         # ten seconds after its start it looks at itself, for which it opens pipes
-        [looked] = await home.logged("doctor.looked")
-        assert looked["checks"] > 0
-        await home.logged("run.finished", 3, routine="often", status="succeeded")
+        [log_line] = await home.wait_for_log("doctor.looked")
+        assert log_line["checks"] > 0
+        await home.wait_for_log("run.finished", 3, routine="often", status="succeeded")
         assert (await home.agentctl("status")).code == 0
     finally:
         for connection in silent:
@@ -92,15 +92,15 @@ async def test_a_daemon_without_free_descriptors_answers_once_one_is_free(home):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(home.socket))
         client.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        await home.logged("library.spoke", logger="asyncio")
+        await home.wait_for_log("library.spoke", logger="asyncio")
         # what it does once it is up, such as to look at itself, cannot be done now
-        [put_off] = await home.logged("background_task.retry_scheduled")
+        [put_off] = await home.wait_for_log("background_task.retry_scheduled")
         assert "Too many open files" in put_off["detail"]
         resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
         client.settimeout(30)
         assert (await asyncio.to_thread(client.recv, 12)) == b"HTTP/1.1 200"
     assert (await home.agentctl("status")).code == 0
-    await home.logged("doctor.looked")
+    await home.wait_for_log("doctor.looked")
     assert len([line for line in home.log_lines() if "socket.accept()" in json.dumps(line)]) == 1
     assert await home.stop() == 0
 

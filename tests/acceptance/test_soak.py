@@ -65,10 +65,10 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
             for step in (await home.agentctl("inspect", run, "--json")).json["steps"]
             if step["kind"] == "result"
         ]
-        succeeded = sum(body["ok"] for body in results)
+        success_count = sum(body["ok"] for body in results)
         unknown = sum("outcome unknown" in body["text"] for body in results)
-        assert len(results) == len(runs) == succeeded + unknown
-        assert succeeded <= len(effects(home)) <= succeeded + unknown, (
+        assert len(results) == len(runs) == success_count + unknown
+        assert success_count <= len(effects(home)) <= success_count + unknown, (
             "a side effect happened twice, or got lost"
         )
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
@@ -110,8 +110,8 @@ async def _reported_files(home: Home, inputs: dict[str, dict[str, Any]]) -> list
     runs = (await home.agentctl("runs", "inbox", "--json", "--limit", "1000")).json["items"]
     for run in runs:
         if run["id"] not in inputs:
-            inspected = await home.agentctl("inspect", run["id"], "--json")
-            inputs[run["id"]] = inspected.json["input"]
+            result = await home.agentctl("inspect", run["id"], "--json")
+            inputs[run["id"]] = result.json["input"]
     return [path for input_ in inputs.values() for path in input_["paths"]]
 
 

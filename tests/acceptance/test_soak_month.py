@@ -110,10 +110,10 @@ class Moody(list[Any]):
 
     def __init__(self, lot: random.Random, good: Any, bad: list[Any]) -> None:
         super().__init__([{}])
-        self._drawn, self._good, self.well = mostly(lot, good, bad, 0.4), good, False
+        self._behavior, self._good, self.well = mostly(lot, good, bad, 0.4), good, False
 
     def pop(self, _index: Any = 0) -> Any:
-        return self._good if self.well else next(self._drawn)
+        return self._good if self.well else next(self._behavior)
 
 
 class Month:
@@ -127,7 +127,7 @@ class Month:
         self.now += by
         self.clock.set(self.now.replace(tzinfo=None).isoformat())
 
-    async def something(self) -> None:
+    async def act_at_random(self) -> None:
         """Do what may happen to a daemon, after some hours."""
         deed = self.lot.choice(
             ["pass", "pass", "pass", "jump", "back", "kill", "kill", "stop", "reload"]
@@ -150,7 +150,7 @@ class Month:
                 self.home.process.send_signal(signal.SIGHUP)
         await asyncio.sleep(self.lot.uniform(0, 0.4))
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Let hours pass until nothing is under way any more."""
         for name in ROUTINES:
             assert (await self.home.agentctl("pause", name)).code == 0
@@ -192,10 +192,10 @@ async def test_after_weeks_of_faults_every_slot_report_and_incident_is_accounted
         await home.start()
         end = time.monotonic() + request.config.getoption("--soak-seconds")
         while time.monotonic() < end or sum(month.deeds.values()) < 15:
-            await month.something()
+            await month.act_at_random()
         moods.well = far.plan.well = True
         trouble = time.monotonic()
-        await month.settled()
+        await month.wait_until_settled()
         print(f"settled after {time.monotonic() - trouble:.0f} s")
         assert await home.stop() == 0
     print(dict(month.deeds), month.now.isoformat())
@@ -241,13 +241,15 @@ def _every_report_arrived_or_lies_in_the_open(home: Home, far: Receiver) -> None
         run
         for (run,) in rows(home, "SELECT id FROM run WHERE status NOT IN ('skipped', 'cancelled')")
     }
-    reported = {run for (run,) in rows(home, "SELECT run_id FROM outbox WHERE target = 'file'")}
-    assert ended_runs <= reported, "the end of a run and its deliveries are one commit"
-    arrived = {post.headers["webhook-id"] for post in far.posts}
+    reported_runs = {
+        run for (run,) in rows(home, "SELECT run_id FROM outbox WHERE target = 'file'")
+    }
+    assert ended_runs <= reported_runs, "the end of a run and its deliveries are one commit"
+    webhook_ids = {post.headers["webhook-id"] for post in far.posts}
     receipts = rows(
         home, "SELECT run_id, id FROM outbox WHERE target = 'far' AND status = 'delivered'"
     )
-    assert {f"{run or 'notice'}-{id_}" for run, id_ in receipts} <= arrived, (
+    assert {f"{run or 'notice'}-{id_}" for run, id_ in receipts} <= webhook_ids, (
         "a receipt for what never came"
     )
 
@@ -262,9 +264,12 @@ def _nobody_was_called_twice(home: Home, phone: Receiver) -> None:
         if status != "suppressed" and options_of_delivery.get("incident"):
             alerts["incident", options_of_delivery["incident"]] += 1
     assert set(alerts.values()) <= {1}, alerts
-    opened = rows(home, "SELECT count(*) FROM incident")[0][0]
+    incident_count = rows(home, "SELECT count(*) FROM incident")[0][0]
     calls = rows(
         home, "SELECT options FROM outbox WHERE target = 'phone' AND status != 'suppressed'"
     )
     notices = Counter(json.loads(text).get("notice") or "alert" for (text,) in calls)
-    assert notices["alert"] + notices["incident.opened"] <= opened, (notices, opened)
+    assert notices["alert"] + notices["incident.opened"] <= incident_count, (
+        notices,
+        incident_count,
+    )

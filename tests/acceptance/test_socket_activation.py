@@ -24,7 +24,7 @@ pytestmark = [
 
 
 @pytest.fixture
-async def activated(home, tmp_path):
+async def socket_activation(home, tmp_path):
     """A home whose daemon is started by whoever calls first; gives the two sockets and the
     process.
     """
@@ -55,8 +55,8 @@ async def call(home, socket_, *words):
     return await home.run("agentctl", "--socket", socket_, *words)
 
 
-async def test_the_first_agentctl_call_starts_the_daemon_and_is_answered(home, activated):
-    control, _, process = activated
+async def test_the_first_agentctl_call_starts_the_daemon_and_is_answered(home, socket_activation):
+    control, _, process = socket_activation
     home.routine(
         "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
     )
@@ -66,8 +66,8 @@ async def test_the_first_agentctl_call_starts_the_daemon_and_is_answered(home, a
     assert (await call(home, control, "run", "hello")).code == 0
 
 
-async def test_a_webhook_starts_the_daemon_and_its_run(home, activated):
-    control, hooks, _ = activated
+async def test_a_webhook_starts_the_daemon_and_its_run(home, socket_activation):
+    control, hooks, _ = socket_activation
     home.routine(
         "hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n'
     )
@@ -82,8 +82,8 @@ async def test_a_webhook_starts_the_daemon_and_its_run(home, activated):
     assert [run["trigger"] for run in runs] == ["webhook"]
 
 
-async def test_sockets_of_systemd_remain_after_the_daemon_stops(home, activated):
-    control, hooks, process = activated
+async def test_sockets_of_systemd_remain_after_the_daemon_stops(home, socket_activation):
+    control, hooks, process = socket_activation
     assert (await call(home, control, "status")).code == 0
     process.send_signal(signal.SIGTERM)
     out, _ = await process.communicate()

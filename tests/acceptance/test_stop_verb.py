@@ -13,9 +13,9 @@ HELLO = '[run]\nprompt = "Say hello."\n'
 
 async def test_stop_returns_once_the_daemon_has_ended(home):
     await home.start()
-    stopped = await home.agentctl("stop")
-    assert (stopped.code, stopped.out) == (0, "agentd has stopped\n")
-    assert stopped.err == f"agentd (process {home.pid}) stops\n"
+    result = await home.agentctl("stop")
+    assert (result.code, result.out) == (0, "agentd has stopped\n")
+    assert result.err == f"agentd (process {home.pid}) stops\n"
     assert await home.process.wait() == 0
     again = await home.agentctl("stop")
     assert again.code == 3 and "no daemon answers" in again.err
@@ -53,9 +53,9 @@ async def test_stop_now_suspends_runs(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:
         run = await start_with_a_waiting_run(home, vendor)
-        stopped = await home.agentctl("stop", "--now", "--json")
-        assert stopped.code == 0
-        assert json.loads(stopped.out) == {"pid": home.pid, "stopped": True}
+        result = await home.agentctl("stop", "--now", "--json")
+        assert result.code == 0
+        assert json.loads(result.out) == {"pid": home.pid, "stopped": True}
         assert await home.process.wait() == 0
         await home.start()
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
@@ -82,7 +82,7 @@ async def test_a_daemon_in_another_process_than_the_listener_is_not_signalled(ho
 
     server = await asyncio.start_unix_server(pass_on, str(tmp_path / "front.sock"))
     async with server:
-        refused = await home.run("agentctl", "--socket", tmp_path / "front.sock", "stop")
+        result = await home.run("agentctl", "--socket", tmp_path / "front.sock", "stop")
         await asyncio.gather(*handlers)
-    assert refused.code == 5 and "systemctl stop agentd.socket" in refused.err
+    assert result.code == 5 and "systemctl stop agentd.socket" in result.err
     assert (await home.agentctl("status")).code == 0

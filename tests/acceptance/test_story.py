@@ -71,42 +71,42 @@ def effects(home):
 
 
 @pytest.mark.process
-async def test_the_shipped_daily_report_describes_this_machine(shipped):
-    await shipped.start()
-    assert "daily-report" in shipped.output
-    assert "heartbeat" in shipped.output
-    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
-    await shipped.until(first["id"], "run_ended")
-    result = await shipped.agentctl_process("inspect", first["id"], "--json")
+async def test_the_shipped_daily_report_describes_this_machine(shipped_home):
+    await shipped_home.start()
+    assert "daily-report" in shipped_home.output
+    assert "heartbeat" in shipped_home.output
+    (first,) = (await shipped_home.agentctl_process("runs", "daily-report", "--json")).json["items"]
+    await shipped_home.until(first["id"], "run_ended")
+    result = await shipped_home.agentctl_process("inspect", first["id"], "--json")
     assert result.json["status"] == "succeeded"
-    await shipped.logged("delivery.arrived", run=first["id"])
-    (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
+    await shipped_home.wait_for_log("delivery.arrived", run=first["id"])
+    (report,) = (shipped_home.workspace / "reports" / "daily-report").glob("*.md")
     assert os.uname().nodename in report.read_text()
 
 
 @pytest.mark.process
-async def test_run_streams_its_steps_and_prints_the_report(shipped):
-    await shipped.start()
-    (first,) = (await shipped.agentctl_process("runs", "daily-report", "--json")).json["items"]
-    await shipped.until(first["id"], "run_ended")
-    result = await shipped.agentctl_process("run", "daily-report")
+async def test_run_streams_its_steps_and_prints_the_report(shipped_home):
+    await shipped_home.start()
+    (first,) = (await shipped_home.agentctl_process("runs", "daily-report", "--json")).json["items"]
+    await shipped_home.until(first["id"], "run_ended")
+    result = await shipped_home.agentctl_process("run", "daily-report")
     assert result.code == 0, result.err
     assert "sysinfo" in result.err
     assert "Disks" in result.out
-    inspected = await shipped.agentctl_process(
-        "inspect", (await shipped.agentctl_process("runs", "--json")).json["items"][0]["id"]
+    inspection = await shipped_home.agentctl_process(
+        "inspect", (await shipped_home.agentctl_process("runs", "--json")).json["items"][0]["id"]
     )
-    assert inspected.code == 0
+    assert inspection.code == 0
     for word in ("daily-report", "sysinfo", "allow", "succeeded", "tokens"):
-        assert word in inspected.out, word
+        assert word in inspection.out, word
 
 
-async def test_list_shows_the_shipped_routines(shipped):
-    await shipped.start()
-    listed = await shipped.agentctl("list")
-    assert listed.code == 0
-    assert "daily-report" in listed.out
-    assert "heartbeat" in listed.out
+async def test_list_shows_the_shipped_routines(shipped_home):
+    await shipped_home.start()
+    result = await shipped_home.agentctl("list")
+    assert result.code == 0
+    assert "daily-report" in result.out
+    assert "heartbeat" in result.out
 
 
 @pytest.mark.process
@@ -116,11 +116,11 @@ async def test_kill_9_after_a_side_effect_repeats_no_call_and_the_run_continues(
     ) as vendor:
         working.write("config.toml", config(vendor))
         await working.start()
-        started = await working.agentctl("run", "work", "--detach")
+        result = await working.agentctl("run", "work", "--detach")
         await vendor.wait_for_requests(2)
         await working.kill()
         await working.start()
-        run = started.out.strip()
+        run = result.out.strip()
         event = await working.until(run, "run_ended")
         assert (event["status"], event["report"]) == ("succeeded", "The line is there.")
         assert effects(working) == ["once"]
@@ -185,20 +185,20 @@ async def test_cancelling_a_run_stops_its_tool(working):
         await working.until(run, "tool_started")
         assert (await working.agentctl("cancel", run)).code == 0
         assert (await working.until(run, "run_ended"))["status"] == "cancelled"
-        logged = (
+        lines = (
             await working.agentctl("logs", "--run", run, "--routine", "work", "--json")
         ).out.splitlines()
-        assert any('"run.finished"' in line and '"cancelled"' in line for line in logged), (
+        assert any('"run.finished"' in line and '"cancelled"' in line for line in lines), (
             "it is named on every line"
         )
         assert (await working.agentctl("list")).code == 0
 
 
-async def test_a_second_daemon_on_the_same_state_names_the_first(shipped):
-    await shipped.start()
-    second = await shipped.agentd()
+async def test_a_second_daemon_on_the_same_state_names_the_first(shipped_home):
+    await shipped_home.start()
+    second = await shipped_home.agentd()
     assert second.code == 75
-    assert str(shipped.pid) in second.err
+    assert str(shipped_home.pid) in second.err
     assert second.err.count("\n") == 1
 
 
@@ -254,14 +254,14 @@ async def test_one_broken_routine_is_listed_while_the_others_run(home):
     home.routine("good", '[run]\nprompt = "Say hello."\n')
     home.routine("bad", "[run\n")
     await home.start()
-    listed = await home.agentctl("list", "--json")
-    assert {item["name"]: item["state"] for item in listed.json["items"]} == {
+    result = await home.agentctl("list", "--json")
+    assert {item["name"]: item["state"] for item in result.json["items"]} == {
         "good": "on",
         "bad": "invalid",
     }
     assert (await home.agentctl("run", "good")).code == 0
-    refused = await home.agentctl("run", "bad")
-    assert refused.code == 5
+    run_result = await home.agentctl("run", "bad")
+    assert run_result.code == 5
 
 
 async def test_reload_loads_edited_routines_and_keeps_the_last_valid_config(
@@ -287,11 +287,11 @@ async def test_an_api_key_appears_in_no_file_log_or_output(working):
         working.env["CANARY"] = canary
         await working.start()
         result = await working.agentctl("run", "work")
-        inspected = await working.agentctl(
+        inspection = await working.agentctl(
             "inspect", "--full", (await working.agentctl("runs", "--json")).json["items"][0]["id"]
         )
         await working.stop()
-        outputs = result.out + result.err + inspected.out + working.output + working.complaints
+        outputs = result.out + result.err + inspection.out + working.output + working.complaints
         assert canary not in outputs
         results = json.dumps([request.body["messages"][-1] for request in vendor.requests[1:]])
         assert canary not in results
@@ -308,11 +308,11 @@ async def test_an_idle_daemon_has_loaded_no_sdk(home):
     await home.agentctl("list")
     await home.agentctl("status")
     await home.stop()
-    loaded = {
+    modules = {
         line.rpartition("|")[2].strip() for line in home.complaints.splitlines() if "|" in line
     }
-    assert "pydantic" in loaded
-    assert loaded & {"openai", "anthropic", "httpx", "httpx2", "sqlmodel", "sqlalchemy"} == set()
+    assert "pydantic" in modules
+    assert modules & {"openai", "anthropic", "httpx", "httpx2", "sqlmodel", "sqlalchemy"} == set()
 
 
 async def test_agentctl_without_a_daemon_names_the_socket_it_tried(home):

@@ -39,31 +39,31 @@ async def test_a_waiting_run_survives_kill_9_and_continues_with_the_approved_cal
         assert result.code == 8, result.err
         assert "waits for a person to allow shell" in result.err
         (run,) = (await asking.agentctl("runs", "--json")).json["items"]
-        queued = (await asking.agentctl("run", "work", "--detach")).out.strip()
+        run_id = (await asking.agentctl("run", "work", "--detach")).out.strip()
         await asking.kill()
         await asking.start()
-        listed = await asking.agentctl("approvals")
+        listing = await asking.agentctl("approvals")
         for word in (
             "work",
             "echo once | tee -a effects.txt",
             "it is appended to for good",
             "expires in 1 d",
         ):
-            assert word in listed.out, listed.out
+            assert word in listing.out, listing.out
         assert effects(asking) == []
         (approval,) = (await asking.agentctl("approvals", "--json")).json["items"]
-        approved = await asking.agentctl("approve", approval["id"][-6:])
-        assert approved.code == 0, approved.err
+        approval_result = await asking.agentctl("approve", approval["id"][-6:])
+        assert approval_result.code == 0, approval_result.err
         assert (await asking.until(run["id"], "run_ended"))["report"] == "It is there."
         assert effects(asking) == ["once"]
         again = await asking.agentctl("approve", approval["id"])
         assert (again.code, "is used" in again.err) == (5, True)
-        assert (await asking.until(queued, "run_ended"))["report"] == "Second.", (
+        assert (await asking.until(run_id, "run_ended"))["report"] == "Second.", (
             "nothing passed the one that waited"
         )
         assert (await asking.agentctl("approvals")).out.strip() == "Nothing waits for an answer."
-        proved = await asking.agentctl("audit", "--verify")
-        assert (proved.code, "each follows from the one before it" in proved.out) == (0, True)
+        proof = await asking.agentctl("audit", "--verify")
+        assert (proof.code, "each follows from the one before it" in proof.out) == (0, True)
         rows = (await asking.agentctl("audit", "--run", run["id"], "--json")).json["items"]
         assert [row["kind"] for row in reversed(rows)] == ["asked", "approved", "call", "result"]
         assert rows[2]["actor"].startswith("uid ")
@@ -76,10 +76,10 @@ async def test_cancelling_a_waiting_run_lets_the_next_run_start(asking):
         await asking.start()
         assert (await asking.agentctl("run", "work")).code == 8
         (run,) = (await asking.agentctl("runs", "--json")).json["items"]
-        queued = (await asking.agentctl("run", "work", "--detach")).out.strip()
-        cancelled = await asking.agentctl("cancel", run["id"])
-        assert cancelled.code == 0, cancelled.err
-        assert (await asking.until(queued, "run_ended"))["report"] == "Second."
+        run_id = (await asking.agentctl("run", "work", "--detach")).out.strip()
+        cancel_result = await asking.agentctl("cancel", run["id"])
+        assert cancel_result.code == 0, cancel_result.err
+        assert (await asking.until(run_id, "run_ended"))["report"] == "Second."
         assert effects(asking) == []
         (approval,) = (await asking.agentctl("approvals", "--all", "--json")).json["items"]
         assert approval["status"] == "void"
@@ -107,13 +107,13 @@ async def test_a_remembered_approval_is_shown_confirmed_and_revoked(asking):
         await asking.until(approval["run"], "run_ended")
         assert (await asking.agentctl("run", "work")).code == 0
         assert effects(asking) == ["once", "once"]
-        listed = await asking.agentctl("approvals", "--remembered")
-        assert "echo once | tee -a effects.txt" in listed.out
+        listing = await asking.agentctl("approvals", "--remembered")
+        assert "echo once | tee -a effects.txt" in listing.out
         assert (await asking.agentctl("approvals", "--revoke", approval["id"][-6:])).code == 0
         assert (await asking.agentctl("run", "work")).code == 8
         (approval,) = (await asking.agentctl("approvals", "--json")).json["items"]
-        rejected = await asking.agentctl("reject", approval["id"])
-        assert (rejected.code, "goes on without it" in rejected.out) == (0, True)
+        rejection = await asking.agentctl("reject", approval["id"])
+        assert (rejection.code, "goes on without it" in rejection.out) == (0, True)
         await asking.until(approval["run"], "run_ended")
         assert effects(asking) == ["once", "once"]
 
@@ -126,9 +126,11 @@ async def test_a_tool_result_with_injected_orders_is_quarantined(asking):
         assert (await asking.agentctl("run", "work")).code == 0
         tool_result = vendor.requests[-1].body["messages"][-1]["content"]
         assert ORDERS not in tool_result
-        (quarantined,) = (await asking.agentctl("quarantine", "--json")).json["items"]
-        assert quarantined["id"] in tool_result
-        assert (await asking.agentctl("quarantine", quarantined["id"][-6:])).out.strip() == ORDERS
+        (quarantine_entry,) = (await asking.agentctl("quarantine", "--json")).json["items"]
+        assert quarantine_entry["id"] in tool_result
+        assert (
+            await asking.agentctl("quarantine", quarantine_entry["id"][-6:])
+        ).out.strip() == ORDERS
         assert "shell" in (await asking.agentctl("quarantine")).out
         assert (await asking.agentctl("inspect", "last")).out.count("tainted")
 

@@ -53,7 +53,7 @@ def chatting(home, telegram):
     return home
 
 
-async def start(home, vendor, telegram, allow=f"[{ADA}, {GROUP}]"):
+async def start(home, vendor, telegram, allow=f"[{ADA}, {GROUP}]", more=""):
     home.write(
         "config.toml",
         f"""
@@ -69,6 +69,7 @@ kind = "telegram"
 token_file = "telegram.token"
 allow = {allow}
 base_url = "{telegram.url}"
+{more}
 """,
     )
     await home.start()
@@ -124,12 +125,60 @@ async def test_a_report_is_answered_twice_and_a_call_is_approved_by_a_button(cha
         assert (chatting.workspace / "effects.txt").read_text() == "once\n"
 
         (run,) = (await chatting.agentctl("runs", "work", "--json")).json["items"]
-        inspected = await chatting.agentctl("inspect", run["id"])
-        assert "Ada (phone 4711)" in inspected.out
+        inspection = await chatting.agentctl("inspect", run["id"])
+        assert "Ada (phone 4711)" in inspection.out
         (answer, *_) = (await chatting.agentctl("runs", "ask", "--json")).json["items"]
         assert "since when?" in (await chatting.agentctl("inspect", answer["id"])).out
         assert not telegram.refusals
         assert not vendor.refusals
+
+
+@pytest.mark.process
+async def test_chat_on_postgres_loses_nothing_and_says_nothing_twice_over_kill_9(
+    chatting, telegram, postgres_url
+):
+    turns = [REPORT, "The logs fill it.", EFFECT, "It is there.", "All is well."]
+    async with Vendor(turns) as vendor:
+        await start(chatting, vendor, telegram, more=f'[store]\nurl = "{postgres_url}"')
+        assert (await chatting.agentctl("run", "disks")).code == 0
+        await telegram.until(lambda: telegram.messages)
+        await chatting.wait_for_log("delivery.arrived")
+        await chatting.kill()
+
+        (report,) = telegram.messages
+        telegram.write("what fills it?", reply_to=report.id)
+        await chatting.start()
+        await telegram.until(lambda: "The logs fill it." in telegram.texts)
+        assert conversation_of(vendor.requests[1])[1:] == [
+            ("assistant", REPORT),
+            ("user", "what fills it?"),
+        ]
+        telegram.write("/run work")
+        await telegram.until(lambda: telegram.messages[-1].buttons)
+        question = telegram.messages[-1]
+        await chatting.wait_for_log("delivery.arrived", times=3)
+        await chatting.kill()
+
+        press = telegram.press("Approve", message=question)
+        await chatting.start()
+        await telegram.until(lambda: telegram.presses[press])
+        assert telegram.presses[press] == "Approved."
+        await telegram.until(lambda: "It is there." in telegram.texts[-1])
+        await telegram.until(lambda: not question.buttons)
+        assert (chatting.workspace / "effects.txt").read_text() == "once\n"
+        assert await chatting.stop() == 0
+
+        texts = telegram.texts
+        await chatting.start()
+        telegram.write("how is it?")
+        await telegram.until(lambda: "All is well." in telegram.texts)
+        assert telegram.texts == [*texts, "All is well."], "nothing is sent anew by a restart"
+        assert len(vendor.requests) == len(turns)
+        assert not (chatting.state / "agentd.db").exists()
+        assert not telegram.refusals
+        assert not vendor.refusals
+    assert await chatting.stop() == 0
+    assert "Traceback" not in chatting.complaints
 
 
 async def test_routines_are_paused_resumed_and_run_by_commands(chatting, telegram):

@@ -34,20 +34,20 @@ async def test_a_daemon_on_postgres_recovers_its_runs_and_memory_after_kill_9(ho
         assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], (
             "nothing is asked anew"
         )
-    await home.logged("delivery.arrived", run=run)
+    await home.wait_for_log("delivery.arrived", run=run)
     assert not (home.state / "agentd.db").exists()
 
-    listed = (await home.agentctl("list", "--json")).json
-    assert [item["name"] for item in listed["items"]] == ["work"]
-    inspected = await home.agentctl("inspect", run)
-    assert "tee -a effects.txt" in inspected.out
-    assert "succeeded" in inspected.out
+    listing = (await home.agentctl("list", "--json")).json
+    assert [item["name"] for item in listing["items"]] == ["work"]
+    inspection = await home.agentctl("inspect", run)
+    assert "tee -a effects.txt" in inspection.out
+    assert "succeeded" in inspection.out
     assert "postgresql://" in (await home.agentctl("memory", "show", "agentd:database")).out
     assert "walrus" in (await home.agentctl("memory", "search", "where is the walrus?")).out
     assert "each follows from the one before it" in (await home.agentctl("audit", "--verify")).out
 
-    forgotten = await home.agentctl("memory", "forget", "--run", run, "--yes")
-    assert forgotten.code == 0, forgotten.err
+    forget_result = await home.agentctl("memory", "forget", "--run", run, "--yes")
+    assert forget_result.code == 0, forget_result.err
     assert "walrus" not in (await home.agentctl("memory", "search", "walrus")).out
     assert "walrus" not in (await home.agentctl("inspect", run)).out
     assert await home.stop() == 0
@@ -62,10 +62,10 @@ async def test_replay_and_policy_commands_read_postgres_without_a_daemon(home, p
         result = await home.agentd("once", "work")
         assert result.code == 0, result.err
     run = re.search(r"\b01[0-9A-Z]{24}\b", (home.state / "logs" / "agentd.jsonl").read_text())[0]
-    replayed = await home.agentd("replay", run)
-    assert (replayed.code, "identical" in replayed.out) == (0, True), replayed.err
-    compared = await home.agentd("policy", "backtest", "policy.toml")
-    assert "1 of 1 call in 1 run since 30d: no difference" in compared.out, compared.err
+    replay = await home.agentd("replay", run)
+    assert (replay.code, "identical" in replay.out) == (0, True), replay.err
+    comparison = await home.agentd("policy", "backtest", "policy.toml")
+    assert "1 of 1 call in 1 run since 30d: no difference" in comparison.out, comparison.err
     assert '"tee"' in (await home.agentd("policy", "suggest", "work")).out
 
 

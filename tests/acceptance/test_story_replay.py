@@ -46,23 +46,23 @@ async def test_a_routine_is_rehearsed_approved_replayed_and_frozen(home: Home, t
     (home.workspace / "notes.txt").chmod(0o644)
     await home.start()
 
-    refused = await home.agentctl("run", "shop")
-    assert (refused.code, "agentctl rehearse shop" in refused.err) == (5, True)
+    result = await home.agentctl("run", "shop")
+    assert (result.code, "agentctl rehearse shop" in result.err) == (5, True)
     assert "shop is held back until a rehearsal was approved" in (await home.agentctl("list")).out
     assert "held back" in (await home.agentctl("why", "shop")).out
-    tried = await home.agentctl("rehearse", "shop")
-    assert tried.code == 0, tried.err
-    assert "would write list.md (4 bytes), a new file" in tried.out
-    assert "nothing was written, sent or started" in tried.out
+    rehearsal_result = await home.agentctl("rehearse", "shop")
+    assert rehearsal_result.code == 0, rehearsal_result.err
+    assert "would write list.md (4 bytes), a new file" in rehearsal_result.out
+    assert "nothing was written, sent or started" in rehearsal_result.out
     assert not (home.workspace / "list.md").exists()
-    rehearsal = tried.out.split("--approve ")[1].strip()
+    rehearsal = rehearsal_result.out.split("--approve ")[1].strip()
     assert "as it was rehearsed" in (await home.agentctl("rehearse", "--approve", rehearsal)).out
 
     assert (await home.agentctl("run", "shop")).out == "Buy milk.\n"
     assert (home.workspace / "list.md").read_text() == "milk"
     (run,) = (await home.agentctl("--json", "runs", "shop")).json["items"]
-    same = await home.agentctl("replay", run["id"])
-    assert (same.code, same.out.startswith("identical: shop run")) == (0, True), same.err
+    replay = await home.agentctl("replay", run["id"])
+    assert (replay.code, replay.out.startswith("identical: shop run")) == (0, True), replay.err
     (home.folder / "strict.toml").write_text(
         'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
     )
@@ -73,17 +73,17 @@ async def test_a_routine_is_rehearsed_approved_replayed_and_frozen(home: Home, t
     assert (await home.agentctl("replay", "nothere")).code == 4
 
     case = tmp_path / "case"
-    frozen = await home.agentctl("freeze", run["id"], case)
-    assert frozen.code == 0, frozen.err
+    freeze_result = await home.agentctl("freeze", run["id"], case)
+    assert freeze_result.code == 0, freeze_result.err
     assert (
         await home.agentctl("freeze", run["id"], case)
     ).code == 5  # a folder with something in it is left alone
     await home.stop()
     assert (await home.agentctl("replay", case)).code == 0
     (case / "report.md").write_text("Buy beer.")
-    damaged = await home.agentctl("replay", case)
-    assert (damaged.code, "report.md was changed" in damaged.err) == (1, True)
+    damaged_replay = await home.agentctl("replay", case)
+    assert (damaged_replay.code, "report.md was changed" in damaged_replay.err) == (1, True)
     offline = await home.agentd("replay", run["id"])
     assert (offline.code, offline.out.startswith("identical")) == (0, True), offline.err
-    unasked = await home.agentctl("replay", run["id"], "--model", "fake")
-    assert (unasked.code, "no daemon answers" in unasked.err) == (3, True)
+    model_replay = await home.agentctl("replay", run["id"], "--model", "fake")
+    assert (model_replay.code, "no daemon answers" in model_replay.err) == (3, True)

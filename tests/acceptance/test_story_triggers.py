@@ -40,7 +40,7 @@ model = "local"
 
 
 @pytest.fixture
-def watching(home):
+def watching_home(home):
     """A home with a routine for its inbox."""
     home.routine("inbox", INBOX)
     home.write("policy.toml", POLICY)
@@ -52,99 +52,99 @@ async def runs(home, name):
     return (await home.agentctl("runs", name, "--json")).json["items"]
 
 
-async def inspected(home, run):
+async def inspect_run(home, run):
     return (await home.agentctl("inspect", run, "--json")).json
 
 
 async def post(home, name, body=b"{}", **headers):
-    sent = {key.replace("_", "-"): value for key, value in headers.items()}
-    return await ask(hooks_socket_for(home.socket), "POST", f"/v1/hooks/{name}", body, sent)
+    sent_headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    return await ask(hooks_socket_for(home.socket), "POST", f"/v1/hooks/{name}", body, sent_headers)
 
 
 def signature(body, message="m-1", secret=SECRET):
     now = datetime.now(UTC)
-    signed = Webhook(secret).sign(message, now, body.decode())
+    signature = Webhook(secret).sign(message, now, body.decode())
     return {
         "webhook_id": message,
         "webhook_timestamp": str(int(now.timestamp())),
-        "webhook_signature": signed,
+        "webhook_signature": signature,
     }
 
 
 # --- files
 
 
-async def test_files_in_the_inbox_are_reported_without_a_model(shipped):
-    await shipped.start()
-    assert "when a file lands in inbox/*" in shipped.output
-    inbox = shipped.workspace / "inbox"
+async def test_files_in_the_inbox_are_reported_without_a_model(shipped_home):
+    await shipped_home.start()
+    assert "when a file lands in inbox/*" in shipped_home.output
+    inbox = shipped_home.workspace / "inbox"
     inbox.mkdir()
     (inbox / "bill.txt").write_text("Pay 12 euros to Ada.")
     (inbox / "photo.jpg").write_bytes(b"\xff\xd8\0\0")
     (inbox / "server.key").write_text("-----BEGIN PRIVATE KEY-----")
-    (finished,) = await shipped.logged("run.finished", routine="inbox-watch")
-    assert finished["status"] == "succeeded"
-    await shipped.logged("delivery.arrived", routine="inbox-watch")
-    (report,) = (shipped.workspace / "reports" / "inbox-watch").glob("*.md")
+    (log_line,) = await shipped_home.wait_for_log("run.finished", routine="inbox-watch")
+    assert log_line["status"] == "succeeded"
+    await shipped_home.wait_for_log("delivery.arrived", routine="inbox-watch")
+    (report,) = (shipped_home.workspace / "reports" / "inbox-watch").glob("*.md")
     text = report.read_text()
     assert "Pay 12 euros to Ada." in text
     assert "photo.jpg is a binary file" in text
     assert "server.key" in text and "BEGIN PRIVATE KEY" not in text
-    result = await shipped.agentctl("inspect", finished["run"])
+    result = await shipped_home.agentctl("inspect", log_line["run"])
     assert "Input" in result.out and "inbox/bill.txt" in result.out
-    result = await inspected(shipped, finished["run"])
+    result = await inspect_run(shipped_home, log_line["run"])
     assert result["input"] == {"paths": ["inbox/bill.txt", "inbox/photo.jpg", "inbox/server.key"]}
-    by_hand = await shipped.agentctl("run", "inbox-watch")
+    by_hand = await shipped_home.agentctl("run", "inbox-watch")
     assert by_hand.code == 0 and "bill.txt" in by_hand.out
 
 
 @pytest.mark.process
 async def test_files_that_landed_while_the_daemon_was_down_run_once_per_version(
-    watching,
+    watching_home,
 ):
-    await watching.start()
-    await watching.stop()
-    file = watching.workspace / "inbox" / "a.csv"
+    await watching_home.start()
+    await watching_home.stop()
+    file = watching_home.workspace / "inbox" / "a.csv"
     file.write_text("one")
     for _ in range(2):
-        await watching.start()
-        await watching.logged("run.finished", routine="inbox")
-        await watching.kill()
-    await watching.start()
+        await watching_home.start()
+        await watching_home.wait_for_log("run.finished", routine="inbox")
+        await watching_home.kill()
+    await watching_home.start()
     file.write_text("another")
-    await watching.logged("run.finished", 2, routine="inbox")
-    first, second = reversed(await runs(watching, "inbox"))
+    await watching_home.wait_for_log("run.finished", 2, routine="inbox")
+    first, second = reversed(await runs(watching_home, "inbox"))
     assert first["trigger"] == "watch"
-    assert [(await inspected(watching, run["id"]))["input"] for run in (first, second)] == [
+    assert [(await inspect_run(watching_home, run["id"]))["input"] for run in (first, second)] == [
         {"paths": ["inbox/a.csv"]}
     ] * 2
 
 
 @pytest.mark.process
-async def test_kill_9_during_a_file_run_continues_the_same_run(watching):
+async def test_kill_9_during_a_file_run_continues_the_same_run(watching_home):
     async with Vendor([{"text": "never arrives", "hang": True}, "One file."]) as vendor:
-        watching.write("config.toml", model(vendor))
-        await watching.start()
-        (watching.workspace / "inbox" / "a.csv").write_text("one")
+        watching_home.write("config.toml", model(vendor))
+        await watching_home.start()
+        (watching_home.workspace / "inbox" / "a.csv").write_text("one")
         await vendor.wait_for_requests(1)
-        await watching.kill()
-        await watching.start()
-        await watching.logged("run.finished", routine="inbox")
-        (run,) = await runs(watching, "inbox")
+        await watching_home.kill()
+        await watching_home.start()
+        await watching_home.wait_for_log("run.finished", routine="inbox")
+        (run,) = await runs(watching_home, "inbox")
         assert (run["status"], run["headline"]) == ("succeeded", "One file.")
         first, second = (request.body["messages"] for request in vendor.requests)
         assert first == second
         assert "inbox/a.csv" in first[-1]["content"]
 
 
-async def test_a_watched_link_out_of_the_workspace_starts_no_run(watching, tmp_path):
+async def test_a_watched_link_out_of_the_workspace_starts_no_run(watching_home, tmp_path):
     (tmp_path / "secret.csv").write_text("secret")
-    inbox = watching.workspace / "inbox"
+    inbox = watching_home.workspace / "inbox"
     (inbox / "link.csv").symlink_to(tmp_path / "secret.csv")
     (inbox / "plain.csv").write_text("plain")
-    await watching.start()
-    (finished,) = await watching.logged("run.finished", routine="inbox")
-    run_view = await inspected(watching, finished["run"])
+    await watching_home.start()
+    (log_line,) = await watching_home.wait_for_log("run.finished", routine="inbox")
+    run_view = await inspect_run(watching_home, log_line["run"])
     assert run_view["input"] == {"paths": ["inbox/plain.csv"]}
     assert "secret" not in json.dumps(run_view)
 
@@ -169,10 +169,10 @@ async def test_a_chained_run_survives_kill_9_and_receives_the_report_before(home
         await vendor.wait_for_requests(2)
         await home.kill()
         await home.start()
-        await home.logged("run.finished", routine="report")
+        await home.wait_for_log("run.finished", routine="report")
         (parent,), (child,) = await runs(home, "backup"), await runs(home, "report")
         assert (child["trigger"], child["headline"]) == ("after", "It went well.")
-        run_view = await inspected(home, child["id"])
+        run_view = await inspect_run(home, child["id"])
         assert (run_view["event"], run_view["input"]["report"]) == (
             parent["id"],
             "All is backed up.",
@@ -186,8 +186,8 @@ async def test_a_cycle_of_after_triggers_is_refused_while_other_routines_run(hom
     home.routine("c", SAY)
     await home.start()
     assert "goes round in a circle: a → b → a" in home.output
-    listed = (await home.agentctl("list", "--json")).json["items"]
-    assert {row["name"]: row["state"] for row in listed} == {
+    items = (await home.agentctl("list", "--json")).json["items"]
+    assert {row["name"]: row["state"] for row in items} == {
         "a": "invalid",
         "b": "invalid",
         "c": "on",
@@ -206,12 +206,12 @@ async def test_a_webhook_message_starts_one_run_even_after_kill_9(home):
     answer = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
     assert answer.status == 202
     run = json.loads(answer.raw)["run"]
-    await home.logged("run.finished", run=run)
+    await home.wait_for_log("run.finished", run=run)
     await home.kill()
     await home.start()
     again = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
     assert (again.status, json.loads(again.raw)["run"]) == (202, run)
-    run_view = await inspected(home, run)
+    run_view = await inspect_run(home, run)
     assert (run_view["trigger"], run_view["input"]) == ("webhook", {"who": "Ada"})
     assert "Ada" in run_view["report"]
     assert len(await runs(home, "door")) == 1
@@ -301,8 +301,8 @@ async def test_a_push_to_github_starts_a_routine_as_gh_webhook_forward_hands_it_
     again = await post(home, "review", body, **headers("push", "d-1"))
     run = json.loads(answer.raw)["run"]
     assert json.loads(again.raw)["run"] == run
-    await home.logged("run.finished", run=run)
-    run_view = await inspected(home, run)
+    await home.wait_for_log("run.finished", run=run)
+    run_view = await inspect_run(home, run)
     assert run_view["input"] == {"event": "push", "payload": json.loads(body)}
     assert "mend the lock" in run_view["report"]
     assert len(await runs(home, "review")) == 1
@@ -345,7 +345,7 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
     home.routine("news", SEVERAL.format(clock='every = "2s"'))
     await home.start()
     assert "every 2 seconds, Europe/Berlin, but not on" in home.output
-    await home.logged("run.finished", routine="news")
+    await home.wait_for_log("run.finished", routine="news")
     first = (await runs(home, "news"))[-1]
     assert first["trigger"] == "every"
     sentence = (await home.agentctl("why", "news", "--at", first["slot"])).out
@@ -355,9 +355,9 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
     assert (await home.agentctl("reload")).code == 0
     answer = await post(home, "news", b'{"who": "Ada"}', webhook_id="m-1")
     assert answer.status == 202
-    await home.logged("run.finished", run=json.loads(answer.raw)["run"])
+    await home.wait_for_log("run.finished", run=json.loads(answer.raw)["run"])
     (home.workspace / "inbox" / "a.csv").write_text("1,2")
-    await home.logged("run.started", routine="news", trigger="watch")
+    await home.wait_for_log("run.started", routine="news", trigger="watch")
     triggers = {run["trigger"] for run in await runs(home, "news")}
     assert triggers == {"every", "webhook", "watch"}
 
@@ -365,8 +365,8 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
         "at 04:00 on the 29th of February, Europe/Berlin, but not on 2031-12-24 to 2032-01-06 and "
         "the days of holidays.ics; or by webhook; or when a file lands in inbox/*.csv"
     )
-    (listed,) = (await home.agentctl("list", "--json")).json["items"]
-    assert (listed["words"], listed["by_hand"]) == (words, False)
+    (item,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (item["words"], item["by_hand"]) == (words, False)
     assert words in (await home.agentctl("list")).out
     starts = (await home.agentctl("next", "news", "--json")).json["items"]
     assert starts[0]["at"].startswith("2032-02-29"), "the leap day of 2028 is skipped"
@@ -376,7 +376,7 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
     assert [bool(trigger["watch"]) for trigger in definition["trigger"]] == [False, False, True]
 
     (home.workspace / "holidays.ics").write_text(HOLIDAYS.format(day="20320229"))
-    await home.logged("definitions.reloaded", 2, changed=["news"])  # by itself
+    await home.wait_for_log("definitions.reloaded", 2, changed=["news"])  # by itself
     starts = (await home.agentctl("next", "news", "--json")).json["items"]
     assert starts[0]["at"].startswith("2028-02-29")
     (home.workspace / "holidays.ics").write_text("gone")
@@ -390,9 +390,9 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
 async def test_a_routine_of_another_machine_is_listed_with_the_reason(home):
     home.routine("far", '[trigger]\nevery = "1s"\nmachines = ["box-*"]\n[run]\nprompt = "x"\n')
     await home.start()
-    (listed,) = (await home.agentctl("list", "--json")).json["items"]
-    assert (listed["state"], listed["next"], listed["last"]) == ("elsewhere", None, None)
-    assert f"not on this machine: {os.uname().nodename} is none of box-*" in listed["words"]
+    (item,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (item["state"], item["next"], item["last"]) == ("elsewhere", None, None)
+    assert f"not on this machine: {os.uname().nodename} is none of box-*" in item["words"]
     assert "not on this machine" in (await home.agentctl("list")).out
     assert "not on this machine" in home.output
 
@@ -403,21 +403,21 @@ async def test_a_routine_of_another_machine_is_listed_with_the_reason(home):
 async def test_editing_renaming_and_deleting_a_routine_file_does_not_change_its_run(home):
     home.routine("work", '[run]\nprompt = "The old task."\n')
     home.routine("other", '[run]\nprompt = "The other task."\n')
-    held = [
+    held_replies = [
         {"text": f"Done {n}.", "when": task, "together": 2}
         for n, task in enumerate(["The old", "The other"])
     ]
-    async with Vendor([*held, "New."]) as vendor:
+    async with Vendor([*held_replies, "New."]) as vendor:
         home.write("config.toml", model(vendor))
         await home.start()
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         home.routine("work", '[run]\nprompt = "The new task."\n')
-        await home.logged("definitions.reloaded", changed=["work"])
+        await home.wait_for_log("definitions.reloaded", changed=["work"])
         (home.folder / "routines" / "work.toml").rename(home.folder / "routines" / "moved.toml")
-        await home.logged("definitions.reloaded", removed=["work"], added=["moved"])
+        await home.wait_for_log("definitions.reloaded", removed=["work"], added=["moved"])
         (home.folder / "routines" / "moved.toml").unlink()
-        await home.logged("definitions.reloaded", removed=["moved"])
+        await home.wait_for_log("definitions.reloaded", removed=["moved"])
         assert [
             routine["name"] for routine in (await home.agentctl("list", "--json")).json["items"]
         ] == ["other"]
@@ -425,12 +425,12 @@ async def test_editing_renaming_and_deleting_a_routine_file_does_not_change_its_
         event = await home.until(run, "run_ended")
         assert (event["status"], event["report"]) == ("succeeded", "Done 0.")
         assert "The old task." in vendor.requests[0].body["messages"][-1]["content"]
-        assert (await inspected(home, run))["goal"] == "The old task."
+        assert (await inspect_run(home, run))["goal"] == "The old task."
         assert [item["id"] for item in await runs(home, "work")] == [run]
-        gone = await home.agentctl("run", "work")
-        assert gone.code == 4
+        result = await home.agentctl("run", "work")
+        assert result.code == 4
         home.routine("work", '[run]\nprompt = "Back again."\n')
-        await home.logged("definitions.reloaded", added=["work"])
+        await home.wait_for_log("definitions.reloaded", added=["work"])
         assert (await home.agentctl("run", "work")).code == 0
         assert "Back again." in vendor.requests[-1].body["messages"][-1]["content"]
 
@@ -444,11 +444,11 @@ async def test_kill_9_after_an_edit_continues_the_run_with_its_first_definition(
         run = (await home.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         (home.folder / "routines" / "work.toml").unlink()
-        await home.logged("definitions.reloaded", removed=["work"])
+        await home.wait_for_log("definitions.reloaded", removed=["work"])
         await home.kill()
         await home.start()
         await home.until(run, "run_ended")
-        assert (await inspected(home, run))["report"] == "Done."
+        assert (await inspect_run(home, run))["report"] == "Done."
         assert "The old task." in vendor.requests[-1].body["messages"][-1]["content"]
 
 
@@ -456,13 +456,13 @@ async def test_an_unreadable_routines_folder_keeps_all_routines_and_is_reported(
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
     home.routine("broken", "nope = 1\n")
     await home.start()
-    assert [line["level"] for line in await home.logged("routine.invalid")] == ["warning"] * 2
+    assert [line["level"] for line in await home.wait_for_log("routine.invalid")] == ["warning"] * 2
     folder = home.folder / "routines"
     folder.rename(home.folder / "gone")
     folder.write_text("not a folder")
-    reloaded = await home.agentctl("reload")
-    assert reloaded.code != 0
-    assert "the folder of routines cannot be read: Not a directory" in reloaded.err
+    reload_result = await home.agentctl("reload")
+    assert reload_result.code != 0
+    assert "the folder of routines cannot be read: Not a directory" in reload_result.err
     assert "the folder of routines cannot be read" in (await home.agentctl("status")).out
     assert (await home.agentctl("run", "hello")).code == 0
     folder.unlink()
@@ -476,10 +476,10 @@ async def test_an_invalid_edit_keeps_the_last_valid_routine_and_is_shown_in_the_
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
     await home.start()
     home.routine("hello", '[trigger]\nevry = "1h"\n[run]\nprompt = "Say goodbye."\n')
-    await home.logged("routine.invalid")
-    (listed,) = (await home.agentctl("list", "--json")).json["items"]
-    assert (listed["state"], listed["words"]) == ("on", "every hour")
-    assert 'did you mean "every"?' in listed["faults"][0]["text"]
+    await home.wait_for_log("routine.invalid")
+    (item,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (item["state"], item["words"]) == ("on", "every hour")
+    assert 'did you mean "every"?' in item["faults"][0]["text"]
     assert 'did you mean "every"?' in (await home.agentctl("list")).out
     assert (
         "1 on; 1 of them by what the file said before it broke"
@@ -488,8 +488,8 @@ async def test_an_invalid_edit_keeps_the_last_valid_routine_and_is_shown_in_the_
     result = await home.agentctl("run", "hello")
     assert result.code == 0
     (run,) = await runs(home, "hello")
-    assert (await inspected(home, run["id"]))["goal"] == "Say hello."
+    assert (await inspect_run(home, run["id"]))["goal"] == "Say hello."
     home.routine("hello", '[trigger]\nevery = "2h"\n[run]\nprompt = "Say goodbye."\n')
-    await home.logged("definitions.reloaded", changed=["hello"])
-    (listed,) = (await home.agentctl("list", "--json")).json["items"]
-    assert (listed["words"], listed["faults"]) == ("every 2 hours", [])
+    await home.wait_for_log("definitions.reloaded", changed=["hello"])
+    (item,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (item["words"], item["faults"]) == ("every 2 hours", [])

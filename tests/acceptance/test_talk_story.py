@@ -61,7 +61,7 @@ def spoken_to(home):
     return home
 
 
-async def started(home, vendor, extra=""):
+async def start_home(home, vendor, extra=""):
     home.write("config.toml", config(vendor, extra))
     await home.start()
 
@@ -76,7 +76,7 @@ def conversation_of(request):
 
 async def test_ask_continues_the_conversation_until_new_begins_another(spoken_to):
     async with Vendor(["Green tea.", "You like green tea.", "I do not know."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         first = await spoken_to.agentctl("ask", "I", "like", "--", "--green tea")
         assert (first.code, first.out) == (0, "Green tea.\n")
         await spoken_to.agentctl("ask", "what do I like?")
@@ -91,7 +91,7 @@ async def test_ask_continues_the_conversation_until_new_begins_another(spoken_to
 
 async def test_conversations_of_different_sessions_are_separate(spoken_to):
     async with Vendor(["A.", "B.", "C."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         await spoken_to.agentctl("ask", "--session", "one", "alpha")
         await spoken_to.agentctl("ask", "--session", "one/two", "beta")
         await spoken_to.agentctl("ask", "--session", "one", "gamma")
@@ -106,7 +106,7 @@ async def test_conversations_of_different_sessions_are_separate(spoken_to):
 async def test_ask_sends_standard_input_to_the_model_unchanged(spoken_to):
     text = '/help\n\n  $(date) `x` "quoted" 你好\n'
     async with Vendor(["Read."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "daemon.cli.main", "--socket", str(spoken_to.socket), "ask"),
             env=spoken_to.env,
@@ -120,16 +120,16 @@ async def test_ask_sends_standard_input_to_the_model_unchanged(spoken_to):
 
 async def test_ask_without_text_is_a_usage_error(spoken_to):
     async with Vendor() as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         result = await spoken_to.agentctl("ask")
         assert result.code == 2 and "say something" in result.err
 
 
 async def test_an_answer_is_streamed_to_watchers(spoken_to):
     async with Vendor([{"text": "The disks are half full.", "stream": True}]) as vendor:
-        await started(spoken_to, vendor)
-        begun = (await spoken_to.agentctl("ask", "--detach", "the disks?")).out.strip()
-        events = [event async for event in spoken_to.watch(begun)]
+        await start_home(spoken_to, vendor)
+        run_id = (await spoken_to.agentctl("ask", "--detach", "the disks?")).out.strip()
+        events = [event async for event in spoken_to.watch(run_id)]
         ended_event = next(event for event in events if event["type"] == "run_ended")
         assert ended_event["report"] == "The disks are half full."
         pieces = "".join(event["text"] for event in events if event["type"] == "delta")
@@ -147,7 +147,7 @@ async def test_tell_adds_a_user_message_to_the_next_model_call(spoken_to):
         "latency": 1.0,
     }
     async with Vendor([slow, "In French, then: bonjour."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         result = await spoken_to.agentctl("tell", run, "answer in French", "--json")
@@ -161,7 +161,7 @@ async def test_tell_adds_a_user_message_to_the_next_model_call(spoken_to):
 
 async def test_tell_during_the_final_model_call_is_still_answered(spoken_to):
     async with Vendor([{"text": "Done.", "latency": 1.0}, "Done, and in French."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         result = await spoken_to.agentctl("tell", run, "in French")
@@ -170,7 +170,7 @@ async def test_tell_during_the_final_model_call_is_still_answered(spoken_to):
 
 async def test_tell_to_an_ended_run_starts_a_new_run_with_the_earlier_report(spoken_to):
     async with Vendor(["All is well.", "Because nothing failed."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run_view = (await spoken_to.agentctl("run", "work", "--json")).json
         result = await spoken_to.agentctl("tell", run_view["id"], "why?")
         assert result.out.strip() == "Because nothing failed."
@@ -190,7 +190,7 @@ async def test_ask_goes_to_the_running_run_that_the_model_names(spoken_to):
     }
     turns = [{**slow, "when": "Do your work."}, {"text": "1", "when": "<message>"}, "Shorter."]
     async with Vendor(turns) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         result = await spoken_to.agentctl("ask", "keep it short, please")
@@ -202,7 +202,7 @@ async def test_ask_goes_to_the_running_run_that_the_model_names(spoken_to):
 async def test_ask_starts_a_new_run_if_the_model_is_not_sure(spoken_to):
     slow = {"text": "Worked.", "latency": 2.0, "when": "Do your work."}
     async with Vendor([slow, {"text": "perhaps 1?", "when": "<message>"}, "Noon."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         await spoken_to.agentctl("run", "work", "--detach")
         await vendor.wait_for_requests(1)
         result = await spoken_to.agentctl("ask", "what time is it?")
@@ -212,18 +212,18 @@ async def test_ask_starts_a_new_run_if_the_model_is_not_sure(spoken_to):
 
 async def test_ctrl_c_during_ask_cancels_the_run_and_reports_it(spoken_to):
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         asking = await spoken_to.spawn("agentctl", "--socket", spoken_to.socket, "ask", "slowly")
         await vendor.wait_for_requests(1)
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
         assert asking.returncode == 130
         assert "cancelled; run" in err.decode()
-        await spoken_to.logged("run.finished", routine="ask", status="cancelled")
+        await spoken_to.wait_for_log("run.finished", routine="ask", status="cancelled")
 
 
 async def test_ctrl_c_before_the_first_answer_of_the_daemon_cancels_the_run(spoken_to, tmp_path):
-    path, held = tmp_path / "slow.sock", asyncio.Event()
+    path, is_held = tmp_path / "slow.sock", asyncio.Event()
 
     async def slow(reader, writer):
         request = await reader.readuntil(b"\r\n\r\n")
@@ -232,23 +232,23 @@ async def test_ctrl_c_before_the_first_answer_of_the_daemon_cancels_the_run(spok
         onwards.write(request + await reader.readexactly(size))
         answer = await behind.read()
         onwards.close()
-        if b"/v1/ask" in request and not held.is_set():
-            held.set()
+        if b"/v1/ask" in request and not is_held.is_set():
+            is_held.set()
             await reader.read()  # the first answer is not there yet when the person gives up
         else:
             writer.write(answer)
         writer.close()
 
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         async with await asyncio.start_unix_server(slow, str(path)):
             asking = await spoken_to.spawn("agentctl", "--socket", path, "ask", "slowly")
-            await held.wait()
+            await is_held.wait()
             asking.send_signal(signal.SIGINT)
             _, err = await asking.communicate()
         assert asking.returncode == 130
         assert "cancelled; run" in err.decode()
-        await spoken_to.logged("run.finished", routine="ask", status="cancelled")
+        await spoken_to.wait_for_log("run.finished", routine="ask", status="cancelled")
         assert len((await spoken_to.agentctl("runs", "--json")).json["items"]) == 1
 
 
@@ -258,7 +258,7 @@ async def test_kill_9_during_a_conversation_repeats_no_tool_call_and_no_message(
     async with Vendor(
         ["First.", look, {"text": "never arrives", "hang": True}, "Here you are."]
     ) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         await spoken_to.agentctl("ask", "one")
         run = (await spoken_to.agentctl("ask", "--detach", "two")).out.strip()
         await vendor.wait_for_requests(3)
@@ -276,7 +276,7 @@ async def test_kill_9_during_a_conversation_repeats_no_tool_call_and_no_message(
 @pytest.mark.process
 async def test_kill_9_after_tell_keeps_the_user_message_exactly_once(spoken_to):
     async with Vendor([{"text": "never arrives", "hang": True}, "In French."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
         await spoken_to.agentctl("tell", run, "in French", "--detach")
@@ -288,7 +288,7 @@ async def test_kill_9_after_tell_keeps_the_user_message_exactly_once(spoken_to):
 
 async def test_the_same_ask_event_sent_twice_starts_one_run(spoken_to):
     async with Vendor(["Once."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         views = []
         for _ in range(2):
             reader, writer = await asyncio.open_unix_connection(str(spoken_to.socket))
@@ -312,16 +312,16 @@ async def test_forget_erases_every_byte_of_a_conversation(spoken_to):
         "latency": 1.0,
     }
     async with Vendor([slow, "It is done.", "So be it."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("ask", "--detach", "the word is zinnober")).out.strip()
         await vendor.wait_for_requests(1)
         await spoken_to.agentctl("tell", run, "and the other is karmesin")
         await spoken_to.agentctl("ask", "go on")
-        forgotten = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
-        assert forgotten.code == 0, forgotten.err
+        forget_result = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
+        assert forget_result.code == 0, forget_result.err
         assert await spoken_to.stop() == 0
-        held = b"".join(path.read_bytes() for path in spoken_to.state.glob("agentd.db*"))
-        assert b"zinnober" not in held and b"karmesin" not in held
+        database_bytes = b"".join(path.read_bytes() for path in spoken_to.state.glob("agentd.db*"))
+        assert b"zinnober" not in database_bytes and b"karmesin" not in database_bytes
 
 
 async def test_a_sub_agent_has_no_more_rights_than_its_parent(spoken_to):
@@ -334,7 +334,7 @@ async def test_a_sub_agent_has_no_more_rights_than_its_parent(spoken_to):
         "My helper has appended it.",
     ]
     async with Vendor(turns) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run_view = (await spoken_to.agentctl("run", "work", "--json")).json
         assert (run_view["status"], run_view["report"]) == (
             "succeeded",
@@ -345,15 +345,15 @@ async def test_a_sub_agent_has_no_more_rights_than_its_parent(spoken_to):
         verdicts = [step["body"]["verdict"]["effect"] for step in steps if step["kind"] == "call"]
         assert verdicts == ["allow", "deny"]
         assert (spoken_to.workspace / "effects.txt").read_text() == "once\n"
-        offered = [tool["function"]["name"] for tool in vendor.requests[1].body["tools"]]
-        assert sorted(offered) == ["finish", "shell"]
+        tools = [tool["function"]["name"] for tool in vendor.requests[1].body["tools"]]
+        assert sorted(tools) == ["finish", "shell"]
         assert "Do your work." not in str(vendor.requests[1].body["messages"])
 
 
 async def test_a_sub_agent_with_a_tool_its_parent_lacks_is_not_started(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Look it up.", "tools": ["http_request"]}}
     async with Vendor([{"tool_calls": [hand]}, "I cannot."]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run_view = (await spoken_to.agentctl("run", "work", "--json")).json
         assert run_view["report"] == "I cannot."
         assert (
@@ -366,7 +366,7 @@ async def test_a_sub_agent_with_a_tool_its_parent_lacks_is_not_started(spoken_to
 async def test_cancelling_a_run_cancels_its_sub_agent(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Think long."}}
     async with Vendor([{"tool_calls": [hand]}, {"text": "never", "hang": True}]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(2)
         await spoken_to.agentctl("cancel", run)
@@ -386,7 +386,7 @@ async def test_kill_9_during_a_sub_agent_continues_the_sub_agent_without_repeats
         "It is done.",
     ]
     async with Vendor(turns) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(3)
         await spoken_to.kill()
@@ -399,7 +399,7 @@ async def test_kill_9_during_a_sub_agent_continues_the_sub_agent_without_repeats
 
 async def test_ctrl_c_withdraws_a_message_whose_run_the_model_is_still_looking_for(spoken_to):
     async with Vendor([{"hang": True}, {"hang": True}]) as vendor:
-        await started(spoken_to, vendor)
+        await start_home(spoken_to, vendor)
         await spoken_to.agentctl("run", "work", "--detach")
         await vendor.wait_for_requests(1)
         asking = await spoken_to.spawn(
@@ -421,8 +421,8 @@ async def test_a_message_that_was_withdrawn_before_it_came_begins_no_run(tmp_pat
         message = {"text": "How many roses?", "event": "a" * 32}
         withdrawn = await app.request("POST", "/v1/ask/withdraw", {"event": "a" * 32})
         assert withdrawn.json == {"run": None, "new": False}
-        refused = await app.request("POST", "/v1/ask", message)
-        assert (refused.status, refused.json["detail"]) == (409, "the message was withdrawn")
+        answer = await app.request("POST", "/v1/ask", message)
+        assert (answer.status, answer.json["detail"]) == (409, "the message was withdrawn")
         assert (await app.request("GET", "/v1/runs")).json["items"] == []
 
 

@@ -122,8 +122,8 @@ async def test_top_without_its_extra_names_the_install_command(home):
 def test_top_shows_todays_spending_beside_its_cap():
     days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
     cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}
-    paid = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
-    assert describe_spending(days, paid) == "2 runs, 1,234 tokens and $0.12 of $5.00"
+    spending = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
+    assert describe_spending(days, spending) == "2 runs, 1,234 tokens and $0.12 of $5.00"
     assert describe_spending(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"
 
 
@@ -132,15 +132,15 @@ def test_top_shows_todays_spending_beside_its_cap():
 )
 async def test_top_fits_a_small_terminal(top, home):
     await top.until("q quits")
-    drawn = top.text.rpartition("\x1b[H")[2]
+    frame = top.text.rpartition("\x1b[H")[2]
     rows, columns = termios.tcgetwinsize(top.follower)
-    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in drawn.split("\r\n")]
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in frame.split("\r\n")]
     assert len(lines) <= rows and max(len(line.rstrip()) for line in lines) <= columns
-    assert "agentd" in lines[0] and "Under way" in drawn
+    assert "agentd" in lines[0] and "Under way" in frame
     result = await home.agentctl("run", "hello", "--json")
     assert result.code == 0
     await top.until("✓")
-    coloured = re.search(r"\x1b\[[0-9;]*3[0-7]m", top.text)
-    assert bool(coloured) is (rows != 6 or columns != 20), "NO_COLOR"
+    color_code = re.search(r"\x1b\[[0-9;]*3[0-7]m", top.text)
+    assert bool(color_code) is (rows != 6 or columns != 20), "NO_COLOR"
     top.press("q")
     assert await top.process.wait() == 0

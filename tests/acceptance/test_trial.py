@@ -30,25 +30,25 @@ async def test_a_routine_is_observed_and_then_may_do_what_it_was_denied(home):
     async with Vendor([{"tool_calls": calls}, "Denied.", EFFECT, "Done."]) as vendor:
         home.write("config.toml", config(vendor))
         await home.start()
-        shown = await home.agentctl("observe", "work", "--for", "7d")
-        assert (shown.code, '+mode = "observe"' in shown.out) == (5, True), shown
+        preview = await home.agentctl("observe", "work", "--for", "7d")
+        assert (preview.code, '+mode = "observe"' in preview.out) == (5, True), preview
         assert (await home.agentctl("observe", "work", "--for", "7d", "--yes")).code == 0
-        reloaded = await home.agentctl("reload")
-        assert reloaded.code == 0, reloaded.err
-        listed = await home.agentctl("list")
-        assert "work: observe until " in listed.out
+        reload_result = await home.agentctl("reload")
+        assert reload_result.code == 0, reload_result.err
+        listing = await home.agentctl("list")
+        assert "work: observe until " in listing.out
         assert (await home.agentctl("run", "work")).code == 0, "nobody was asked"
         assert effects(home) == []
-        inspected = await home.agentctl("inspect", "work")
-        assert "policy    observe: nobody was asked" in inspected.out
-        assert "nobody is asked while this routine is observed" in inspected.out
-        suggested = await home.agentctl("policy", "suggest", "work")
-        assert '+argv = ["tee", "-a", "effects.txt"]' in suggested.out, suggested
-        assert "rule 2 (file_write)" in suggested.out, "what a rule asks about stays so"
-        assert "2 calls in 1 run since 30d denied in observe mode" in suggested.out
-        digest = re.search(r"--confirm (\w{16})", suggested.out)[1]
-        written = await home.agentctl("policy", "suggest", "work", "--confirm", digest)
-        assert written.code == 0, written.err
+        inspection = await home.agentctl("inspect", "work")
+        assert "policy    observe: nobody was asked" in inspection.out
+        assert "nobody is asked while this routine is observed" in inspection.out
+        suggestion = await home.agentctl("policy", "suggest", "work")
+        assert '+argv = ["tee", "-a", "effects.txt"]' in suggestion.out, suggestion
+        assert "rule 2 (file_write)" in suggestion.out, "what a rule asks about stays so"
+        assert "2 calls in 1 run since 30d denied in observe mode" in suggestion.out
+        digest = re.search(r"--confirm (\w{16})", suggestion.out)[1]
+        result = await home.agentctl("policy", "suggest", "work", "--confirm", digest)
+        assert result.code == 0, result.err
         assert (await home.agentctl("observe", "work", "--stop", "--yes")).code == 0
         assert (await home.agentctl("reload")).code == 0
         assert "observe" not in (await home.agentctl("list")).out

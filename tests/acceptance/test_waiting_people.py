@@ -85,7 +85,7 @@ async def places():
         yield Places(hook, alerts, box)
 
 
-def posted(receiver):
+def posts_of(receiver):
     """Return the type and the data of each message that a webhook got."""
     messages = [json.loads(post.body) for post in receiver.posts]
     return [(message["type"], message["data"]) for message in messages]
@@ -97,8 +97,8 @@ async def test_an_approval_request_is_delivered_and_later_the_report(home, place
     assert (await home.agentctl("run", "work")).code == 8
     (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
     for target in ("hook", "mail", "log", "alerts"):
-        await home.logged("delivery.arrived", run=approval["run"], target=target)
-    ((kind, question),) = posted(places.hook)
+        await home.wait_for_log("delivery.arrived", run=approval["run"], target=target)
+    ((kind, question),) = posts_of(places.hook)
     assert (kind, question["run"], question["routine"]) == (
         "approval.asked",
         approval["run"],
@@ -111,8 +111,8 @@ async def test_an_approval_request_is_delivered_and_later_the_report(home, place
         f"agentctl approve {approval['id']}", f"agentctl reject {approval['id']}",
     ):  # fmt: skip
         assert words in question["title"] + question["report"], words
-    assert posted(places.alerts) == [
-        ("approval.asked", {**question, "delivery": posted(places.alerts)[0][1]["delivery"]})
+    assert posts_of(places.alerts) == [
+        ("approval.asked", {**question, "delivery": posts_of(places.alerts)[0][1]["delivery"]})
     ]
     (mail,) = places.box.mails
     assert "waits for your approval" in mail["subject"]
@@ -121,20 +121,20 @@ async def test_an_approval_request_is_delivered_and_later_the_report(home, place
     (incident,) = (await home.agentctl("incidents", "--json")).json["items"]
     assert (incident["subject"], incident["run"]) == ("approval for work", approval["run"])
     assert "approval for work" in (await home.agentctl("status")).out
-    listed = await home.agentctl("deliveries", "--json")
-    assert {item["kind"] for item in listed.json["items"]} == {"question"}
+    listing = await home.agentctl("deliveries", "--json")
+    assert {item["kind"] for item in listing.json["items"]} == {"question"}
     assert "question: " in (await home.agentctl("deliveries")).out
 
     assert (await home.agentctl("approve", approval["id"])).code == 0
     assert (await home.until(approval["run"], "run_ended"))["report"] == "Done."
     for target in ("hook", "mail", "file", "reports"):
-        await home.logged(
+        await home.wait_for_log(
             "delivery.arrived",
             run=approval["run"],
             target=target,
             times=1 + (target in ("hook", "mail")),
         )
-    assert [kind for kind, _ in posted(places.hook)] == ["approval.asked", "run.succeeded"]
+    assert [kind for kind, _ in posts_of(places.hook)] == ["approval.asked", "run.succeeded"]
     assert len(places.box.mails) == 2
     assert len(places.alerts.posts) == 1
     assert "Done." in (home.workspace / "reports" / "latest.md").read_text()
@@ -148,9 +148,9 @@ async def test_a_target_without_questions_receives_only_the_incident_of_an_appro
     assert (await home.agentctl("run", "work")).code == 8
     (run,) = (await home.agentctl("runs", "--json")).json["items"]
     for target in ("hook", "alerts", "log"):
-        await home.logged("delivery.arrived", run=run["id"], target=target)
-    listed = (await home.agentctl("deliveries", "--json")).json["items"]
-    assert sorted(row["target"] for row in listed) == ["alerts", "hook", "log"], (
+        await home.wait_for_log("delivery.arrived", run=run["id"], target=target)
+    items = (await home.agentctl("deliveries", "--json")).json["items"]
+    assert sorted(row["target"] for row in items) == ["alerts", "hook", "log"], (
         "hook stands in [incidents] to"
     )
     assert (await home.agentctl("cancel", run["id"])).code == 0
@@ -173,7 +173,7 @@ async def test_an_approval_request_survives_kill_9_and_is_delivered_once(home, p
             await asyncio.sleep(0.05)
     await home.kill()
     await home.start()
-    await home.logged("delivery.arrived", target="hook")
+    await home.wait_for_log("delivery.arrived", target="hook")
     # by the journal: the line about a mail that left just before the kill may not be in the log
     async with asyncio.timeout(120):
         while {
@@ -183,8 +183,8 @@ async def test_an_approval_request_survives_kill_9_and_is_delivered_once(home, p
     assert len({post.headers["webhook-id"] for post in places.hook.posts}) == 1, (
         "a receiver knows the second by its id"
     )
-    listed = (await home.agentctl("deliveries", "--json")).json["items"]
-    assert sorted(row["target"] for row in listed) == ["alerts", "hook", "log", "mail"]
+    items = (await home.agentctl("deliveries", "--json")).json["items"]
+    assert sorted(row["target"] for row in items) == ["alerts", "hook", "log", "mail"]
     (approval,) = (await home.agentctl("approvals", "--json")).json["items"]
     assert (await home.agentctl("reject", approval["id"])).code == 0
     assert (await home.until(approval["run"], "run_ended"))["report"] == "Done."

@@ -30,11 +30,11 @@ class Steps:
 class Rules:
     """A policy of two sets."""
 
-    def __init__(self, denied=(), read_only=()):
-        self.denied, self.read_only = set(denied), set(read_only)
+    def __init__(self, denied_tools=(), read_only=()):
+        self.denied_tools, self.read_only = set(denied_tools), set(read_only)
 
     def judge(self, tool, arguments, *, routine, tainted=False):
-        if tool in self.denied:
+        if tool in self.denied_tools:
             return Verdict(
                 effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", alternative="git log"
             )

@@ -22,7 +22,7 @@ class AskAlways:
         return False
 
 
-def scripted(*replies):
+def script(*replies):
     return create_provider("scripted", replies=list(replies))
 
 
@@ -35,7 +35,7 @@ def system(provider):
 
 
 async def test_registered_function_is_called_and_reply_lists_the_call():
-    provider = scripted(calling("weather", city="北京"), "22 度,晴天。")
+    provider = script(calling("weather", city="北京"), "22 度,晴天。")
     agent = Agent(provider, system_prompt="你是天气助手。")
     agent.register_function(
         "weather", "Weather of a city.", lambda city: {"city": city, "temperature": 22}
@@ -61,7 +61,7 @@ async def test_registered_function_is_called_and_reply_lists_the_call():
 
 
 async def test_injected_skills_and_sections_are_in_the_prompt():
-    provider = scripted("Done.")
+    provider = script("Done.")
     agent = Agent(provider)
     agent.set_routine_name("daily-report")
     agent.inject_skill_context("# How to brew\nHot water first.")
@@ -73,7 +73,7 @@ async def test_injected_skills_and_sections_are_in_the_prompt():
 
 
 async def test_an_agent_can_continue_and_clear_a_given_history():
-    provider = scripted("As I said.", "Who are you?")
+    provider = script("As I said.", "Who are you?")
     agent = Agent(provider)
     agent.set_history(
         [
@@ -95,7 +95,7 @@ async def test_an_agent_can_continue_and_clear_a_given_history():
 
 
 async def test_stream_yields_events_in_order():
-    provider = scripted({"text": "I look.", **calling("clock")}, "Four o'clock.")
+    provider = script({"text": "I look.", **calling("clock")}, "Four o'clock.")
     agent, events = Agent(provider), []
     agent.register_function("clock", "The time.", lambda: "16:00")
     reply = await agent.process_message_stream("What time is it?", events.append)
@@ -109,51 +109,51 @@ async def test_stream_yields_events_in_order():
         "delta",
     ]
     assert "".join(event.get("text", "") for event in events) == "I look.Four o'clock."
-    started, finished = events[2], events[3]
-    assert (started["tool"], started["args"]) == ("clock", {})
-    assert (finished["tool"], finished["ok"], finished["preview"]) == ("clock", True, "16:00")
-    assert started["call"] == finished["call"]
+    start, finish = events[2], events[3]
+    assert (start["tool"], start["args"]) == ("clock", {})
+    assert (finish["tool"], finish["ok"], finish["preview"]) == ("clock", True, "16:00")
+    assert start["call"] == finish["call"]
 
 
 async def test_stream_yields_the_thinking_of_the_model():
     events = []
-    await Agent(scripted({"text": "4", "reasoning": "2 + 2"})).process_message_stream(
+    await Agent(script({"text": "4", "reasoning": "2 + 2"})).process_message_stream(
         "2 + 2?", events.append
     )
     assert [event.get("text") for event in events if event["type"] == "thinking"] == [None, "2 + 2"]
 
 
 async def test_only_read_only_tools_are_retried_after_a_temporary_failure():
-    tried = {"look": 0, "write": 0}
+    tries = {"look": 0, "write": 0}
 
     def look():
-        tried["look"] += 1
-        if tried["look"] < 3:
+        tries["look"] += 1
+        if tries["look"] < 3:
             raise ToolFailed("busy", transient=True)
         return "seen"
 
     def write():
-        tried["write"] += 1
+        tries["write"] += 1
         raise ToolFailed("busy", transient=True)
 
     registry = FunctionRegistry()
     registry.register("look", "Look.", look, read_only=True)
     registry.register("write", "Write.", write)
-    provider = scripted(calling("look"), calling("write"), "Done.")
+    provider = script(calling("look"), calling("write"), "Done.")
     agent = Agent(provider, registry, limits=LoopLimits(tool_retry_delay=0.0))
     reply = await agent.process_message("Go.")
-    assert [call["ok"] for call in reply.function_calls] == [True, False] and tried == {
+    assert [call["ok"] for call in reply.function_calls] == [True, False] and tries == {
         "look": 3,
         "write": 1,
     }
-    tried["look"] = -10
+    tries["look"] = -10
     again = Agent(
-        scripted(calling("look"), "Done."),
+        script(calling("look"), "Done."),
         registry,
         limits=LoopLimits(tool_retries=1, tool_retry_delay=0.0),
     )
     assert [call["ok"] for call in (await again.process_message("Go.")).function_calls] == [False]
-    assert tried["look"] == -8
+    assert tries["look"] == -8
 
 
 def test_an_llm_response_has_metadata_and_usage():
@@ -188,7 +188,7 @@ async def test_chat_returns_content_calls_and_iterations_as_a_dict():
         return {"city": city, "temperature": 22}
 
     registry.register("get_weather", "获取城市天气信息", get_weather)
-    provider = scripted(calling("get_weather", city="北京"), "22 度。")
+    provider = script(calling("get_weather", city="北京"), "22 度。")
     agent = Agent(provider, function_registry=registry, system_prompt="你是天气助手")
     response = await agent.chat("北京今天天气怎么样？")
     assert response["content"] == "22 度。"
@@ -198,13 +198,13 @@ async def test_chat_returns_content_calls_and_iterations_as_a_dict():
 
 def test_tools_and_function_registry_are_one_argument():
     with pytest.raises(TypeError, match="give one of them"):
-        Agent(scripted(), FunctionRegistry(), function_registry=FunctionRegistry())
+        Agent(script(), FunctionRegistry(), function_registry=FunctionRegistry())
 
 
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("is_coroutine", [True, False])
 async def test_a_program_with_a_user_asks_the_user(answer, is_coroutine):
-    written, questions = [], []
+    texts, questions = [], []
 
     def confirm(call, verdict):
         questions.append((call.name, call.arguments, verdict.rule))
@@ -214,27 +214,27 @@ async def test_a_program_with_a_user_asks_the_user(answer, is_coroutine):
         return confirm(call, verdict)
 
     registry = FunctionRegistry()
-    registry.register("write", "Write.", lambda text: written.append(text) or "written")
+    registry.register("write", "Write.", lambda text: texts.append(text) or "written")
     agent = Agent(
-        scripted(calling("write", text="hello"), "Done."),
+        script(calling("write", text="hello"), "Done."),
         registry,
         policy=AskAlways(),
         confirm=confirm_later if is_coroutine else confirm,
     )
     reply = await agent.process_message("Write hello.")
     assert questions == [("write", {"text": "hello"}, "rule 1")]
-    assert written == (["hello"] if answer else [])
+    assert texts == (["hello"] if answer else [])
     assert [call["ok"] for call in reply.function_calls] == [answer]
 
 
 @pytest.mark.parametrize("policy", [None, AllowAll()])
 def test_an_agent_without_a_policy_logs_a_warning(policy):
     with capture_logs() as logs:
-        Agent(scripted(), policy=policy)
+        Agent(script(), policy=policy)
     assert [line["event"] for line in logs] == ([] if policy else ["agent.no_policy"])
 
 
 async def test_a_message_with_a_textual_timestamp_is_parsed():
-    provider = scripted('[{"item": "tea"}]')
+    provider = script('[{"item": "tea"}]')
     assert await Agent(provider).parse_message("Ada", "昨天下午", "茶") == [{"item": "tea"}]
     assert "[Ada, 昨天下午]" in provider.calls[0].messages[-1].content

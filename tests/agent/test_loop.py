@@ -28,11 +28,11 @@ async def test_tool_results_reach_the_model_in_call_order(make):
 
 
 async def test_read_only_calls_run_concurrently(make, registry):
-    met = asyncio.Barrier(2)
+    barrier = asyncio.Barrier(2)
 
     async def look() -> str:
         """Look."""
-        await met.wait()
+        await barrier.wait()
         return "seen"
 
     registry.register("look", None, look, read_only=True)
@@ -72,13 +72,13 @@ async def test_call_with_unreadable_arguments_is_answered_and_never_run(make, re
     registry.register(
         "write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}}
     )
-    broken = LLMResponse(
+    broken_reply = LLMResponse(
         content="",
         function_calls=(
             FunctionCall(name="write", arguments={}, id="c1", invalid="line 1: cut off"),
         ),
     )
-    agent = make(broken, "gave up")
+    agent = make(broken_reply, "gave up")
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
     assert not ran
@@ -100,7 +100,7 @@ async def test_tool_not_offered_to_the_run_is_unknown(make, registry):
 
 
 async def test_a_denied_call_is_answered_with_the_rule_and_the_alternative(make, journal):
-    agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]))
+    agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied_tools=["add"]))
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
     assert answer.content.startswith(
@@ -233,16 +233,19 @@ async def test_the_silent_token_must_be_the_whole_answer(make):
         persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT"
     )
     silent = await make("NOTHING TO REPORT\n", prompt_context=context).process_message("Go.")
-    spoken = await make(
+    reply = await make(
         "NOTHING TO REPORT, but the disk is full", prompt_context=context
     ).process_message("Go.")
     assert (silent.silent, silent.content) == (True, "")
-    assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
+    assert (reply.silent, reply.status) == (False, Status.SUCCEEDED)
 
 
 async def test_denied_or_failed_required_tool_fails_the_run(make):
     agent = make(
-        calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]), required_tools=["add"]
+        calls(call("add", a=1, b=2)),
+        "ok",
+        policy=Rules(denied_tools=["add"]),
+        required_tools=["add"],
     )
     reply = await agent.process_message("Go.")
     assert (reply.status, reply.detail) == (

@@ -90,8 +90,8 @@ class ResumedAgent:
         registry.register("write", None, write)
         registry.register("look", None, look, read_only=True)
         registry.register("finish", None, finish, read_only=True)
-        answered = sum(step.kind is StepKind.LLM for step in self.steps)
-        provider = create_provider("scripted", replies=self.script[answered:])
+        answer_count = sum(step.kind is StepKind.LLM for step in self.steps)
+        provider = create_provider("scripted", replies=self.script[answer_count:])
         agent = Agent(
             provider,
             registry,
@@ -118,11 +118,11 @@ def script_of(shape):
     count = 0
     script = []
     for kinds in shape:
-        numbered = []
+        numbered_calls = []
         for kind in kinds:
-            numbered.append((count, kind))
+            numbered_calls.append((count, kind))
             count += 1
-        script.append(turn(numbered))
+        script.append(turn(numbered_calls))
     return [*script, "The report."]
 
 
@@ -133,61 +133,61 @@ def test_a_crash_at_any_commit_repeats_nothing(shape, before, alone):
     whole = ResumedAgent(script, alone=alone)
     _, commits = asyncio.run(whole.live())
     for crash_at in range(1, commits + 1):
-        resumed = ResumedAgent(script, alone=alone)
+        agent = ResumedAgent(script, alone=alone)
         with pytest.raises(Crash):
-            asyncio.run(resumed.live(crash_at, before_commit=before))
-        reply, _ = asyncio.run(resumed.live())
+            asyncio.run(agent.live(crash_at, before_commit=before))
+        reply, _ = asyncio.run(agent.live())
         assert reply.content == "The report."
         assert reply.status is Status.SUCCEEDED
-        assert len(resumed.effects) == len(set(resumed.effects)), "a side effect happened twice"
-        llm = [step for step in resumed.steps if step.kind is StepKind.LLM]
+        assert len(agent.effects) == len(set(agent.effects)), "a side effect happened twice"
+        llm = [step for step in agent.steps if step.kind is StepKind.LLM]
         assert len(llm) == len(script), "a recorded answer was asked for again"
 
 
 def test_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeated():
     script = script_of([["write"]])
-    resumed = ResumedAgent(script)
+    agent = ResumedAgent(script)
     with pytest.raises(Crash):
         # prompt, then answer and call: dies right before the tool starts
-        asyncio.run(resumed.live(2))
-    asyncio.run(resumed.live())
-    assert resumed.effects == []
-    (result,) = [step for step in resumed.steps if step.kind is StepKind.RESULT]
+        asyncio.run(agent.live(2))
+    asyncio.run(agent.live())
+    assert agent.effects == []
+    (result,) = [step for step in agent.steps if step.kind is StepKind.RESULT]
     assert result.body["text"] == "[failed] interrupted: outcome unknown; check before retrying"
 
 
 def test_interrupted_read_only_call_is_repeated():
-    resumed = ResumedAgent(script_of([["look"]]))
+    agent = ResumedAgent(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(resumed.live(2))
-    asyncio.run(resumed.live())
-    (result,) = [step for step in resumed.steps if step.kind is StepKind.RESULT]
+        asyncio.run(agent.live(2))
+    asyncio.run(agent.live())
+    (result,) = [step for step in agent.steps if step.kind is StepKind.RESULT]
     assert result.body["ok"] is True
 
 
 def test_a_resumed_run_keeps_its_frozen_prompt():
-    resumed = ResumedAgent(script_of([["look"]]))
+    agent = ResumedAgent(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(resumed.live(2))
-    before = [step for step in resumed.steps if step.kind is StepKind.PROMPT]
-    asyncio.run(resumed.live())
-    assert [step for step in resumed.steps if step.kind is StepKind.PROMPT] == before
+        asyncio.run(agent.live(2))
+    before = [step for step in agent.steps if step.kind is StepKind.PROMPT]
+    asyncio.run(agent.live())
+    assert [step for step in agent.steps if step.kind is StepKind.PROMPT] == before
 
 
 def test_result_of_a_changing_call_is_durable_before_the_next_model_call():
-    resumed = ResumedAgent(script_of([["write"], ["look", "write"]]))
-    asyncio.run(resumed.live())
-    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]
+    agent = ResumedAgent(script_of([["write"], ["look", "write"]]))
+    asyncio.run(agent.live())
+    assert [kinds.count("result") for kinds in agent.safe_when_asked] == [0, 1, 3]
 
 
 def test_repeatable_result_is_written_during_the_model_call():
-    resumed = ResumedAgent(script_of([["look"], ["look"]]))
-    asyncio.run(resumed.live())
-    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 0, 1]
+    agent = ResumedAgent(script_of([["look"], ["look"]]))
+    asyncio.run(agent.live())
+    assert [kinds.count("result") for kinds in agent.safe_when_asked] == [0, 0, 1]
 
 
 def test_shared_store_makes_every_step_durable_before_the_model_call():
-    resumed = ResumedAgent(script_of([["look"], ["look", "write"]]), alone=False)
-    asyncio.run(resumed.live())
-    assert [kinds.count("result") for kinds in resumed.safe_when_asked] == [0, 1, 3]
-    assert all(kinds[:2] == ["prompt", "message"] for kinds in resumed.safe_when_asked)
+    agent = ResumedAgent(script_of([["look"], ["look", "write"]]), alone=False)
+    asyncio.run(agent.live())
+    assert [kinds.count("result") for kinds in agent.safe_when_asked] == [0, 1, 3]
+    assert all(kinds[:2] == ["prompt", "message"] for kinds in agent.safe_when_asked)

@@ -18,9 +18,9 @@ class Box:
     def __init__(self, **at):
         self.looks, self.at = 0, {int(key[1:]): value for key, value in at.items()}
 
-    def take(self, run, heard):
+    def take(self, run, known_ids):
         self.looks += 1
-        return [message for message in self.at.get(self.looks, ()) if message.id not in heard]
+        return [message for message in self.at.get(self.looks, ()) if message.id not in known_ids]
 
 
 async def test_user_message_joins_next_model_call_and_becomes_a_step(make, journal):

@@ -15,14 +15,14 @@ WAYS = ("claude opus", "openai responses", "openai chat", "deepseek", "minimax")
 
 @pytest.fixture
 async def agent_of():
-    opened = []
+    providers = []
 
     def make(way, vendor, registry=None, limits=None, **settings):
-        opened.append(calls.provider(way, vendor, **settings))
-        return Agent(opened[-1], registry, limits=limits)
+        providers.append(calls.provider(way, vendor, **settings))
+        return Agent(providers[-1], registry, limits=limits)
 
     yield make
-    for provider in opened:
+    for provider in providers:
         await provider.close()
 
 
@@ -55,21 +55,21 @@ async def test_a_cut_answer_is_requested_once_more_with_a_larger_limit(agent_of,
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_cut_tool_call_is_not_executed_and_requested_again(agent_of, way):
-    done, registry = [], FunctionRegistry()
+    texts, registry = [], FunctionRegistry()
     registry.register(
         "write",
         "Write.",
-        lambda text: done.append(text),
+        lambda text: texts.append(text),
         {"type": "object", "properties": {"text": {"type": "string"}}},
     )
-    broken = {
+    broken_reply = {
         "tool_calls": [{"name": "write", "arguments": '{"text": "half of'}],
         "finish": "length",
     }
     whole = {"tool_calls": [{"name": "write", "arguments": {"text": "half of it and more"}}]}
-    async with FakeVendor([broken, whole, "Written."]) as vendor:
+    async with FakeVendor([broken_reply, whole, "Written."]) as vendor:
         reply = await agent_of(way, vendor, registry, max_tokens=500).process_message("Write.")
-    assert done == ["half of it and more"] and reply.status is Status.SUCCEEDED
+    assert texts == ["half of it and more"] and reply.status is Status.SUCCEEDED
     assert [call["ok"] for call in reply.function_calls] == [True]
     assert [asked_for(request) for request in vendor.requests] == [500, 2000, 500]
 
@@ -91,11 +91,11 @@ async def test_answer_cut_without_room_for_more_is_asked_for_once(agent_of):
         assert (
             await agent_of("claude opus", vendor, **settings).process_message("Tell.")
         ).status is Status.FAILED
-    async with FakeVendor([CUT]) as another:  # the vendor's own limit: nobody has set one
+    async with FakeVendor([CUT]) as other_vendor:  # the vendor's own limit: nobody has set one
         assert (
-            await agent_of("deepseek", another).process_message("Tell.")
+            await agent_of("deepseek", other_vendor).process_message("Tell.")
         ).status is Status.FAILED
-    assert len(vendor.requests) == len(another.requests) == 1
+    assert len(vendor.requests) == len(other_vendor.requests) == 1
 
 
 async def test_refused_larger_limit_keeps_the_cut_answer(agent_of):

@@ -58,7 +58,7 @@ class FakeEngine:
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
         self.unrehearsed_routines: set[str] = set()
-        self.triggered: asyncio.Queue[Run] = asyncio.Queue()
+        self.triggered_runs: asyncio.Queue[Run] = asyncio.Queue()
         self.now = NOW
         """From when on its schedules fire; a client that counts the hours until then has the real
         time.
@@ -96,7 +96,7 @@ class FakeEngine:
         )
         (run,) = await self.journal.slots.open([claim])
         assert run is not None
-        self.triggered.put_nowait(run)
+        self.triggered_runs.put_nowait(run)
         return run
 
     async def pause(
@@ -133,17 +133,17 @@ class FakeRunQueue:
     """Who lives the runs: here only the line in front of the door."""
 
     def __init__(self) -> None:
-        self.waiting: list[str] = []
-        self.interrupted: asyncio.Queue[str] = asyncio.Queue()
+        self.run_ids: list[str] = []
+        self.interrupted_ids: asyncio.Queue[str] = asyncio.Queue()
 
     def queue_position(self, run_id: str) -> int | None:
-        return self.waiting.index(run_id) if run_id in self.waiting else None
+        return self.run_ids.index(run_id) if run_id in self.run_ids else None
 
     def positions(self) -> dict[str, int]:
-        return {run_id: index for index, run_id in enumerate(self.waiting)}
+        return {run_id: index for index, run_id in enumerate(self.run_ids)}
 
     def interrupt(self, run_id: str) -> bool:
-        self.interrupted.put_nowait(run_id)
+        self.interrupted_ids.put_nowait(run_id)
         return True
 
 
@@ -337,7 +337,7 @@ async def open_harness(
         ui=SimpleNamespace(edit=edit),
         routines_path=folder,
     )
-    unused: Any = None
+    missing_part: Any = None
     api = ApiContext(
         version="0.0.test",
         process=ProcessFacts(
@@ -365,8 +365,8 @@ async def open_harness(
             examine=examine,
         ),
         journal=journal,
-        memory=unused,
-        erasure=unused,
+        memory=missing_part,
+        erasure=missing_part,
         events=events,
         metrics=Metrics(),
         outbox=SimpleNamespace(wake=lambda: None),
@@ -379,8 +379,8 @@ async def open_harness(
         queue=run_queue,
         runs=SimpleNamespace(services=SimpleNamespace(secrets=Secrets())),
         budget_ledger=SimpleNamespace(list_caps=list_caps),
-        approvals=unused,
-        conversations=unused,
+        approvals=missing_part,
+        conversations=missing_part,
         in_cluster=False,
     )
     server = ApiServer(api, open_listener(path, env or {}))
@@ -402,7 +402,7 @@ async def open_harness(
         await database.close()
 
 
-def broken(name: str) -> ConfigError:
+def make_error(name: str) -> ConfigError:
     return ConfigError(
         Fault(
             file=f"{name}.toml",

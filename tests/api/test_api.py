@@ -12,7 +12,7 @@ import pytest
 from daemon.api.routes import ROUTES
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Status
-from tests.api.harness import NOW, ApiHarness, ask, broken, open_harness
+from tests.api.harness import NOW, ApiHarness, ask, make_error, open_harness
 
 Get = Callable[[str], Awaitable[Any]]
 
@@ -31,7 +31,7 @@ async def test_status_shows_paths_running_runs_and_next_starts(
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.take()
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     await harness.engine.pause("heartbeat")
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
@@ -68,22 +68,22 @@ async def test_routines_are_listed_with_last_run_and_delivery_status(
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await harness.journal.outbox.find(run=run.id)
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     await harness.journal.outbox.mark_failed(delivery.id, "disk on fire", None)
-    listed = {routine["name"]: routine for routine in (await get("/v1/routines"))["items"]}
-    assert list(listed) == ["broken", "daily-report", "heartbeat"]
-    assert listed["daily-report"]["last"]["status"] == "succeeded"
-    assert listed["daily-report"]["last"]["delivery"] == "failed"
-    assert listed["daily-report"]["last"]["headline"] == "All is well"
-    assert listed["heartbeat"]["last"] is None
-    assert listed["broken"]["state"] == "invalid"
-    assert listed["broken"]["faults"][0]["key"] == "trigger.cron"
+    routines = {routine["name"]: routine for routine in (await get("/v1/routines"))["items"]}
+    assert list(routines) == ["broken", "daily-report", "heartbeat"]
+    assert routines["daily-report"]["last"]["status"] == "succeeded"
+    assert routines["daily-report"]["last"]["delivery"] == "failed"
+    assert routines["daily-report"]["last"]["headline"] == "All is well"
+    assert routines["heartbeat"]["last"] is None
+    assert routines["broken"]["state"] == "invalid"
+    assert routines["broken"]["faults"][0]["key"] == "trigger.cron"
 
 
 async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
-    shown = await get("/v1/routines/daily-report")
-    assert shown["definition"]["run"]["prompt"] == "Write the report."
-    assert len(shown["fires"]) == 3
+    details = await get("/v1/routines/daily-report")
+    assert details["definition"]["run"]["prompt"] == "Write the report."
+    assert len(details["fires"]) == 3
     assert len((await get("/v1/routines/daily-report/next?count=7"))["items"]) == 7
     assert [start["routine"] for start in (await get("/v1/next?count=2"))["items"]] == [
         "heartbeat",
@@ -96,8 +96,8 @@ async def test_a_routines_file_is_shown_as_it_was_written(
 ) -> None:
     file = tmp_path / "daily-report.toml"
     target = "/v1/routines/daily-report/source"
-    missing = await ask(harness.path, "GET", target)
-    assert (missing.status, missing.json["detail"]) == (404, f"{file} is gone")
+    answer = await ask(harness.path, "GET", target)
+    assert (answer.status, answer.json["detail"]) == (404, f"{file} is gone")
     text = '# Mine.\n[run]\nprompt = "Grüße"\n'
     file.write_text(f"\ufeff{text}", "utf-8")
     source = await get(target)
@@ -108,8 +108,8 @@ async def test_a_routines_file_is_shown_as_it_was_written(
     assert "look at it with an editor" in (await ask(harness.path, "GET", target)).json["detail"]
     file.unlink()
     os.mkfifo(file)
-    refused = await ask(harness.path, "GET", target)
-    assert (refused.status, refused.json["detail"]) == (409, f"{file} is not a regular file")
+    answer = await ask(harness.path, "GET", target)
+    assert (answer.status, answer.json["detail"]) == (409, f"{file} is not a regular file")
 
 
 async def test_pages_of_lists_neither_miss_nor_repeat_entries(
@@ -157,12 +157,12 @@ async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(
     harness: ApiHarness, get: Get
 ) -> None:
     run = await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    shown = await get(f"/v1/runs/{run.id[-6:]}")
-    assert shown["id"] == run.id
-    assert shown["report"].startswith("# All is well")
-    assert shown["usage"]["cache_read"] == 800
-    assert [delivery["status"] for delivery in shown["deliveries"]] == ["pending"]
-    assert shown["delivery"] == "pending"
+    details = await get(f"/v1/runs/{run.id[-6:]}")
+    assert details["id"] == run.id
+    assert details["report"].startswith("# All is well")
+    assert details["usage"]["cache_read"] == 800
+    assert [delivery["status"] for delivery in details["deliveries"]] == ["pending"]
+    assert details["delivery"] == "pending"
 
 
 async def test_the_same_event_gives_the_same_run(harness: ApiHarness) -> None:
@@ -174,25 +174,25 @@ async def test_the_same_event_gives_the_same_run(harness: ApiHarness) -> None:
 
 
 async def test_a_queued_run_shows_its_position(harness: ApiHarness) -> None:
-    harness.run_queue.waiting.append("somebody else")
+    harness.run_queue.run_ids.append("somebody else")
     run = await harness.claim()
-    harness.run_queue.waiting.append(run.id)
+    harness.run_queue.run_ids.append(run.id)
     assert (await ask(harness.path, "GET", f"/v1/runs/{run.id}")).json["position"] == 1
 
 
 async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(harness: ApiHarness) -> None:
-    waiting = await harness.claim()
-    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json[
+    waiting_run = await harness.claim()
+    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting_run.id}/cancel")).json[
         "status"
     ] == "cancelled"
-    running = await harness.take()
-    answer = (await ask(harness.path, "POST", f"/v1/runs/{running.id}/cancel")).json
+    running_run = await harness.take()
+    answer = (await ask(harness.path, "POST", f"/v1/runs/{running_run.id}/cancel")).json
     assert (answer["status"], answer["cancel"]) == ("running", True)
-    assert [harness.run_queue.interrupted.get_nowait() for _ in range(2)] == [
-        waiting.id,
-        running.id,
+    assert [harness.run_queue.interrupted_ids.get_nowait() for _ in range(2)] == [
+        waiting_run.id,
+        running_run.id,
     ], "it leaves the line"
-    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
+    assert (await ask(harness.path, "POST", f"/v1/runs/{waiting_run.id}/cancel")).status == 409
 
 
 async def test_a_paused_routine_is_listed_as_paused_until_resumed(
@@ -284,7 +284,7 @@ async def test_errors_are_answered_as_problem_json(
     [
         (NotFound("gone"), 404, "not_found"),
         (Refused("not now"), 409, "refused"),
-        (broken("heartbeat"), 422, "invalid"),
+        (make_error("heartbeat"), 422, "invalid"),
         (StoreFull("the disk is full"), 507, "disk_full"),
         (DaemonError("hm"), 500, "failed"),
     ],
@@ -349,10 +349,8 @@ async def test_a_run_of_every_status_is_shown_as_json(harness: ApiHarness, get: 
 async def test_the_openapi_document_lists_all_routes_and_resolvable_references(get: Get) -> None:
     document = await get("/v1/openapi.json")
     assert document["openapi"] == "3.1.0"
-    described = {
-        (method.upper(), path) for path, item in document["paths"].items() for method in item
-    }
-    assert described == {(method, path) for method, path, _ in ROUTES}
+    routes = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert routes == {(method, path) for method, path, _ in ROUTES}
     names = [
         operation["operationId"]
         for item in document["paths"].values()

@@ -61,20 +61,20 @@ class Site:
         return PlainTextResponse(f"{len(await request.body())} bytes")
 
 
-class Served:
+class ServedListener:
     """A listener at work, and the clients that a test has connected to it."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener, self.clients = listener, list[Client]()
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
-        listening = self.listener._listener.socket
-        connection = socket.socket(listening.family, socket.SOCK_STREAM)
+        socket_of_listener = self.listener._listener.socket
+        connection = socket.socket(socket_of_listener.family, socket.SOCK_STREAM)
         connection.setblocking(False)
-        if listening.family != socket.AF_UNIX:
+        if socket_of_listener.family != socket.AF_UNIX:
             connection.bind((source, 0))
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(connection, listening.getsockname())
+        await loop.sock_connect(connection, socket_of_listener.getsockname())
         reader = Reader()
         transport, protocol = await loop.create_connection(
             lambda: asyncio.StreamReaderProtocol(reader), sock=connection
@@ -91,10 +91,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(listener: Listener) -> AsyncIterator[Served]:
+async def serve_listener(listener: Listener) -> AsyncIterator[ServedListener]:
     serving = asyncio.create_task(listener.serve())
     await listener.ready()
-    server = Served(listener)
+    server = ServedListener(listener)
     try:
         yield server
     finally:
@@ -109,9 +109,9 @@ async def served(listener: Listener) -> AsyncIterator[Served]:
 @asynccontextmanager
 async def site(
     folder: Path, limits: ConnectionLimits
-) -> AsyncIterator[tuple[Served, asyncio.Queue[bytes]]]:
+) -> AsyncIterator[tuple[ServedListener, asyncio.Queue[bytes]]]:
     site = Site()
-    async with served(
+    async with serve_listener(
         Listener(
             site.app,
             open_listener(folder / "run" / "site.sock", {}),
@@ -165,7 +165,7 @@ class Client:
         return parse(await self.read_to_end())
 
 
-def limited(**changes: Any) -> ConnectionLimits:
+def make_limits(**changes: Any) -> ConnectionLimits:
     settings: dict[str, Any] = {
         "connections": 100,
         "per_peer": 100,
@@ -176,13 +176,13 @@ def limited(**changes: Any) -> ConnectionLimits:
     return ConnectionLimits(**(settings | changes))
 
 
-async def drip(client: Client, finished: asyncio.Future[Any]) -> None:
+async def drip(client: Client, end: asyncio.Future[Any]) -> None:
     """Send a byte now and then, as long as the other side takes it."""
-    while not finished.done():
+    while not end.done():
         assert client.connection
         with suppress(OSError):  # past the transport, which would read no more once it cannot write
             client.connection.send(b"x")
-        await asyncio.wait([finished], timeout=0.02)
+        await asyncio.wait([end], timeout=0.02)
 
 
 GET = "GET /read HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -194,14 +194,14 @@ STREAM = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def test_a_silent_connection_is_closed_without_an_answer(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.1)) as (server, _):
+    async with site(tmp_path, make_limits(head=0.1)) as (server, _):
         client = await server.connect()
         assert await client.read_to_end() == b""
 
 
 @pytest.mark.parametrize("head", ["G", "GET /read HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_a_slow_request_head_is_answered_with_408(tmp_path: Path, head: str) -> None:
-    async with site(tmp_path, limited(head=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(head=0.2)) as (server, _):
         client = await server.connect()
         await client.say(head)
         answering = asyncio.ensure_future(client.answer())
@@ -218,7 +218,7 @@ async def test_a_slow_request_head_is_answered_with_408(tmp_path: Path, head: st
 
 
 async def test_a_slow_request_body_is_answered_with_408(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(body=0.2)) as (server, _):
         client = await server.connect()
         await client.say("POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
         answering = asyncio.ensure_future(client.answer())
@@ -245,9 +245,9 @@ async def test_an_interrupted_webhook_logs_no_error(
         application(hooks),
         open_listener(tmp_path / "h.sock", {}),
         {"agentd-version": "9"},
-        limits=limited(body=0.2),
+        limits=make_limits(body=0.2),
     )
-    async with served(listener) as server:
+    async with serve_listener(listener) as server:
         client = await server.connect()
         await client.say(
             'POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a'
@@ -257,7 +257,7 @@ async def test_an_interrupted_webhook_logs_no_error(
 
 
 async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(idle=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(idle=0.2)) as (server, _):
         client = await server.connect()
         for _ in range(2):
             await client.say(GET)
@@ -266,7 +266,7 @@ async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
 
 
 async def test_the_head_limit_applies_to_a_second_request(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(head=0.2)) as (server, _):
         client = await server.connect()
         await client.say(GET)
         await client.until("0 bytes")
@@ -280,7 +280,7 @@ async def test_the_head_limit_applies_to_a_second_request(tmp_path: Path) -> Non
 
 
 async def test_the_body_limit_applies_to_a_second_request(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(body=0.2)) as (server, _):
         client = await server.connect()
         await client.say(f"{GET}POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
         await client.until("0 bytes")
@@ -288,7 +288,7 @@ async def test_the_body_limit_applies_to_a_second_request(tmp_path: Path) -> Non
 
 
 async def test_the_body_limit_applies_to_an_unread_body(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(body=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(body=0.2)) as (server, _):
         client = await server.connect()
         await client.say("POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
         await client.until("\r\n\r\nNot Found")
@@ -298,7 +298,7 @@ async def test_the_body_limit_applies_to_an_unread_body(tmp_path: Path) -> None:
 
 
 async def test_an_event_stream_outlives_the_time_limits(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(head=0.1, body=0.1, idle=0.1)) as (server, words):
+    async with site(tmp_path, make_limits(head=0.1, body=0.1, idle=0.1)) as (server, words):
         stream = await server.connect()
         await stream.say(STREAM)
         await stream.until("begin\n")
@@ -309,7 +309,7 @@ async def test_an_event_stream_outlives_the_time_limits(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: Path) -> None:
-    async with site(tmp_path, limited(idle=0.2)) as (server, _):
+    async with site(tmp_path, make_limits(idle=0.2)) as (server, _):
         with socket.socket(socket.AF_UNIX) as deaf:
             deaf.connect(os.fspath(server.listener.path))
             deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -324,7 +324,7 @@ async def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: 
 async def test_a_new_connection_replaces_the_longest_silent_connection(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(per_peer=3)) as (server, _):
+    async with site(tmp_path, make_limits(per_peer=3)) as (server, _):
         silent = [await server.connect() for _ in range(3)]
         await server.has(3)
         for number in range(3):
@@ -340,7 +340,7 @@ async def test_a_new_connection_replaces_the_longest_silent_connection(
 async def test_a_thousand_silent_connections_replace_only_each_other(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(connections=40, per_peer=30)) as (server, words):
+    async with site(tmp_path, make_limits(connections=40, per_peer=30)) as (server, words):
         stream = await server.connect()
         await stream.say(STREAM)
         await stream.until("begin\n")
@@ -357,7 +357,7 @@ async def test_a_thousand_silent_connections_replace_only_each_other(
 async def test_a_connection_over_the_limit_of_busy_connections_is_refused(
     tmp_path: Path,
 ) -> None:
-    async with site(tmp_path, limited(per_peer=2)) as (server, _):
+    async with site(tmp_path, make_limits(per_peer=2)) as (server, _):
         streams = [await server.connect() for _ in range(2)]
         for stream in streams:
             await stream.say(STREAM)
@@ -382,7 +382,7 @@ async def test_a_listener_without_free_descriptors_does_not_spin(
     def complaints() -> int:
         return len([record for record in caplog.records if "socket.accept()" in record.message])
 
-    async with site(tmp_path, limited()) as (server, _):
+    async with site(tmp_path, make_limits()) as (server, _):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(os.fspath(server.listener.path))
@@ -411,19 +411,19 @@ async def test_one_address_cannot_use_all_connections(tmp_path: Path) -> None:
         secrets=Secrets(),
     )
     async with open_harness(tmp_path) as harness:
-        limits = limited(connections=4, per_peer=3)
+        limits = make_limits(connections=4, per_peer=3)
         server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=hooks, limits=limits)
-        async with served(server) as there:
+        async with serve_listener(server) as served_listener:
             for _ in range(3):
-                client = await there.connect()
+                client = await served_listener.connect()
                 head = (
                     "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: "
                     "100-continue\r\n\r\n"
                 )
                 await client.say(head)
                 await client.until("HTTP/1.1 100")
-            assert (await (await there.connect()).answer()).status == 503
-            client = await there.connect(source="127.0.0.2")
+            assert (await (await served_listener.connect()).answer()).status == 503
+            client = await served_listener.connect(source="127.0.0.2")
             await client.say("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert (await client.answer()).status == 200
 

@@ -12,8 +12,8 @@ from tests.cli.agentctl import COMMAND, agentctl, environment
 
 
 async def test_last_names_the_last_run(harness: ApiHarness) -> None:
-    nothing = await agentctl(harness.path, "inspect", "last")
-    assert (nothing.code, nothing.err) == (4, "agentctl: nothing has run yet\n")
+    result = await agentctl(harness.path, "inspect", "last")
+    assert (result.code, result.err) == (4, "agentctl: nothing has run yet\n")
     await harness.complete_run()
     run = await harness.complete_run()
     for name in ("last", "daily-report"):

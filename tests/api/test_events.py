@@ -73,25 +73,24 @@ async def test_a_run_is_streamed_from_its_first_event_to_its_last(harness: ApiHa
         run = await harness.journal.runs.claim(run.id, owner="test") or run
         for step in STEPS[:2]:
             await harness.write_steps(run, step)
-        begun, started, finished = [await stream.event() for _ in range(3)]
+        run_start, start, finish = [await stream.event() for _ in range(3)]
         harness.events.publish(run.id, {"type": "thinking"})
         thinking = await stream.event()
         await harness.write_steps(run, *STEPS[2:])
         await harness.end(run)
-        remaining = await stream.read_remaining()
-    assert (begun["type"], begun["goal"]) == ("run_started", "Write the report.")
-    assert started["args"] == {"parts": ["load"]}
-    assert (finished["ok"], finished["preview"], finished["seconds"]) == (True, "load 0.1", 0.012)
+        later_events = await stream.read_remaining()
+    assert (run_start["type"], run_start["goal"]) == ("run_started", "Write the report.")
+    assert start["args"] == {"parts": ["load"]}
+    assert (finish["ok"], finish["preview"], finish["seconds"]) == (True, "load 0.1", 0.012)
     assert (thinking["type"], thinking["routine"]) == ("thinking", "daily-report")
-    assert [event["type"] for event in remaining] == WHOLE[3:]
-    assert remaining[2]["preview"] == "[failed] denied\nby default\nor not"
-    assert (remaining[-1]["status"], remaining[-1]["report"]) == (
+    assert [event["type"] for event in later_events] == WHOLE[3:]
+    assert later_events[2]["preview"] == "[failed] denied\nby default\nor not"
+    assert (later_events[-1]["status"], later_events[-1]["report"]) == (
         "succeeded",
         "# All is well\n\nNothing to do.",
     )
     assert all(
-        event["run"] == run.id and event["at"]
-        for event in [started, finished, thinking, *remaining]
+        event["run"] == run.id and event["at"] for event in [start, finish, thinking, *later_events]
     )
 
 
@@ -189,12 +188,12 @@ class Late:
     """A journal of which a run begins just after its row was read."""
 
     def __init__(self, harness: ApiHarness) -> None:
-        self.harness, self.begun = harness, False
+        self.harness, self.has_begun = harness, False
 
     async def get(self, run_id: str) -> Run:
         run = await self.harness.journal.runs.get(run_id)
-        if not self.begun:
-            self.begun = True
+        if not self.has_begun:
+            self.has_begun = True
             claimed_run = await self.harness.journal.runs.claim(run_id, owner="test")
             assert claimed_run is not None
             await self.harness.write_steps(claimed_run, *STEPS)

@@ -41,10 +41,10 @@ def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
 async def test_the_socket_of_a_running_daemon_is_not_replaced(harness: ApiHarness) -> None:
     with pytest.raises(
         SocketBusy, match=rf"process {os.getpid()} answers on the control socket .* already"
-    ) as caught:
+    ) as error:
         open_listener(harness.path, {})
-    assert isinstance(caught.value, StateBusy)  # and so ends with the same exit code
-    assert caught.value.pid == os.getpid()
+    assert isinstance(error.value, StateBusy)  # and so ends with the same exit code
+    assert error.value.pid == os.getpid()
     assert (await ask(harness.path, "GET", "/v1/status")).status == 200
 
 
@@ -77,10 +77,10 @@ def test_a_file_in_place_of_the_socket_is_never_removed(tmp_path: Path) -> None:
 
 def test_a_too_long_socket_path_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 108) / "agentd.sock"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         open_listener(path, {})
-    assert "\n" not in str(caught.value)
-    assert "may have 107; name a shorter one" in str(caught.value)
+    assert "\n" not in str(error.value)
+    assert "may have 107; name a shorter one" in str(error.value)
     assert not path.parent.exists()
 
 

@@ -54,8 +54,8 @@ async def test_a_valid_text_replaces_the_file_counts_at_once_and_is_in_the_audit
     assert row["body"]["before"] == source["digest"]
     assert row["body"]["after"] == answer.json["digest"]
     assert [path.name for path in daemon.file.parent.iterdir()] == ["tidy.toml"]
-    shown = await daemon.agentctl("audit")
-    assert f"{source['digest'][:12]} to {answer.json['digest'][:12]}, by uid" in shown.out
+    audit = await daemon.agentctl("audit")
+    assert f"{source['digest'][:12]} to {answer.json['digest'][:12]}, by uid" in audit.out
 
 
 async def test_a_text_with_faults_is_answered_with_all_of_them_and_not_written(daemon):
@@ -63,12 +63,12 @@ async def test_a_text_with_faults_is_answered_with_all_of_them_and_not_written(d
     answer = await put_as_seen(daemon, faulty)
     assert (answer.status, answer.json["code"]) == (422, "invalid")
     assert {fault["key"] for fault in answer.json["faults"]} >= {"trigger.cron", "run.modell"}
-    validated = daemon.folder / "validated"
-    (validated / "routines").mkdir(parents=True)
-    (validated / "config.toml").write_text("")
-    (validated / "policy.toml").write_text("version = 1\n")
-    (validated / "routines" / "tidy.toml").write_text(faulty)
-    verdict = await daemon.run("agentd", "validate", validated, "--json")
+    folder = daemon.folder / "validated"
+    (folder / "routines").mkdir(parents=True)
+    (folder / "config.toml").write_text("")
+    (folder / "policy.toml").write_text("version = 1\n")
+    (folder / "routines" / "tidy.toml").write_text(faulty)
+    verdict = await daemon.run("agentd", "validate", folder, "--json")
     assert {fault["problem"] for fault in verdict.json["faults"]} == {
         fault["problem"] for fault in answer.json["faults"]
     }

@@ -74,9 +74,9 @@ def assert_takes(owner: type, name: str, parameters: list[str], reason: str) -> 
         f"uvicorn {uvicorn.__version__} has no {owner.__name__}.{name} any more; api needs it: "
         f"{reason}"
     )
-    _self, *taken = inspect.signature(method).parameters
-    assert taken == parameters, (
-        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {taken}, not {parameters}; "  # noqa: E501
+    _self, *names = inspect.signature(method).parameters
+    assert names == parameters, (
+        f"{owner.__name__}.{name} of uvicorn {uvicorn.__version__} takes {names}, not {parameters}; "  # noqa: E501
         f"api needs it: {reason}"
     )
 
@@ -90,7 +90,7 @@ def test_uvicorn_server_awaits_the_method(name: str) -> None:
 
 async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
     server = uvicorn.Server(
-        uvicorn.Config(_nothing, headers=[("a", "b")], date_header=False, server_header=False)
+        uvicorn.Config(_empty_app, headers=[("a", "b")], date_header=False, server_header=False)
     )
     assert server.should_exit is False, (
         "embedded_uvicorn.py sets uvicorn.Server.should_exit to stop it"
@@ -117,7 +117,7 @@ async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
 
 
 async def test_uvicorn_protocol_has_the_attributes_of_embedded_uvicorn() -> None:
-    config = uvicorn.Config(_nothing, lifespan="off")
+    config = uvicorn.Config(_empty_app, lifespan="off")
     config.load()
     protocol = H11Protocol(config, ServerState(), {})
     for name, kind in ATTRIBUTES.items():
@@ -166,8 +166,8 @@ def test_every_used_uvicorn_attribute_is_listed() -> None:
     own_names = {
         attribute.attr for attribute in attributes if isinstance(attribute.ctx, ast.Store)
     } | set(vars(embedded_uvicorn.PeerProtocol))
-    read = {attribute.attr for attribute in attributes} - (own_names - set(ATTRIBUTES))
-    assert read == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(read)} of a connection"
+    names = {attribute.attr for attribute in attributes} - (own_names - set(ATTRIBUTES))
+    assert names == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(names)} of a connection"
 
 
 def test_only_one_file_imports_uvicorn_and_h11() -> None:
@@ -187,5 +187,5 @@ def test_only_one_file_imports_uvicorn_and_h11() -> None:
     assert users == {"api/embedded_uvicorn.py"}
 
 
-async def _nothing(scope: object, receive: object, send: object) -> None:
+async def _empty_app(scope: object, receive: object, send: object) -> None:
     """Answer nothing."""

@@ -34,7 +34,7 @@ class Office:
     """Starts runs for messages, each once."""
 
     def __init__(self) -> None:
-        self.started: dict[str, Run] = {}
+        self.runs_by_event: dict[str, Run] = {}
         self.bodies: list[Any] = []
         self.webhook_secret: str | None = None
         self.senders: dict[str, WebhookSender] = {}
@@ -46,14 +46,14 @@ class Office:
             raise Refused("busy does not run now: it is paused; send it again later")
         if name != "door":
             raise NotFound(f"there is no webhook {name!r} here")
-        if event not in self.started:
+        if event not in self.runs_by_event:
             self.bodies.append(body)
-            id_ = f"RUN{len(self.started)}"
+            id_ = f"RUN{len(self.runs_by_event)}"
             now = datetime.now(UTC)
-            self.started[event] = Run(
+            self.runs_by_event[event] = Run(
                 id=id_, routine=name, definition="", trigger="webhook", slot=now, created=now
             )
-        return self.started[event]
+        return self.runs_by_event[event]
 
 
 class Desk:
@@ -88,7 +88,7 @@ async def approver(tmp_path: Path) -> AsyncIterator[Desk]:
     assert not approver.path.exists()
 
 
-def signed(
+def sign(
     body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 0.0
 ) -> dict[str, str]:
     moment = datetime.now(UTC) - timedelta(seconds=age)
@@ -145,7 +145,7 @@ async def test_an_invalid_webhook_body_is_refused(
     answer = await approver.post(body)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     assert expected_text in json.loads(answer.raw)["detail"]
-    assert approver.office.started == {}
+    assert approver.office.runs_by_event == {}
     assert (await approver.post()).status == 202, "it lives on"
 
 
@@ -176,7 +176,7 @@ async def test_the_webhook_socket_has_no_other_route(
     approver: Desk, method: str, target: str, status: int
 ) -> None:
     assert (await ask(approver.path, method, target, b"{}")).status == status
-    assert approver.office.started == {}
+    assert approver.office.runs_by_event == {}
 
 
 async def test_secrets_in_a_body_are_not_kept(approver: Desk) -> None:
@@ -193,26 +193,26 @@ async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(
 ) -> None:
     approver.office.webhook_secret = SECRET
     body = '{ "spaces":  "and 中文" }'.encode()
-    assert (await approver.post(body, headers=signed(body))).status == 202
-    assert list(approver.office.started) == ["m-1"]
+    assert (await approver.post(body, headers=sign(body))).status == 202
+    assert list(approver.office.runs_by_event) == ["m-1"]
 
 
 async def test_one_of_several_signatures_is_enough(approver: Desk) -> None:
     approver.office.webhook_secret = SECRET
-    headers = signed(b"{}")
+    headers = sign(b"{}")
     headers["webhook-signature"] = f"v2,abc v1,bm90IGl0 {headers['webhook-signature']}"
     assert (await approver.post(headers=headers)).status == 202
 
 
-def forged() -> dict[str, dict[str, str]]:
-    good = signed(b"{}")
+def forge_headers() -> dict[str, dict[str, str]]:
+    good = sign(b"{}")
     return {
         "unsigned": {},
-        "another secret": signed(b"{}", secret="whsec_" + "b" * 32),
-        "another body": signed(b'{"a": 1}'),
+        "another secret": sign(b"{}", secret="whsec_" + "b" * 32),
+        "another body": sign(b'{"a": 1}'),
         "another id": good | {"webhook-id": "m-2"},
-        "too old": signed(b"{}", age=600),
-        "of the future": signed(b"{}", age=-600),
+        "too old": sign(b"{}", age=600),
+        "of the future": sign(b"{}", age=-600),
         "another time": good | {"webhook-timestamp": str(int(good["webhook-timestamp"]) + 1)},
         "no time": good | {"webhook-timestamp": "soon"},
         "endless time": good | {"webhook-timestamp": "1e400"},
@@ -222,12 +222,12 @@ def forged() -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("kind", list(forged()))
+@pytest.mark.parametrize("kind", list(forge_headers()))
 async def test_an_invalid_signature_starts_no_run(approver: Desk, kind: str) -> None:
     approver.office.webhook_secret = SECRET
-    answer = await approver.post(headers=forged()[kind])
+    answer = await approver.post(headers=forge_headers()[kind])
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
-    assert approver.office.started == {}
+    assert approver.office.runs_by_event == {}
 
 
 async def test_invalid_signatures_do_not_fill_the_log(approver: Desk, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_invalid_signatures_do_not_fill_the_log(approver: Desk, tmp_path: 
 
 async def test_a_signed_body_that_is_not_utf_8_is_refused(approver: Desk) -> None:
     approver.office.webhook_secret = SECRET
-    assert (await approver.post(b"\xff", headers=signed(b"{}"))).status == 401
+    assert (await approver.post(b"\xff", headers=sign(b"{}"))).status == 401
 
 
 # --- the signatures of known senders
@@ -301,7 +301,7 @@ async def test_a_delivery_of_github_is_one_run_that_knows_the_event(approver: De
     body = b'{"ref": "refs/heads/main"}'
     for _ in range(2):
         assert (await approver.post(body, headers=github(body))).status == 202
-    assert list(approver.office.started) == ["72d3162e-cc78-11e3-81ab-4c9367dc0958"]
+    assert list(approver.office.runs_by_event) == ["72d3162e-cc78-11e3-81ab-4c9367dc0958"]
     assert approver.office.bodies == [{"event": "push", "payload": {"ref": "refs/heads/main"}}]
 
 
@@ -310,9 +310,9 @@ async def test_the_ping_of_github_is_answered_and_starts_no_run(approver: Desk) 
     body = b'{"zen": "Keep it logically awesome.", "hook_id": 1}'
     answer = await approver.post(body, headers=github(body, "ping"))
     assert (answer.status, json.loads(answer.raw)) == (200, {"pong": True})
-    forged = github(body, "ping", secret="another")
-    assert (await approver.post(body, headers=forged)).status == 401
-    assert approver.office.started == {}
+    forgery = github(body, "ping", secret="another")
+    assert (await approver.post(body, headers=forgery)).status == 401
+    assert approver.office.runs_by_event == {}
 
 
 async def test_an_event_of_gitlab_is_one_run(approver: Desk) -> None:
@@ -321,7 +321,7 @@ async def test_an_event_of_gitlab_is_one_run(approver: Desk) -> None:
     for key in ("a", "a", "b"):
         assert (await approver.post(headers={**headers, "Idempotency-Key": key})).status == 202
     assert (await approver.post(headers=headers)).status == 202
-    assert list(approver.office.started) == ["a", "b", "13792a34"]
+    assert list(approver.office.runs_by_event) == ["a", "b", "13792a34"]
 
 
 async def test_an_event_of_stripe_is_one_run(approver: Desk) -> None:
@@ -333,20 +333,20 @@ async def test_an_event_of_stripe_is_one_run(approver: Desk) -> None:
             body, headers=stripe(body, age=age, secret="whsec_test_secret")
         )
         assert answer.status == 202
-    assert list(approver.office.started) == ["evt_1"]
+    assert list(approver.office.runs_by_event) == ["evt_1"]
     assert approver.office.bodies == [json.loads(body)]
 
 
 def not_theirs() -> dict[str, tuple[str, dict[str, str]]]:
     good = github(b"{}")
-    moment, _, rest = stripe(b"{}")["Stripe-Signature"].partition(",")
+    moment, _, signatures = stripe(b"{}")["Stripe-Signature"].partition(",")
     return {
         "github, unsigned": ("github", {}),
         "github, another secret": ("github", github(b"{}", secret="another")),
         "github, another body": ("github", github(b'{"a": 1}')),
         "github, sha1 only": ("github", {"X-Hub-Signature": "sha1=abc"}),
         "github, no hex": ("github", good | {"X-Hub-Signature-256": "sha256=\u00fc"}),
-        "github, signed as Standard Webhooks": ("github", signed(b"{}")),
+        "github, signed as Standard Webhooks": ("github", sign(b"{}")),
         "gitlab, unsigned": ("gitlab", {}),
         "gitlab, another token": ("gitlab", {"X-Gitlab-Token": "another"}),
         "stripe, unsigned": ("stripe", {}),
@@ -356,11 +356,11 @@ def not_theirs() -> dict[str, tuple[str, dict[str, str]]]:
         "stripe, of the future": ("stripe", stripe(b"{}", age=-400)),
         "stripe, another time": (
             "stripe",
-            {"Stripe-Signature": f"t={int(moment[2:]) + 1},{rest}"},
+            {"Stripe-Signature": f"t={int(moment[2:]) + 1},{signatures}"},
         ),
-        "stripe, two times": ("stripe", {"Stripe-Signature": f"t=1,{moment},{rest}"}),
-        "stripe, no time": ("stripe", {"Stripe-Signature": rest}),
-        "stripe, endless time": ("stripe", {"Stripe-Signature": f"t={'9' * 5000},{rest}"}),
+        "stripe, two times": ("stripe", {"Stripe-Signature": f"t=1,{moment},{signatures}"}),
+        "stripe, no time": ("stripe", {"Stripe-Signature": signatures}),
+        "stripe, endless time": ("stripe", {"Stripe-Signature": f"t={'9' * 5000},{signatures}"}),
         "stripe, no signature": ("stripe", {"Stripe-Signature": moment}),
         "standard, unsigned": ("standard", {}),
         "standard, signed as GitHub": ("standard", good),
@@ -373,7 +373,7 @@ async def test_what_a_sender_did_not_sign_starts_no_run(approver: Desk, kind: st
     expect(approver, sender, SECRET if sender == "standard" else OTHER_SECRET)
     answer = await approver.post(headers=headers)
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
-    assert approver.office.started == {}
+    assert approver.office.runs_by_event == {}
 
 
 async def test_a_sender_that_the_config_lost_opens_no_door(approver: Desk) -> None:
@@ -387,10 +387,10 @@ async def test_a_sender_counts_for_its_routine_and_the_common_secret_for_the_oth
 ) -> None:
     expect(approver, "github")
     approver.office.webhook_secret = SECRET
-    assert (await approver.post(headers=signed(b"{}"))).status == 401
+    assert (await approver.post(headers=sign(b"{}"))).status == 401
     assert (await approver.post(headers=github(b"{}"))).status == 202
     assert (await approver.post(name="other", headers=github(b"{}"))).status == 401
-    assert (await approver.post(name="other", headers=signed(b"{}"))).status == 404
+    assert (await approver.post(name="other", headers=sign(b"{}"))).status == 404
 
 
 # --- the file

@@ -54,23 +54,25 @@ class Terminal:
         os.close(self.master)
 
 
-async def test_the_first_minute_is_a_banner_short_lines_and_the_first_report(shipped):
+async def test_the_first_minute_is_a_banner_short_lines_and_the_first_report(shipped_home):
     utf8 = {"LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
-    async with Terminal(shipped, **utf8) as terminal:
+    async with Terminal(shipped_home, **utf8) as terminal:
         await terminal.wait_for(r"✓ daily-report \S+ s → reports/daily-report/\S+\.md\n")
         await terminal.wait_for(r"The first report, of daily-report:\n\n(?s:.*)• Name: ")
         await terminal.wait_for(r"✓ heartbeat .*\n")
     lines = terminal.text.splitlines()
     assert lines[0].startswith("agentd ") and "run.finished" not in terminal.text
-    assert max(map(display_width, lines)) <= 80 + len(str(shipped.folder))
+    assert max(map(display_width, lines)) <= 80 + len(str(shipped_home.folder))
     assert next(line for line in lines if "»" in line).endswith(" started (first run)")
     program = lines[lines.index("In another terminal:") + 1].split()[0]
-    assert program == "agentctl" or os.access(shipped.folder / program, os.X_OK)
-    log = (shipped.state / "logs" / "agentd.jsonl").read_text()
+    assert program == "agentctl" or os.access(shipped_home.folder / program, os.X_OK)
+    log = (shipped_home.state / "logs" / "agentd.jsonl").read_text()
     assert "run.finished" in log and "engine.started" in log
-    async with Terminal(shipped, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0") as again:
+    async with Terminal(
+        shipped_home, LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    ) as again:
         await again.wait_for("In another terminal:")
-        await shipped.agentctl("run", "daily-report")
+        await shipped_home.agentctl("run", "daily-report")
         await again.wait_for(r"\+\S* daily-report \S+ s -> reports/daily-report/\S+\.md\n")
     assert "The first report" not in again.text and again.text.isascii()
 

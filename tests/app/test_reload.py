@@ -16,23 +16,23 @@ from tests.replaying import ReplayedApp
 
 class Definitions:
     def __init__(self, *faults):
-        self.read = asyncio.Semaphore(0)
+        self.read_count = asyncio.Semaphore(0)
         self.times = 0
         self.faults = list(faults)
 
     async def __call__(self):
         self.times += 1
-        self.read.release()
+        self.read_count.release()
         if self.faults:
             raise self.faults.pop()
 
     async def times_read(self, count):
         async with asyncio.timeout(60):
             for _ in range(count):
-                await self.read.acquire()
+                await self.read_count.acquire()
 
 
-async def started(definitions, *folders):
+async def start_watcher(definitions, *folders):
     reloads = DefinitionWatcher(definitions, lambda: folders, DirectoryWatcher(wake_every=0.05))
     reloads.start(await reloads.note_files())
     return reloads
@@ -46,7 +46,7 @@ async def wait_until_idle(reloads):
 
 async def test_a_burst_of_changes_is_read_once(tmp_path):
     definitions = Definitions()
-    reloads = await started(definitions, tmp_path)
+    reloads = await start_watcher(definitions, tmp_path)
     for n in range(20):
         (tmp_path / f"{n}.toml").write_text("x")
     await definitions.times_read(1)
@@ -55,20 +55,20 @@ async def test_a_burst_of_changes_is_read_once(tmp_path):
 
 
 async def test_a_change_during_a_reload_causes_one_more_reload(tmp_path):
-    entered, go = asyncio.Event(), asyncio.Event()
+    has_entered, may_go_on = asyncio.Event(), asyncio.Event()
     times = []
 
     async def slow():
         times.append(1)
-        entered.set()
-        await go.wait()
+        has_entered.set()
+        await may_go_on.wait()
 
-    reloads = await started(slow, tmp_path)
+    reloads = await start_watcher(slow, tmp_path)
     reloads.reload_now()
-    await entered.wait()
+    await has_entered.wait()
     reloads.reload_now()
     reloads.reload_now()
-    go.set()
+    may_go_on.set()
     await wait_until_idle(reloads)
     assert len(times) == 2
     reloads.close()
@@ -78,7 +78,7 @@ async def test_a_reload_works_after_a_failed_reload(tmp_path):
     definitions = Definitions(
         ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken")
     )
-    reloads = await started(definitions, tmp_path)
+    reloads = await start_watcher(definitions, tmp_path)
     for _ in range(3):
         reloads.reload_now()
         await definitions.times_read(1)
@@ -87,9 +87,42 @@ async def test_a_reload_works_after_a_failed_reload(tmp_path):
     reloads.close()
 
 
+async def test_a_reload_that_failed_by_no_fault_of_a_file_is_tried_again(tmp_path):
+    """The files are noted before they are read: without a change of one, nothing would be read."""
+    definitions = Definitions(RuntimeError("can't start new thread"))
+    reloads = DefinitionWatcher(
+        definitions, lambda: [tmp_path], DirectoryWatcher(wake_every=0.05), retry=0
+    )
+    reloads.start(await reloads.note_files())
+    (tmp_path / "a.toml").write_text("x")
+    await definitions.times_read(2)
+    await wait_until_idle(reloads)
+    assert definitions.times == 2
+    reloads.close()
+
+
+async def test_files_that_could_not_be_listed_are_read_later(tmp_path):
+    definitions = Definitions()
+    errors = []
+
+    def folders():
+        if errors:
+            raise errors.pop()
+        return [tmp_path]
+
+    reloads = DefinitionWatcher(definitions, folders, DirectoryWatcher(wake_every=0.05), retry=0)
+    reloads.start(await reloads.note_files())
+    errors.append(MemoryError())
+    (tmp_path / "a.toml").write_text("x")
+    await definitions.times_read(1)
+    await wait_until_idle(reloads)
+    assert not errors
+    reloads.close()
+
+
 async def test_a_folder_that_appears_later_is_watched(tmp_path):
     definitions = Definitions()
-    reloads = await started(definitions, tmp_path, tmp_path / "routines")
+    reloads = await start_watcher(definitions, tmp_path, tmp_path / "routines")
     (tmp_path / "routines").mkdir()
     await definitions.times_read(1)
     await wait_until_idle(reloads)
@@ -112,7 +145,7 @@ async def test_unchanged_definitions_are_not_read_again(tmp_path):
     definitions = Definitions()
     (tmp_path / "a.toml").write_text("x")
     (tmp_path / "state").mkdir()
-    reloads = await started(definitions, tmp_path)
+    reloads = await start_watcher(definitions, tmp_path)
     (tmp_path / "state" / "a").touch()
     (tmp_path / "agentd.db-wal").write_text("x")
     (tmp_path / "stderr").write_text("a line that the reload would write again")
@@ -130,7 +163,7 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
     (elsewhere / "a.toml").write_text("x")
     (tmp_path / "routines").mkdir()
     (tmp_path / "routines/a.toml").symlink_to("../dotfiles/a.toml")
-    reloads = await started(definitions, tmp_path / "routines")
+    reloads = await start_watcher(definitions, tmp_path / "routines")
     (elsewhere / "a.toml").write_text("yy")
     await definitions.times_read(1)
     reloads.close()
@@ -156,20 +189,20 @@ async def test_a_requested_reload_names_what_the_daemon_has_just_taken_up_by_its
     app.write("config.toml", "")
     text = '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n'
     app.write_routine("early", text)
-    nothing = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
+    no_changes = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
     async with app, app.daemon.tasks:
         engine, reloader = app.daemon.scheduling.engine, app.daemon.reloader
         await engine.start(await reloader.load_routines())
-        assert await reloader.reload_by_request() == nothing
+        assert await reloader.reload_by_request() == no_changes
         app.write_routine("early", text.replace("x", "y"))
         app.write_routine("brief", text)
         await reloader.reload()
         (tmp_path / "routines/brief.toml").unlink()
         app.write_routine("fresh", text)
         await reloader.reload()
-        named = await reloader.reload_by_request()
-        assert named == {**nothing, "added": ["fresh"], "changed": ["early"]}
-        assert await reloader.reload_by_request() == nothing
+        changes = await reloader.reload_by_request()
+        assert changes == {**no_changes, "added": ["fresh"], "changed": ["early"]}
+        assert await reloader.reload_by_request() == no_changes
         await engine.stop()
 
 
@@ -178,7 +211,7 @@ async def test_of_etc_only_a_change_of_the_time_zone_is_noticed(tmp_path):
     etc.mkdir()
     zones = tmp_path / "usr/share/zoneinfo"
     (etc / "localtime").symlink_to(zones / "Europe/Berlin")
-    watching = asyncio.create_task(
+    watch_task = asyncio.create_task(
         watch_zone(rung.release, env={}, root=tmp_path, check_every=0.01)
     )
     await asyncio.sleep(0)  # it has read the zone
@@ -190,7 +223,7 @@ async def test_of_etc_only_a_change_of_the_time_zone_is_noticed(tmp_path):
         (etc / "localtime").unlink()
         await rung.acquire()  # UTC now
     assert rung.locked()
-    watching.cancel()
+    watch_task.cancel()
 
 
 # --- what was written a moment ago

@@ -41,10 +41,10 @@ def agent(*tools: str, **fields: Any) -> Routine:
 
 def rights_of(tmp_path: Path, policy: str, definition: Routine) -> list[str]:
     (tmp_path / "policy.toml").write_text(policy)
-    held = find_trifectas(
+    trifectas = find_trifectas(
         {"r": definition}, Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
     )
-    return [f"{triangle.reads} {triangle.private} {triangle.acts}" for triangle in held]
+    return [f"{triangle.reads} {triangle.private} {triangle.acts}" for triangle in trifectas]
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_a_routine_with_two_of_the_three_dangerous_rights_is_fine(
 def test_a_routine_with_all_three_dangerous_rights_is_named(
     tmp_path: Path, tools: tuple[str, ...]
 ) -> None:
-    (held,) = rights_of(tmp_path, RULES + OPTED, agent(*tools))
-    assert "file_read" in held
-    assert held.endswith("('http_request',)")
+    (trifecta,) = rights_of(tmp_path, RULES + OPTED, agent(*tools))
+    assert "file_read" in trifecta
+    assert trifecta.endswith("('http_request',)")
 
 
 def test_doctor_names_the_right_to_remove(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(RULES + OPTED)
     policy = Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
-    held = find_trifectas({"r": agent("file_read", "http_request")}, policy)
-    rows = {row.name: row for row in judge(Survey(trifectas=held))}
+    trifectas = find_trifectas({"r": agent("file_read", "http_request")}, policy)
+    rows = {row.name: row for row in judge(Survey(trifectas=trifectas))}
     assert rows["routine r"].state == "warn"
     assert "holds all three: reads strangers: file_read, http_request" in rows["routine r"].found
     assert "[routine.r] tainted_tools" in rows["routine r"].fix

@@ -133,18 +133,18 @@ SANDBOXES = {
 )
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 @pytest.mark.parametrize("kind", SANDBOXES)
-@pytest.mark.parametrize("unmasked", [True, False], ids=["as shipped", "without BindPaths"])
+@pytest.mark.parametrize("is_unmasked", [True, False], ids=["as shipped", "without BindPaths"])
 def test_the_sandbox_of_tools_works_under_the_hardening_of_the_unit(
-    tmp_path: Path, kind: str, unmasked: bool
+    tmp_path: Path, kind: str, is_unmasked: bool
 ) -> None:
     around, message = SANDBOXES[kind]
-    tried = subprocess.run([*around, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"root: this machine makes no mount namespaces: {tried.stderr.strip()}")
-    free = Path(f"/tmp/agentd-proc-{os.getpid()}-{kind}-{unmasked}")
+    result = subprocess.run([*around, "true"], capture_output=True, text=True, check=False)
+    if result.returncode:
+        pytest.skip(f"root: this machine makes no mount namespaces: {result.stderr.strip()}")
+    free = Path(f"/tmp/agentd-proc-{os.getpid()}-{kind}-{is_unmasked}")
     free.mkdir()
     os.chown(free, 65534, 65534)
-    bind = message["bind"].format(free=free) if unmasked else "true"
+    bind = message["bind"].format(free=free) if is_unmasked else "true"
     script = MASKS.format(free=free, bind=bind, kmsg=message["kmsg"], drop=message["drop"])
     try:
         process = subprocess.run(
@@ -152,8 +152,8 @@ def test_the_sandbox_of_tools_works_under_the_hardening_of_the_unit(
         )
     finally:
         free.rmdir()
-    assert (process.returncode == 0) is unmasked, process.stderr
-    assert unmasked or "Can't mount proc" in process.stderr
+    assert (process.returncode == 0) is is_unmasked, process.stderr
+    assert is_unmasked or "Can't mount proc" in process.stderr
 
 
 @pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])

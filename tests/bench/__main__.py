@@ -75,13 +75,13 @@ def main() -> int:
         )
     )
     sys.stdout.write(f"load {load:.1f}\n\n")
-    for line in table(_measured(names, QUICK if options.quick else FULL)):
+    for line in table(_measure(names, QUICK if options.quick else FULL)):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     return 0
 
 
-def _measured(names: Iterable[str], effort: Effort) -> Iterable[Row]:
+def _measure(names: Iterable[str], effort: Effort) -> Iterable[Row]:
     """Yield the rows; one that cannot be measured says so and does not keep the others from it."""
     for name in names:
         try:

@@ -59,19 +59,19 @@ async def ours(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     claim = Claim(
         routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g"
     )
-    (queued,) = await journal.slots.open([claim])
-    assert queued
-    run = await journal.runs.claim(queued.id, owner="bench")
+    (queued_run,) = await journal.slots.open([claim])
+    assert queued_run
+    run = await journal.runs.claim(queued_run.id, owner="bench")
     assert run
 
     async def round_(count: int) -> dict[str, Any]:
         times = []
         for _ in range(count):
-            begun = perf_counter()
+            begin = perf_counter()
             await journal.runs.append(
                 run, Step(kind=StepKind.LLM, iteration=1, body={"text": _BODY}), durable=durable
             )
-            times.append(perf_counter() - begun)
+            times.append(perf_counter() - begin)
         return {"times": times}
 
     yield round_
@@ -102,19 +102,19 @@ async def raw_psycopg(path: str, url: str, durable: bool) -> AsyncIterator[Round
 
 
 def _rounds(execute: Any, step: tuple[str, ...]) -> Round:
-    written = 0
+    step_count = 0
 
     async def round_(count: int) -> dict[str, Any]:
-        nonlocal written
+        nonlocal step_count
         times = []
         for _ in range(count):
-            begun = perf_counter()
+            begin = perf_counter()
             execute("BEGIN")
-            execute(step[0], ("01J", written))
-            execute(step[1], ("01J", written, json.dumps({"text": _BODY}).encode()))
+            execute(step[0], ("01J", step_count))
+            execute(step[1], ("01J", step_count, json.dumps({"text": _BODY}).encode()))
             execute("COMMIT")
-            times.append(perf_counter() - begun)
-            written += 1
+            times.append(perf_counter() - begin)
+            step_count += 1
         return {"times": times}
 
     return round_
@@ -149,8 +149,8 @@ def _row(effort: Effort, name: str, *, server: bool, durable: bool) -> Iterable[
                 ) as worker,
             ):
                 floors, own_samples = in_turns(effort, count, floor_worker, worker)
-    except pytest.skip.Exception as missing:
-        yield Row(name=name, ours="not measured", note=str(missing))
+    except pytest.skip.Exception as skip:
+        yield Row(name=name, ours="not measured", note=str(skip))
         return
     for share in (0.5, 0.99):
         was, now = (

@@ -30,11 +30,12 @@ def _took(argv: Sequence[str], config: Path) -> float:
 def _verb(effort: Effort, verb: str) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
         config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
-        nothing, command = [sys.executable, "-c", "pass"], installation.agentctl(verb)
+        empty_command, command = [sys.executable, "-c", "pass"], installation.agentctl(verb)
         with installation.Daemon(config):
-            _took(nothing, config), _took(command, config)
+            _took(empty_command, config), _took(command, config)
             times = [
-                (_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)
+                (_took(empty_command, config), _took(command, config))
+                for _ in range(effort.rounds * 4)
             ]
     floor_times, own_times = [pair[0] for pair in times], [pair[1] for pair in times]
     note = "" if Path(command[0]).name == "agentctl" else "without the installed script"
@@ -86,13 +87,13 @@ def _request(effort: Effort) -> Iterable[Row]:
         config = installation.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
         with installation.Daemon(config) as daemon, installation.Connection(config) as connection:
             connection.get("/v1/routines/bench-0")
-            spent = []
+            cpu_times = []
             for _ in range(effort.rounds):
                 begin = cpu_of(daemon.pid)
                 for _ in range(count):
                     connection.get("/v1/routines/bench-0")
-                spent.append((cpu_of(daemon.pid) - begin) / count)
-    seconds = median(spent)
+                cpu_times.append((cpu_of(daemon.pid) - begin) / count)
+    seconds = median(cpu_times)
     yield Row(
         name="a request to the control API",
         ours=f"{ms(seconds)} CPU",

@@ -65,7 +65,7 @@ async def _open(site: Site, count: int) -> None:
     await database.close()
 
 
-async def _ended(server: Server, name: str) -> None:
+async def _wait_for_end(server: Server, name: str) -> None:
     while await asyncio.to_thread(
         server.sql, "SELECT 1 FROM run WHERE ended IS NULL LIMIT 1", name
     ):
@@ -81,7 +81,7 @@ async def _rate(workers: int, slots: int) -> float:
         )
         begin = time.perf_counter()
         await _open(site, slots)
-        await _ended(server, name)
+        await _wait_for_end(server, name)
         return slots / (time.perf_counter() - begin)
 
 

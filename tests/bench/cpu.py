@@ -28,19 +28,19 @@ def _row(
     kind: str = "open_source",
     *,
     news: bool = False,
-    remembered: int = _REMEMBERED,
+    memory_items: int = _REMEMBERED,
     **house_: Any,
 ) -> Iterable[Row]:
     """Compare runs with a process that sends the same two bodies through one bare httpx client.
 
-    `remembered` items are in memory; with `news` each run's report differs from those before it.
+    `memory_items` items are in memory; with `news` each run's report differs from those before it.
     """
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
         config = installation.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
-        items = effort.furnished(remembered) if remembered else 0
+        items = effort.furnished(memory_items) if memory_items else 0
         with Worker(
-            "tests.bench.installation:runs", config=str(config), width=1, remembered=items
+            "tests.bench.installation:runs", config=str(config), width=1, memory_items=items
         ) as worker:
             worker.round(2)
             bodies = Path(folder) / "bodies.json"
@@ -80,10 +80,10 @@ def _growth(effort: Effort) -> Iterable[Row]:
         )
         with (
             Worker(
-                "tests.bench.installation:runs", config=str(empty), width=1, remembered=0
+                "tests.bench.installation:runs", config=str(empty), width=1, memory_items=0
             ) as floor,
             Worker(
-                "tests.bench.installation:runs", config=str(old), width=1, remembered=0
+                "tests.bench.installation:runs", config=str(old), width=1, memory_items=0
             ) as worker,
         ):
             floor_samples, own_samples = in_turns(effort, count, floor, worker)
@@ -99,7 +99,7 @@ def _growth(effort: Effort) -> Iterable[Row]:
 ROWS: dict[str, Bench] = {
     # the bar that users feel: a journal that was empty, and a report that is new each time
     "cpu-news": lambda effort: _row(
-        effort, "2-call run, each report new / httpx", 4.0, news=True, remembered=0
+        effort, "2-call run, each report new / httpx", 4.0, news=True, memory_items=0
     ),
     "cpu-past": lambda effort: _growth(effort),
     "cpu-small": lambda effort: _row(effort, "2-call run, the same report each time / httpx"),

@@ -30,19 +30,22 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
     runs_per_lane, width = effort.scaled(4), effort.furnished(_WIDTH)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY, news=news) as vendor:
         config = installation.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
-        remembered = effort.furnished(_REMEMBERED)
+        memory_items = effort.furnished(_REMEMBERED)
         with Worker(
-            "tests.bench.installation:runs", config=str(config), width=width, remembered=remembered
+            "tests.bench.installation:runs",
+            config=str(config),
+            width=width,
+            memory_items=memory_items,
         ) as worker:
             worker.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
-            same = {
+            arguments = {
                 "url": vendor.asked_at(installation.WAYS[kind][4]),
                 "bodies": str(bodies),
                 "width": width,
             }
-            with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
+            with Worker("tests.bench.floors:httpx2_crowd", **arguments) as floor:
                 floor_samples, own_samples = in_turns(effort, runs_per_lane, floor, worker)
     yield Row(
         name=f"100 runs at once{_by(kind, news)}, runs/s / httpx2",
@@ -66,11 +69,14 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
 
 
 def _lag(effort: Effort) -> Iterable[Row]:
-    width, remembered = effort.furnished(_WIDTH), effort.furnished(_REMEMBERED)
+    width, memory_items = effort.furnished(_WIDTH), effort.furnished(_REMEMBERED)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
         config = installation.build(Path(folder) / "house", vendor.url, width=width)
         with Worker(
-            "tests.bench.installation:lags", config=str(config), width=width, remembered=remembered
+            "tests.bench.installation:lags",
+            config=str(config),
+            width=width,
+            memory_items=memory_items,
         ) as worker:
             (rounds,) = in_turns(effort, effort.scaled(4), worker)
     late = [percentile(number.extra["late"], 0.99) for number in rounds]

@@ -117,7 +117,7 @@ def _fire(effort: Effort) -> Iterable[Row]:
 
 
 @asynccontextmanager
-async def asked() -> AsyncIterator[Round]:
+async def ask_crontab() -> AsyncIterator[Round]:
     """Ask the crontab engine for the slots around moments all over a year."""
     from datetime import UTC, datetime, timedelta
     from zoneinfo import ZoneInfo
@@ -138,9 +138,9 @@ async def asked() -> AsyncIterator[Round]:
     yield round_
 
 
-def _asked(effort: Effort) -> Iterable[Row]:
+def _crontab(effort: Effort) -> Iterable[Row]:
     count = effort.scaled(20_000)
-    with Worker("tests.bench.fire:asked") as worker:
+    with Worker("tests.bench.fire:ask_crontab") as worker:
         [samples] = in_turns(effort, count, worker)
     seconds = median(sample.wall for sample in samples) / count / 2
     yield Row(
@@ -152,4 +152,4 @@ def _asked(effort: Effort) -> Iterable[Row]:
     )
 
 
-ROWS: dict[str, Bench] = {"crontab": _asked, "fire": _fire}
+ROWS: dict[str, Bench] = {"crontab": _crontab, "fire": _fire}

@@ -44,7 +44,7 @@ async def httpx2_crowd(url: str, bodies: str, width: int) -> AsyncIterator[Round
     limits = httpx2.Limits(max_connections=width, max_keepalive_connections=width)
     async with httpx2.AsyncClient(timeout=60, limits=limits) as client:
 
-        async def one(count: int, times: list[float]) -> None:
+        async def make_calls(count: int, times: list[float]) -> None:
             for _ in range(count):
                 begin = time.perf_counter()
                 for body in requests:
@@ -53,7 +53,7 @@ async def httpx2_crowd(url: str, bodies: str, width: int) -> AsyncIterator[Round
 
         async def round_(count: int) -> dict[str, Any]:
             times: list[float] = []
-            await asyncio.gather(*(one(count, times) for _ in range(width)))
+            await asyncio.gather(*(make_calls(count, times) for _ in range(width)))
             return {"times": times}
 
         yield round_
@@ -88,16 +88,18 @@ async def raw_sqlite(path: str, body: str, durable: bool) -> AsyncIterator[Round
         " at INTEGER, body BLOB, PRIMARY KEY (run_id, seq));"
         "INSERT INTO run VALUES ('01J', 1, 0, 0, 'running')"
     )
-    written = 0
+    step_count = 0
 
     async def round_(count: int) -> None:
-        nonlocal written
+        nonlocal step_count
         for _ in range(count):
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_STEP_SQL[0], ("01J", written))
-            connection.execute(_STEP_SQL[1], ("01J", written, json.dumps({"text": body}).encode()))
+            connection.execute(_STEP_SQL[0], ("01J", step_count))
+            connection.execute(
+                _STEP_SQL[1], ("01J", step_count, json.dumps({"text": body}).encode())
+            )
             connection.execute("COMMIT")
-            written += 1
+            step_count += 1
 
     yield round_
     connection.close()

@@ -38,7 +38,7 @@ def _again(things: list[str], count: int) -> Iterable[str]:
 
 
 @asynccontextmanager
-async def judged() -> AsyncIterator[Round]:
+async def judge_lines() -> AsyncIterator[Round]:
     """Judge command lines by the policy that ships."""
     from daemon.policy.policy import Policy
     from tests.policy.fixture import build
@@ -55,7 +55,7 @@ async def judged() -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def split() -> AsyncIterator[Round]:
+async def split_lines() -> AsyncIterator[Round]:
     """Cut command lines into words, as the standard library does."""
     import shlex
 
@@ -69,7 +69,7 @@ async def split() -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def examined() -> AsyncIterator[Round]:
+async def check_pages() -> AsyncIterator[Round]:
     """Look for orders to the model in pages."""
     from daemon.injection.check import check_tool_result
 
@@ -118,9 +118,9 @@ def _row(
 
 ROWS: dict[str, Bench] = {
     "verdict": lambda effort: _row(
-        effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us"
+        effort, "verdict on a line / shlex.split", 3000, "split_lines", "judge_lines", unit="us"
     ),
     "injection": lambda effort: _row(
-        effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms"
+        effort, "injection check, 6 kB / \\w+", 200, "words", "check_pages", unit="ms"
     ),
 }

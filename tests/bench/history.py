@@ -49,7 +49,7 @@ async def fill(
     database = await Database.open(path)
     memory = Memory(database, clock=lambda: end)
     await memory.open()
-    done, last = None, ""
+    archival, last = None, ""
     for number in range(runs):
         at = end - timedelta(days=days) * ((runs - number) / (runs + 1))
         last = _id(at, number)
@@ -67,7 +67,7 @@ async def fill(
                 speaker="agent",
             )
         ]
-        done = memory.archive(
+        archival = memory.archive(
             run=last,
             routine=routine,
             goal="Write.",
@@ -76,8 +76,8 @@ async def fill(
             started=at,
             ended=at,
         )
-    if done is not None:
-        await done
+    if archival is not None:
+        await archival
     await database.close()
     return last
 
@@ -143,7 +143,7 @@ class _Run:
         )
 
     def _steps(self) -> Iterator[tuple[str, int, str | None, Json]]:
-        used = {
+        usage = {
             "input": self.tokens // 2,
             "cache_read": 0,
             "cache_write": 0,
@@ -166,7 +166,7 @@ class _Run:
             "model": "m-1",
             "seconds": 0.5,
         }
-        yield "llm", 1, None, answer | {"usage": used}
+        yield "llm", 1, None, answer | {"usage": usage}
         verdict = {"effect": "allow", "rule": "rule 1 (shell)"}
         arguments = {"command": "df -h"}
         yield (
@@ -181,7 +181,7 @@ class _Run:
             "1.0",
             {"tool": "shell", "ok": True, "text": self.report, "seconds": 0.01, "taint": "tainted"},
         )
-        yield "llm", 2, None, answer | {"content": self.report, "usage": used}
+        yield "llm", 2, None, answer | {"content": self.report, "usage": usage}
 
 
 def _id(at: datetime, number: int) -> str:

@@ -62,7 +62,7 @@ def await_the_end_of_the_start(config: Path) -> None:
 
 
 def _idle(effort: Effort) -> Iterable[Row]:
-    watched = effort.scaled(60)
+    watch_seconds = effort.scaled(60)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
         config = installation.build(Path(folder) / "h", vendor.url)
         for name, trigger in _ASLEEP.items():
@@ -74,16 +74,18 @@ def _idle(effort: Effort) -> Iterable[Row]:
             daemon.command(installation.agentctl("status"))
             await_the_end_of_the_start(config)
             switches, cpu = _switches(daemon.pid), cpu_of(daemon.pid)
-            time.sleep(watched)
-            woken = (_switches(daemon.pid) - switches) / watched
-            used = (cpu_of(daemon.pid) - cpu) * 1000 * 60 / watched
+            time.sleep(watch_seconds)
+            wakeups = (_switches(daemon.pid) - switches) / watch_seconds
+            cpu_ms = (cpu_of(daemon.pid) - cpu) * 1000 * 60 / watch_seconds
             resident = _resident(daemon.pid)
             threads = len(list(Path(f"/proc/{daemon.pid}/task").iterdir()))
             daemon.command(installation.agentctl("run", "bench-0"))
             after = _resident(daemon.pid)
-    note = f"{threads} threads, {watched} s"
-    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=1.5, note=note)
-    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=15, note="ms")
+    note = f"{threads} threads, {watch_seconds} s"
+    yield Row(
+        name="idle: wake-ups a second", ours=f"{wakeups:.2f}", value=wakeups, bar=1.5, note=note
+    )
+    yield Row(name="idle: CPU a minute", ours=f"{cpu_ms:.2f} ms", value=cpu_ms, bar=15, note="ms")
     note = "MiB, after list and status"
     yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=75, note=note)
     yield Row(
@@ -117,7 +119,7 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
             daemon.command(installation.agentctl("run", "by-openai"))
             with_openai = _resident(daemon.pid)
             daemon.command(installation.agentctl("run", "by-claude"))
-            both = _resident(daemon.pid)
+            memory = _resident(daemon.pid)
             daemon.command(installation.agentctl("runs"))
             all_loaded = _resident(daemon.pid)
     yield Row(
@@ -129,8 +131,8 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
     )
     yield Row(
         name="resident after runs by both SDKs",
-        ours=f"{both:.1f} MiB",
-        value=both,
+        ours=f"{memory:.1f} MiB",
+        value=memory,
         bar=140,
         note="MiB",
     )

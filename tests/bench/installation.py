@@ -137,7 +137,7 @@ class Calendar:
 
 
 @asynccontextmanager
-async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
+async def start_app(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
     from daemon.app.installation import Installation
     from daemon.app.wiring import open_app
@@ -175,17 +175,17 @@ def _items(count: int) -> Iterator[tuple[str, str]]:
 
 
 @asynccontextmanager
-async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
-    """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in
-    memory.
+async def runs(config: str, width: int, memory_items: int) -> AsyncIterator[Round]:
+    """Live runs, `width` at a time, each of two calls, with everything on and `memory_items` items
+    in memory.
     """
     calendar = Calendar(width)
-    async with opened(config, calendar) as app:
+    async with start_app(config, calendar) as app:
         await asyncio.gather(
-            *(app.store.memory.store(key, text) for key, text in _items(remembered))
+            *(app.store.memory.store(key, text) for key, text in _items(memory_items))
         )
 
-        async def one(number: int, count: int, times: list[float]) -> None:
+        async def run_lane(number: int, count: int, times: list[float]) -> None:
             for _ in range(count):
                 calendar.turn()
                 begin = time.perf_counter()
@@ -196,7 +196,7 @@ async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]
 
         async def round_(count: int) -> dict[str, Any]:
             times: list[float] = []
-            await asyncio.gather(*(one(number, count, times) for number in range(width)))
+            await asyncio.gather(*(run_lane(number, count, times) for number in range(width)))
             for run in await app.store.journal.runs.find(limit=count * width):
                 if run.status != "succeeded":
                     msg = f"run {run.id} {run.status}: {run.detail}"
@@ -211,7 +211,7 @@ _TICK = 0.002
 
 
 @asynccontextmanager
-async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
+async def lags(config: str, width: int, memory_items: int) -> AsyncIterator[Round]:
     """Live runs like `runs`, and tell how late the event loop came to whoever was due meanwhile,
     look by look.
     """
@@ -224,7 +224,7 @@ async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]
         due = loop.time() + _TICK
         ticking = loop.call_at(due, look, due)
 
-    async with runs(config, width, remembered) as live:
+    async with runs(config, width, memory_items) as live:
         ticking = loop.call_soon(lambda: None)
 
         async def round_(count: int) -> dict[str, Any]:

@@ -28,22 +28,22 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     database = await Database.open(Path(path))
     journal = Journal(database, clock=lambda: datetime.now(UTC))
     now = datetime.now(UTC)
-    same = {"definition": "{}", "trigger": "manual", "slot": now, "goal": "g"}
-    claims = [Claim(routine=f"r{n}", event=new_id(), **same) for n in range(width)]
+    fields = {"definition": "{}", "trigger": "manual", "slot": now, "goal": "g"}
+    claims = [Claim(routine=f"r{n}", event=new_id(), **fields) for n in range(width)]
     claimed_runs = [
         await journal.runs.claim(run.id, owner="bench")
         for run in await journal.slots.open(claims)
         if run
     ]
 
-    async def one(run: Run, count: int) -> None:
+    async def append_steps(run: Run, count: int) -> None:
         for _ in range(count):
             await journal.runs.append(
                 run, Step(kind=StepKind.LLM, iteration=1, body={"text": body}), durable=durable
             )
 
     async def round_(count: int) -> None:
-        await asyncio.gather(*(one(run, count // width) for run in claimed_runs if run))
+        await asyncio.gather(*(append_steps(run, count // width) for run in claimed_runs if run))
 
     yield round_
     await database.close()
@@ -53,13 +53,13 @@ def _row(
     effort: Effort, name: str, count: int, *, width: int, durable: bool = False
 ) -> Iterable[Row]:
     count = max(width, effort.scaled(count) // width * width)
-    same = {"body": _BODY, "durable": durable}
+    options = {"body": _BODY, "durable": durable}
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         with (
-            Worker("tests.bench.floors:raw_sqlite", path=str(where / "raw.db"), **same) as floor,
+            Worker("tests.bench.floors:raw_sqlite", path=str(where / "raw.db"), **options) as floor,
             Worker(
-                "tests.bench.journal:steps", path=str(where / "agentd.db"), width=width, **same
+                "tests.bench.journal:steps", path=str(where / "agentd.db"), width=width, **options
             ) as worker,
         ):
             floor_samples, own_samples = in_turns(effort, count, floor, worker)

@@ -56,10 +56,10 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        measured = self.ratio if self.ratio is not None else self.value
-        if self.bar is None or measured is None:
+        figure = self.ratio if self.ratio is not None else self.value
+        if self.bar is None or figure is None:
             return ""
-        good = measured >= self.bar if self.more_is_better else measured <= self.bar
+        good = figure >= self.bar if self.more_is_better else figure <= self.bar
         return "ok" if good else "MISSED"
 
 
@@ -148,8 +148,8 @@ def median(values: Iterable[float]) -> float:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value that `share` of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    sorted_values = sorted(values)
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
 
 
 def ms(seconds: float) -> str:
@@ -163,9 +163,9 @@ def table(rows: Iterable[Row]) -> Iterable[str]:
     yield _line(tuple("-" * width for width in widths), widths)
     for row in rows:
         bar = "" if row.bar is None else f"{'>=' if row.more_is_better else '<='} {row.bar:g}"
-        shown = "" if row.ratio is None else f"{row.ratio:.2f}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         yield (
-            f"{_line((row.name, row.floor, row.ours, shown, bar, row.verdict), widths)}  {row.note}"
+            f"{_line((row.name, row.floor, row.ours, ratio, bar, row.verdict), widths)}  {row.note}"
         ).rstrip()
 
 

@@ -46,7 +46,7 @@ class Candidate:
         self._db = self._runner.run(Database.open(self._folder / "agentd.db"))
         self._memory = Memory(self._db, clock=lambda: datetime.now(UTC))
         self._runner.run(self._memory.open())
-        self._waiting: dict[str, list[_Text]] = {}
+        self._pending_texts: dict[str, list[_Text]] = {}
         self._ids: dict[tuple[str, int], str] = {}
 
     def add(
@@ -60,16 +60,18 @@ class Candidate:
         **_: object,
     ) -> None:
         """Take one text; its session is archived by `flush`."""
-        shown = f"{text} [{caption}]" if caption else text
-        self._waiting.setdefault(session, []).append(_Text(id, shown, moment(timestamp), speaker))
+        content = f"{text} [{caption}]" if caption else text
+        self._pending_texts.setdefault(session, []).append(
+            _Text(id, content, moment(timestamp), speaker)
+        )
 
     def flush(self) -> None:
         """Archive what was added since the last time."""
         self._runner.run(self._archive())
 
     async def _archive(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for session, texts in waiting.items():
+        texts_by_session, self._pending_texts = self._pending_texts, {}
+        for session, texts in texts_by_session.items():
             for index, text in enumerate(texts):
                 self._ids[session, index] = text.id
             segments = [
@@ -85,7 +87,7 @@ class Candidate:
                 )
                 for index, text in enumerate(texts)
             ]
-            archived = self._memory.archive(
+            archival = self._memory.archive(
                 run=session,
                 routine="",
                 goal="",
@@ -94,11 +96,11 @@ class Candidate:
                 started=texts[0].at,
                 ended=texts[-1].at,
             )
-        await archived if waiting else None
+        await archival if texts_by_session else None
 
     def search(self, query: str, limit: int) -> list[str]:
         """Return the ids of what fits best; a long text that was kept in parts counts once."""
-        if self._waiting:
+        if self._pending_texts:
             self.flush()
         chunks = self._runner.run(self._memory.retrieve(query, limit))
         return list(

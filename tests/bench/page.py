@@ -50,10 +50,12 @@ def _views(effort: Effort) -> Iterable[Row]:
             browser.close()
             server.send_signal(signal.SIGINT)
     slowest = max(times, key=lambda view: median(times[view]))
-    for view, taken in times.items():
+    for view, durations in times.items():
         if view == slowest:
-            worst = median(taken)
-            note = f"of {len(_VIEWS)} views, with {count:,} runs; the first time {ms(max(taken))}"
+            worst = median(durations)
+            note = (
+                f"of {len(_VIEWS)} views, with {count:,} runs; the first time {ms(max(durations))}"
+            )
             yield Row(
                 name=f"page, slowest view: {view}",
                 ours=ms(worst),
@@ -62,7 +64,7 @@ def _views(effort: Effort) -> Iterable[Row]:
                 note=note,
             )
         elif effort.rounds > 1:
-            yield Row(name=f"  {view}", ours=ms(median(taken)))
+            yield Row(name=f"  {view}", ours=ms(median(durations)))
 
 
 class _Browser:

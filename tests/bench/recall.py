@@ -115,7 +115,7 @@ async def raw(path: str) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def archived(path: str, texts: int) -> AsyncIterator[Round]:
+async def archive_texts(path: str, texts: int) -> AsyncIterator[Round]:
     """Archive runs by the memory of the daemon; with `texts`, that many are there before the first
     round.
     """
@@ -147,10 +147,10 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
             )
         return time.perf_counter() - begin
 
-    left = texts // _PER_RUN
-    while left > 0:
-        await take_in(min(left, 1000))
-        left -= 1000
+    texts_left = texts // _PER_RUN
+    while texts_left > 0:
+        await take_in(min(texts_left, 1000))
+        texts_left -= 1000
 
     async def round_(count: int) -> dict[str, Any]:
         return {"extra": {"took": await take_in(count)}}
@@ -160,7 +160,7 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def asked(path: str) -> AsyncIterator[Round]:
+async def ask_memory(path: str) -> AsyncIterator[Round]:
     """Ask the memory of the daemon; the first round also tells how long opening it and the first
     answer took.
     """
@@ -173,14 +173,18 @@ async def asked(path: str) -> AsyncIterator[Round]:
     database = await daemon.store.database.Database.open(Path(path))
     memory = daemon.memory.memory.Memory(database, clock=lambda: datetime.now(UTC))
     await memory.open()
-    opened = time.perf_counter() - begin
+    open_seconds = time.perf_counter() - begin
     await memory.retrieve(first, 10)
-    answered = time.perf_counter() - begin
+    answer_seconds = time.perf_counter() - begin
 
     async def round_(count: int) -> dict[str, Any]:
         batch = [next(questions) for _ in range(count)]
-        sample = await _watched(lambda question: memory.retrieve(question, 10), batch)
-        sample["extra"] |= {"opened": opened, "answered": answered, "resident": _resident()}
+        sample = await _time_answers(lambda question: memory.retrieve(question, 10), batch)
+        sample["extra"] |= {
+            "opened": open_seconds,
+            "answered": answer_seconds,
+            "resident": _resident(),
+        }
         return sample
 
     yield round_
@@ -188,7 +192,7 @@ async def asked(path: str) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def asked_raw(path: str) -> AsyncIterator[Round]:
+async def ask_memory_raw(path: str) -> AsyncIterator[Round]:
     """Ask the same of sqlite3 alone: the index's ten best rows for any of the words, and their
     texts.
     """
@@ -209,7 +213,7 @@ async def asked_raw(path: str) -> AsyncIterator[Round]:
         connection.execute(f"SELECT text FROM memory_segment WHERE id IN ({marks})").fetchall()
 
     async def round_(count: int) -> dict[str, Any]:
-        return await _watched(
+        return await _time_answers(
             lambda question: asyncio.to_thread(ask, question),
             [next(questions) for _ in range(count)],
         )
@@ -230,7 +234,7 @@ def _resident() -> float:
     return 0.0
 
 
-async def _watched(
+async def _time_answers(
     ask: Callable[[str], Awaitable[object]], questions: Iterable[str]
 ) -> dict[str, Any]:
     """Return how long each question took, and the longest time we ourselves kept the loop from
@@ -238,27 +242,27 @@ async def _watched(
     """
     times: list[float] = []
     gaps = [0.0]
-    with _queued() as queued:
-        watching = asyncio.create_task(_watch(gaps, queued))
+    with _measure_queueing() as queue_seconds:
+        watch_task = asyncio.create_task(_watch(gaps, queue_seconds))
         for question in questions:
             begin = time.perf_counter()
             await ask(question)
             times.append(time.perf_counter() - begin)
-        watching.cancel()
+        watch_task.cancel()
     return {"times": times, "extra": {"gap": max(gaps)}}
 
 
-async def _watch(gaps: list[float], queued: Callable[[], float]) -> None:
-    last, waited = time.perf_counter(), queued()
+async def _watch(gaps: list[float], queue_seconds: Callable[[], float]) -> None:
+    last, last_wait = time.perf_counter(), queue_seconds()
     while True:
         await asyncio.sleep(0.0005)
-        now, waits = time.perf_counter(), queued()
-        gaps.append(now - last - (waits - waited))
-        last, waited = time.perf_counter(), queued()
+        now, wait = time.perf_counter(), queue_seconds()
+        gaps.append(now - last - (wait - last_wait))
+        last, last_wait = time.perf_counter(), queue_seconds()
 
 
 @contextmanager
-def _queued() -> Iterator[Callable[[], float]]:
+def _measure_queueing() -> Iterator[Callable[[], float]]:
     """Yield what tells how long our threads have stood ready to run while others had the
     processors.
 
@@ -278,7 +282,7 @@ def _inserts(effort: Effort) -> Iterable[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Worker("tests.bench.recall:raw", path=f"{folder}/raw.db") as floor,
-        Worker("tests.bench.recall:archived", path=f"{folder}/agentd.db", texts=0) as worker,
+        Worker("tests.bench.recall:archive_texts", path=f"{folder}/agentd.db", texts=0) as worker,
     ):
         floor_samples, own_samples = in_turns(effort, count, floor, worker)
     rate = [
@@ -303,11 +307,11 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
     count = effort.scaled(100)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/agentd.db"
-        with Worker("tests.bench.recall:archived", path=path, texts=texts):
+        with Worker("tests.bench.recall:archive_texts", path=path, texts=texts):
             pass
         with (
-            Worker("tests.bench.recall:asked_raw", path=path) as floor,
-            Worker("tests.bench.recall:asked", path=path) as worker,
+            Worker("tests.bench.recall:ask_memory_raw", path=path) as floor,
+            Worker("tests.bench.recall:ask_memory", path=path) as worker,
         ):
             floor_samples, own_samples = in_turns(effort, count, floor, worker)
     note = f"{texts:,} texts"

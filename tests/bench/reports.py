@@ -334,8 +334,8 @@ class ReportWriter:
         chance, before = self._chance, dict(self._values)
         for subject in self._routine.subjects:
             for name, _, step, least, greatest in _SUBJECTS[subject][0]:
-                drifted = self._values[name] + chance.gauss(0, step)
-                self._values[name] = min(greatest, max(least, drifted))
+                next_value = self._values[name] + chance.gauss(0, step)
+                self._values[name] = min(greatest, max(least, next_value))
         event = self._event() if self._varied and chance.random() < 0.35 else ""
         readings = [f"{name}={value:.2f}" for name, value in self._values.items()]
         result = "\n".join(filter(None, [*readings, f"log: {event}" if event else ""]))
@@ -430,7 +430,9 @@ class ReportWriter:
             column = 2 if self._is_chinese else 1
             all_wordings = {key: list(_SUBJECTS[key][column]) for key in self._routine.subjects}
             if self._varied:
-                wordings = {key: self._voices.sample(all_, 3) for key, all_ in all_wordings.items()}
+                wordings = {
+                    key: self._voices.sample(texts, 3) for key, texts in all_wordings.items()
+                }
                 self._voice = _Voice(self._voices.choice(_FORMS), wordings)
             else:
                 self._voice = _Voice("prose", all_wordings)
@@ -447,13 +449,13 @@ class OddReportPlan:
 
     def __init__(self, begin: datetime, end: datetime) -> None:
         """They are spread over the time from `begin` to `end`."""
-        self._waiting = [(begin + (end - begin) * odd.at, odd) for odd in ODD_REPORTS]
+        self._due_reports = [(begin + (end - begin) * odd.at, odd) for odd in ODD_REPORTS]
 
     def take(self, routine: Reporter, at: datetime) -> OddReport | None:
-        for entry in self._waiting:
+        for entry in self._due_reports:
             due, odd = entry
             if odd.routine == routine.number and due <= at:
-                self._waiting.remove(entry)
+                self._due_reports.remove(entry)
                 return odd
         return None
 

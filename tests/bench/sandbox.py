@@ -33,9 +33,9 @@ def sandbox(effort: Effort) -> Iterable[Row]:
             hand_over_workspace(folder / "workspace", user)
         cells = {"supervisor": Sandbox(level="off", user=user)}
         for rung, bwrap in {"bubblewrap": BWRAP, "landlock": ()}.items():
-            chosen = asyncio.run(choose_sandbox("prefer", folder, user, bwrap=bwrap))
-            if chosen.level == rung:
-                cells[rung] = chosen
+            sandbox = asyncio.run(choose_sandbox("prefer", folder, user, bwrap=bwrap))
+            if sandbox.level == rung:
+                cells[rung] = sandbox
         yield from _rows(cells, folder / "workspace", effort)
 
 
@@ -46,8 +46,8 @@ def _rows(cells: dict[str, Sandbox], workspace: Path, effort: Effort) -> Iterabl
         for name, cell in cells.items():
             times[name].append(asyncio.run(_within(cell, workspace)))
     floor = statistics.median(times.pop("bare"))
-    for name, taken in times.items():
-        seconds = statistics.median(taken)
+    for name, durations in times.items():
+        seconds = statistics.median(durations)
         yield Row(
             name=f"start a program: {name}",
             ours=f"{seconds * 1000:.1f} ms",

@@ -48,7 +48,7 @@ def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
         yield vendor, config
 
 
-def _compared(
+def _compare(
     effort: Effort,
     name: str,
     bar: float | None,
@@ -76,7 +76,7 @@ def _start(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
                 daemon.ask("/v1/status")
                 return time.monotonic() - daemon.begun
 
-        yield _compared(
+        yield _compare(
             effort, f"start to socket{_by(kind)} / httpx", 3, lambda: _httpx(vendor), answers
         )
 
@@ -96,7 +96,7 @@ def _once(
             )
             return begin
 
-        yield _compared(
+        yield _compare(
             effort, name, bar, lambda: floor(vendor), lambda: _to_first_byte(vendor, once)
         )
 

@@ -77,5 +77,5 @@ async def test_in_a_short_year_nothing_grows_that_must_not(tmp_path):
     year = Year(tmp_path, runs=2000, marks=[500])
     await year.live()
     print("\n".join(year.table()))
-    assert len(year.planted) == len(ODD_REPORTS)
+    assert len(year.planted_times) == len(ODD_REPORTS)
     assert year.faults() == []

@@ -48,7 +48,7 @@ def write_routines(folder: Path, count: int, every: str = f"{_EVERY}s") -> list[
 
 
 @asynccontextmanager
-async def loaded(folder: str) -> AsyncIterator[Round]:
+async def load_routines(folder: str) -> AsyncIterator[Round]:
     """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to
     wait for it.
     """
@@ -95,12 +95,12 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     clock = SystemClock()
     database = await Database.open(Path(state) / "agentd.db")
     journal = Journal(database, clock=clock.now)
-    submitted: list[float] = []
+    submit_times: list[float] = []
     all_there = asyncio.Event()
 
     async def submit(run: Run) -> None:
-        submitted.append(time.time())
-        if len(submitted) == len(engine.routines):
+        submit_times.append(time.time())
+        if len(submit_times) == len(engine.routines):
             all_there.set()
 
     async def cancel(run_id: str) -> None:
@@ -111,16 +111,16 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
 
     async def round_(count: int) -> dict[str, Any]:
         # else these slots are skipped, as the runs of the last ones are not over
-        ended = "UPDATE run SET status = 'cancelled' WHERE status = 'queued'"
-        await database.write(lambda connection: connection.execute(ended))
-        submitted.clear()
+        statement = "UPDATE run SET status = 'cancelled' WHERE status = 'queued'"
+        await database.write(lambda connection: connection.execute(statement))
+        submit_times.clear()
         all_there.clear()
         instant = (time.time() // _EVERY + 1) * _EVERY
         await asyncio.sleep(max(0.0, instant - 0.2 - time.time()))
         task = asyncio.create_task(asyncio.wait_for(all_there.wait(), 60))
         stall = await _longest_gap(task)
         await task
-        return {"extra": {"stall": stall, "last": submitted[-1] - instant}}
+        return {"extra": {"stall": stall, "last": submit_times[-1] - instant}}
 
     yield round_
     await engine.stop()
@@ -134,7 +134,7 @@ def _load(effort: Effort) -> Iterable[Row]:
         write_routines(routines, count)
         with (
             Worker("tests.bench.floors:toml_folder", folder=str(routines)) as floor,
-            Worker("tests.bench.thousands:loaded", folder=str(routines)) as worker,
+            Worker("tests.bench.thousands:load_routines", folder=str(routines)) as worker,
         ):
             floor_samples, own_samples = in_turns(effort, 1, floor, worker)
     yield Row(
@@ -186,13 +186,13 @@ def _one_edited(effort: Effort) -> Iterable[Row]:
         write_routines(routines, count, every="20h")  # none is due meanwhile
         with installation.Daemon(config) as daemon:
             await_the_end_of_the_start(config)
-            spent = []
+            cpu_times = []
             for number in range(effort.rounds):
-                edited = routines / "bench-0.toml"
+                path = routines / "bench-0.toml"
                 title = f'description = "Edit {number}"'
-                text = re.sub(r"^description = .*$", title, edited.read_text(), flags=re.MULTILINE)
+                text = re.sub(r"^description = .*$", title, path.read_text(), flags=re.MULTILINE)
                 begin = cpu_of(daemon.pid)
-                edited.write_text(text)
+                path.write_text(text)
                 until = time.monotonic() + 120
                 while f'"Edit {number}"'.encode() not in daemon.ask("/v1/routines/bench-0"):
                     if time.monotonic() > until:
@@ -200,8 +200,8 @@ def _one_edited(effort: Effort) -> Iterable[Row]:
                             "two minutes after a routine file was edited its old text is in force"
                         )
                     time.sleep(0.5)
-                spent.append(cpu_of(daemon.pid) - begin)
-    took = median(spent)
+                cpu_times.append(cpu_of(daemon.pid) - begin)
+    took = median(cpu_times)
     yield Row(
         name=f"one file of {count:,} edited",
         ours=f"{ms(took)} CPU",

@@ -30,14 +30,14 @@ _ARGUMENTS = {"path": "notes.md"}
 _LETTERS = 4
 
 
-def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
+def _chat(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
     function = {"name": "file_read", "arguments": json.dumps(_ARGUMENTS)}
     call = {"id": f"call_{number}", "type": "function", "function": function}
-    message = {"content": report} if done else {"content": None, "tool_calls": [call]}
+    message = {"content": report} if is_last else {"content": None, "tool_calls": [call]}
     choice = {
         "index": 0,
         "message": {"role": "assistant", **message},
-        "finish_reason": "stop" if done else "tool_calls",
+        "finish_reason": "stop" if is_last else "tool_calls",
     }
     return {
         "id": "chatcmpl-1",
@@ -49,8 +49,8 @@ def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
     }
 
 
-def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
-    thought = {
+def _responses(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
+    reasoning = {
         "id": f"rs_{number}",
         "type": "reasoning",
         "summary": [],
@@ -76,21 +76,24 @@ def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
         "created_at": 1_780_000_000,
         "status": "completed",
         "model": "bench",
-        "output": [thought, message if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
+        "output": [
+            reasoning,
+            message if is_last else {**call, "arguments": json.dumps(_ARGUMENTS)},
+        ],
         "usage": {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60},
     }
 
 
-def _messages(number: int, tokens: int, report: str, *, done: bool) -> Any:
-    thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
+def _messages(number: int, tokens: int, report: str, *, is_last: bool) -> Any:
+    thinking_block = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "bench",
-        "content": [thought, {"type": "text", "text": report} if done else use],
-        "stop_reason": "end_turn" if done else "tool_use",
+        "content": [thinking_block, {"type": "text", "text": report} if is_last else use],
+        "stop_reason": "end_turn" if is_last else "tool_use",
         "usage": {"input_tokens": tokens, "output_tokens": 60},
     }
 
@@ -129,7 +132,7 @@ class Connection(asyncio.Protocol):
     """One client, with keep-alive."""
 
     def __init__(self, book: Book) -> None:
-        self._book, self._buffer, self._begun = book, b"", 0.0
+        self._book, self._buffer, self._begin = book, b"", 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -137,12 +140,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._buffer:
-            self._begun = time.monotonic()
+            self._begin = time.monotonic()
         self._buffer += data
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
-        needed = int(length[1]) if length else 0
-        if not separator or len(body) < needed:
+        body_length = int(length[1]) if length else 0
+        if not separator or len(body) < body_length:
             return
         self._buffer = b""
         if head.startswith(b"GET"):
@@ -150,13 +153,13 @@ class Connection(asyncio.Protocol):
             return
         book = self._book
         book.count += 1
-        book.marks.append(self._begun)
+        book.marks.append(self._begin)
         path = head.split(b" ", 2)[1]
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
         has_result = mark in body
         book.bodies["second" if has_result else "first"] = body
         answer = json.dumps(
-            answer_of(book.count, len(body) // _LETTERS, book.report, done=has_result)
+            answer_of(book.count, len(body) // _LETTERS, book.report, is_last=has_result)
         ).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
@@ -249,5 +252,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency", type=float, default=0.0)
     parser.add_argument("--news", action="store_true")
-    chosen = parser.parse_args()
-    asyncio.run(serve(chosen.latency, news=chosen.news))
+    options = parser.parse_args()
+    asyncio.run(serve(options.latency, news=options.news))

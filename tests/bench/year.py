@@ -169,9 +169,9 @@ class Year:
         # all odd reports are written before the first mark, so that each mark asks the same
         first_days = timedelta(days=days * self.marks[0] / runs)
         self._plan = OddReportPlan(BEGIN, BEGIN + first_days * 0.9)
-        self.planted: dict[OddReport, datetime] = {}
+        self.planted_times: dict[OddReport, datetime] = {}
         """When each odd report was written."""
-        self.reached: list[tuple[int, int]] = []
+        self.progress: list[tuple[int, int]] = []
         """Runs and days at which everything was measured."""
         self.costs: deque[Cost] = deque(maxlen=200)
         """Of the last runs."""
@@ -185,7 +185,7 @@ class Year:
         readings.mkdir(parents=True)
         async with self._open():
             await self._run_all_commands()  # what they import is not growth
-        done, night, next_slots = 0, BEGIN + NIGHT, []
+        run_count, night, next_slots = 0, BEGIN + NIGHT, []
         for mark in self.marks:
             async with self._open():
                 engine = self.app.daemon.scheduling.engine
@@ -196,7 +196,7 @@ class Year:
                     heapq.heapify(next_slots)
                 # all that are due at one moment: a start would catch up on those left
                 while next_slots[0][0] <= self.app.clock.now() or (
-                    done < mark and time.monotonic() < self._deadline
+                    run_count < mark and time.monotonic() < self._deadline
                 ):
                     slot, routine = next_slots[0]
                     while night <= slot:
@@ -207,12 +207,12 @@ class Year:
                     await self._run(routine, slot)
                     following = engine.next_fires(routine.name, 1)[0]
                     heapq.heapreplace(next_slots, (following, routine))
-                    done += 1
+                    run_count += 1
                 await self._measure_open()
             await self._measure_closed()
-            self.reached.append((done, (self.app.clock.now() - BEGIN).days))
+            self.progress.append((run_count, (self.app.clock.now() - BEGIN).days))
             sys.stderr.write("\n".join(self.table()) + "\n\n")
-            if done < mark:
+            if run_count < mark:
                 break
 
     @asynccontextmanager
@@ -231,19 +231,19 @@ class Year:
         odd = self._plan.take(routine, slot)
         report = self._writers[routine.name].write(slot, odd)
         if odd:
-            self.planted[odd] = slot
+            self.planted_times[odd] = slot
         path = f"readings/{routine.name}.txt"
         (self.app.workspace / path).write_text(report.result)
-        replies = [report.text] if _gathers(routine) else [_read(path), report.text]
+        replies = [report.text] if _gathers(routine) else [_read_call(path), report.text]
         self.app.model.enqueue(*replies)
 
         async def run() -> None:
-            started = await self.app.daemon.scheduling.engine.fire(routine.name)
-            if started is None:
+            queued_run = await self.app.daemon.scheduling.engine.fire(routine.name)
+            if queued_run is None:
                 raise RuntimeError(f"{routine.name} did not start at {slot.isoformat()}")
-            ended = await self.app.finish(started.id)
-            if ended.status is not Status.SUCCEEDED:
-                raise RuntimeError(f"{routine.name} {ended.status}: {ended.detail}")
+            ended_run = await self.app.finish(queued_run.id)
+            if ended_run.status is not Status.SUCCEEDED:
+                raise RuntimeError(f"{routine.name} {ended_run.status}: {ended_run.detail}")
             await self.app.daemon.delivery.outbox.flush()
 
         self.costs.append(await _cost(run))
@@ -274,8 +274,8 @@ class Year:
             "wall time of a run", wall, why_it_grows="not judged: the machine does other things"
         )
         self._add("CPU of recall, the routine's own goal", await self._cost_of_own_goals())
-        found, cost = await self._find_planted()
-        self._add(f"of {len(ODD_REPORTS)} facts of the first days, found in ten hits", found, "")
+        hits, cost = await self._find_planted()
+        self._add(f"of {len(ODD_REPORTS)} facts of the first days, found in ten hits", hits, "")
         reason = "texts with its words are compared, up to 20,000"
         self._add("CPU of recall, a person's question", cost, why_it_grows=reason)
         gc.collect()
@@ -327,15 +327,15 @@ class Year:
 
     async def _find_planted(self) -> tuple[int, float]:
         """Return how many of the planted facts are found in ten hits, and the median CPU of it."""
-        memory, found = self.app.daemon.store.memory, 0
+        memory, hit_count = self.app.daemon.store.memory, 0
         costs = [
             await _cost(lambda odd=odd: memory.retrieve(odd.question, 10))
             for odd in ODD_REPORTS * REPEATS
         ]
         for odd in ODD_REPORTS:
             hits = await memory.retrieve(odd.question, 10)
-            found += any(odd.sentence in hit.content for hit in hits)
-        return found, _median_cpu(costs)
+            hit_count += any(odd.sentence in hit.content for hit in hits)
+        return hit_count, _median_cpu(costs)
 
     async def _run_all_commands(self) -> dict[str, list[Cost]]:
         """Run each command some times, over the socket and in this process; return their costs."""
@@ -359,13 +359,13 @@ class Year:
 
     def table(self) -> list[str]:
         """Return the figures as the lines of a Markdown table."""
-        columns = [f"{runs:,} runs, day {day}" for runs, day in self.reached]
+        columns = [f"{runs:,} runs, day {day}" for runs, day in self.progress]
         lines = [
             "| what | " + " | ".join(columns) + " | why it grows |",
             "|---|" + "--:|" * len(columns) + "---|",
         ]
         for figure in self.figures.values():
-            cells = [figure.show(mark) for mark in range(len(self.reached))]
+            cells = [figure.show(mark) for mark in range(len(self.progress))]
             lines.append(f"| {figure.name} | {' | '.join(cells)} | {figure.why_it_grows or '–'} |")
         return lines
 
@@ -400,10 +400,10 @@ _COMMANDS = {
 def _shipped_config() -> str:
     """Return the shipped config.toml with the scripted model in it."""
     text = (ROOT / "config.toml").read_text()
-    shipped = 'provider = "offline"'
-    assert shipped in text
+    provider_line = 'provider = "offline"'
+    assert provider_line in text
     model = '[providers.scripted]\nkind = "scripted"\n'
-    return text.replace(shipped, 'provider = "scripted"\ntimezone = "Europe/Berlin"') + model
+    return text.replace(provider_line, 'provider = "scripted"\ntimezone = "Europe/Berlin"') + model
 
 
 def _routine_file(routine: Reporter, stretch: float) -> str:
@@ -423,7 +423,7 @@ def _gathers(routine: Reporter) -> bool:
     return routine.kind in (Kind.HEARTBEAT, Kind.TABLE)
 
 
-def _read(path: str) -> dict[str, object]:
+def _read_call(path: str) -> dict[str, object]:
     return tool_call("file_read", path=path)
 
 

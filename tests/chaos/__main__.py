@@ -21,9 +21,9 @@ async def run_parts(
     results = []
     for name in names:
         began = time.monotonic()
-        broken = await PARTS[name](folder / name, seconds)
-        results.append((name, time.monotonic() - began, broken))
-        print(f"{name}: {'BROKEN' if broken.is_broken else 'ok'}", *broken.examples, sep="\n  ")
+        breaches = await PARTS[name](folder / name, seconds)
+        results.append((name, time.monotonic() - began, breaches))
+        print(f"{name}: {'BROKEN' if breaches.is_broken else 'ok'}", *breaches.examples, sep="\n  ")
         sys.stdout.flush()
     return results
 
@@ -37,7 +37,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="agentd-chaos-") as folder:
         results = asyncio.run(run_parts(names, Path(folder), options.minutes * 60 / len(names)))
     print(table(results))
-    return int(any(broken.is_broken for _, _, broken in results))
+    return int(any(breaches.is_broken for _, _, breaches in results))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ async def kills(folder: Path, seconds: float) -> Broken:
                 await home.start()
             elif act == "SIGTERM":
                 code = await home.stop()
-                storm.broken.add("silent", code != 0, f"SIGTERM ended with {code}")
+                storm.breaches.add("silent", code != 0, f"SIGTERM ended with {code}")
                 await home.start()
             elif act == "pause":
                 home.process.send_signal(signal.SIGSTOP)
@@ -54,7 +54,7 @@ async def kills(folder: Path, seconds: float) -> Broken:
                 home.process.send_signal(signal.SIGCONT)
             else:
                 second = await home.agentd()
-                storm.broken.add("silent", second.code != 75, f"a second daemon: {second.code}")
+                storm.breaches.add("silent", second.code != 75, f"a second daemon: {second.code}")
         return await storm.settle()
 
 
@@ -133,12 +133,12 @@ async def disk(folder: Path, seconds: float) -> Broken:
 
 async def flips(folder: Path, seconds: float) -> Broken:
     """Bytes, bits, pages and the tail of the database change while no daemon runs."""
-    broken = Broken()
+    breaches = Broken()
     lot = random.Random()
     async with Storm(folder / "source") as storm:
         await storm.home.start()
         await asyncio.sleep(8)
-        broken += await storm.settle()
+        breaches += await storm.settle()
     source = storm.home.state
     home = ProcessHome(folder)
     home.folder = storm.home.folder
@@ -149,12 +149,12 @@ async def flips(folder: Path, seconds: float) -> Broken:
         home.state = folder / f"damaged-{number}"
         shutil.copytree(source, home.state, ignore=shutil.ignore_patterns("*.sock", "logs"))
         database = home.state / "agentd.db"
-        broken.faults[_damage(database, lot)] += 1
-        found = _integrity(database)
+        breaches.faults[_damage(database, lot)] += 1
+        damage = _integrity(database)
         process = await home.spawn("agentd", *home.places)
-        reading = asyncio.create_task(process.stderr.read())
+        read_task = asyncio.create_task(process.stderr.read())
         ready = asyncio.create_task(process.stdout.readuntil(b"In another terminal"))
-        await asyncio.wait([ready, reading], return_when=asyncio.FIRST_COMPLETED, timeout=120)
+        await asyncio.wait([ready, read_task], return_when=asyncio.FIRST_COMPLETED, timeout=120)
         words = b""
         if ready.done() and ready.exception() is None:
             # the examination of the database begins with the tasks after READY
@@ -163,25 +163,25 @@ async def flips(folder: Path, seconds: float) -> Broken:
                 events = {line["event"] for line in home.log_lines()}
                 if events & {"database.damaged", "database.index_renewed", "daemon.failed"}:
                     break
-                if not found and "engine.started" in events:
+                if not damage and "engine.started" in events:
                     break
             process.terminate()
-            words = await reading
+            words = await read_task
             await process.wait()
             events = {line["event"] for line in home.log_lines()}
             is_told = any(event.startswith(("database.", "memory.")) for event in events)
             is_told = is_told or "damaged" in words.decode()
-            broken.add("silent", bool(found) and not is_told, f"damage {found[:1]}")
+            breaches.add("silent", bool(damage) and not is_told, f"damage {damage[:1]}")
         else:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
-            process.kill() if process.returncode is None and not reading.done() else None
-            words = await reading
+            process.kill() if process.returncode is None and not read_task.done() else None
+            words = await read_task
             code = await process.wait()
             is_sentence = code in (1, 75, 78) and b"damaged" in words
-            broken.add("silent", not is_sentence, f"{code}: {words[-300:]!r}")
+            breaches.add("silent", not is_sentence, f"{code}: {words[-300:]!r}")
         shutil.rmtree(home.state)
-    return broken
+    return breaches
 
 
 def _damage(database: Path, lot: random.Random) -> str:
@@ -277,14 +277,14 @@ async def vendors(folder: Path, seconds: float) -> Broken:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for name in faulty:
-                started = await storm.home.agentctl("run", name, "--detach")
+                result = await storm.home.agentctl("run", name, "--detach")
                 # 5: an earlier one is under way
-                storm.broken.faults["faulty run"] += started.code == 0
-                storm.broken.add("silent", started.code not in (0, 5), f"{name}: {started.err}")
+                storm.breaches.faults["faulty run"] += result.code == 0
+                storm.breaches.add("silent", result.code not in (0, 5), f"{name}: {result.err}")
             await storm.calm(3.0)
         peak = peak_memory(storm.home.pid)
-        storm.broken.faults["MB of memory at most"] = peak // MEGABYTE
-        storm.broken.add("silent", peak > MEMORY, f"{peak // MEGABYTE} MB of memory")
+        storm.breaches.faults["MB of memory at most"] = peak // MEGABYTE
+        storm.breaches.add("silent", peak > MEMORY, f"{peak // MEGABYTE} MB of memory")
         return await storm.settle()
 
 
@@ -299,12 +299,12 @@ async def floods(folder: Path, seconds: float) -> Broken:
                 *(_connect(home.socket, number % 3) for number in range(300)),
                 return_exceptions=True,
             )
-            storm.broken.faults["connection"] += len(results)
+            storm.breaches.faults["connection"] += len(results)
             answers = [result for result in results if isinstance(result, bytes) and result]
             wrong = [answer for answer in answers if not answer.startswith((b"200", b"503"))]
-            storm.broken.add("silent", len(wrong), f"an answer {wrong[:1]}")
+            storm.breaches.add("silent", len(wrong), f"an answer {wrong[:1]}")
             status = await home.agentctl("status")
-            storm.broken.add("silent", status.code != 0, f"status: {status.err}")
+            storm.breaches.add("silent", status.code != 0, f"status: {status.err}")
         return await storm.settle()
 
 
@@ -368,7 +368,7 @@ async def edits(folder: Path, seconds: float) -> Broken:
 async def fleet(folder: Path, seconds: float) -> Broken:
     """Three daemons and three workers on PostgreSQL: kill -9, pauses, partitions, crashes of it."""
     folder.mkdir(parents=True)
-    broken = Broken()
+    breaches = Broken()
     server = await asyncio.to_thread(Server, durable=True, tcp=True)
     try:
         slots = max(20, int(seconds))
@@ -378,15 +378,15 @@ async def fleet(folder: Path, seconds: float) -> Broken:
             # the check names which promise does not hold
             text = str(error)
             column = "twice" if "twice" in text else "stuck" if "left" in text else "lost"
-            broken.add(column, 1, text[:200] + " … " + text[-1500:])
+            breaches.add(column, 1, text[:200] + " … " + text[-1500:])
         else:
-            broken.slots = broken.runs = slots
+            breaches.slots = breaches.runs = slots
             names = {"kill": "kill -9", "sleep": "pause", "cut_off": "partition"}
             for act in ("kill", "sleep", "cut_off", "crash"):
-                broken.faults[names.get(act, "crash of PostgreSQL")] = counts.get(act, 0)
+                breaches.faults[names.get(act, "crash of PostgreSQL")] = counts.get(act, 0)
     finally:
         server.remove()
-    return broken
+    return breaches
 
 
 Part = Callable[[Path, float], Awaitable[Broken]]

@@ -87,7 +87,7 @@ class Storm:
         folder.mkdir(parents=True)
         self.home = ProcessHome(folder)
         self.lot = random.Random(seed)
-        self.broken = Broken()
+        self.breaches = Broken()
         self._log = folder / "requests.jsonl"
         self.is_clock_right = True
         """Whether the daemon has the vendor's clock, so that moments can be compared."""
@@ -117,7 +117,7 @@ class Storm:
         self.vendor.__exit__(None, None, None)
 
     def note(self, fault: str) -> None:
-        self.broken.faults[fault] += 1
+        self.breaches.faults[fault] += 1
 
     async def calm(self, seconds: float) -> None:
         """Let the daemon work undisturbed, about so long."""
@@ -131,20 +131,20 @@ class Storm:
             await self.home.start()
         # routines stand still, so that what is under way can end
         paused_at = time.time()
-        paused = await self.home.agentctl("pause", "--all")
-        self.broken.add("silent", paused.code != 0, f"pause: {paused.err}")
+        result = await self.home.agentctl("pause", "--all")
+        self.breaches.add("silent", result.code != 0, f"pause: {result.err}")
         until = time.monotonic() + SETTLE
         while self._active() and time.monotonic() < until:
             await asyncio.sleep(0.3)
-        for what in self._active():
-            self.broken.add("stuck", 1, what)
+        for activity in self._active():
+            self.breaches.add("stuck", 1, activity)
         code = await self.home.stop()
-        self.broken.add("silent", code != 0, f"the stop ended with {code}")
+        self.breaches.add("silent", code != 0, f"the stop ended with {code}")
         self._count_slots(paused_at)
         self._count_effects()
         self._count_questions()
         self._count_silent()
-        return self.broken
+        return self.breaches
 
     def rows(self, query: str) -> list[Any]:
         path = (self.home.state / "agentd.db").absolute().as_uri() + "?mode=ro"
@@ -175,23 +175,23 @@ class Storm:
                 f" AND event IS NULL AND first <= {now} ORDER BY first"
             )
             if not rows:
-                self.broken.add("lost", 1, f"{routine} has no slot at all")
+                self.breaches.add("lost", 1, f"{routine} has no slot at all")
                 continue
             expected = rows[0][0]
             for first, last, count in rows:
-                self.broken.add("lost", (first - expected) // step, f"{routine} before {first}")
-                self.broken.add("twice", (expected - first) // step, f"{routine} at {first}")
-                self.broken.add("lost", (last - first) // step + 1 - count, f"{routine} in a row")
-                self.broken.slots += count
+                self.breaches.add("lost", (first - expected) // step, f"{routine} before {first}")
+                self.breaches.add("twice", (expected - first) // step, f"{routine} at {first}")
+                self.breaches.add("lost", (last - first) // step + 1 - count, f"{routine} in a row")
+                self.breaches.slots += count
                 expected = last + step
             behind = (now - expected) // step
-            self.broken.add("lost", behind - TAIL, f"{routine} took nothing at the end")
+            self.breaches.add("lost", behind - TAIL, f"{routine} took nothing at the end")
         runs = self.rows(
             "SELECT count(*) FROM run WHERE event IS NULL GROUP BY routine, slot"
             " HAVING count(*) > 1"
         )
-        self.broken.add("twice", len(runs), "a slot with two runs")
-        ((self.broken.runs,),) = self.rows("SELECT count(*) FROM run")
+        self.breaches.add("twice", len(runs), "a slot with two runs")
+        ((self.breaches.runs,),) = self.rows("SELECT count(*) FROM run")
 
     def _count_effects(self) -> None:
         """Compare what programs did with what results say, and reports with deliveries."""
@@ -203,22 +203,22 @@ class Storm:
             )
         ]
         unknown = sum("outcome unknown" in body["text"] for body in results)
-        succeeded = sum(body["ok"] for body in results)
-        happened = len(effects(self.home))
-        self.broken.add("lost", succeeded - happened, "an effect that a result speaks of")
-        self.broken.add("twice", happened - succeeded - unknown, "an effect")
+        success_count = sum(body["ok"] for body in results)
+        effect_count = len(effects(self.home))
+        self.breaches.add("lost", success_count - effect_count, "an effect that a result speaks of")
+        self.breaches.add("twice", effect_count - success_count - unknown, "an effect")
         reports = self.rows(
             "SELECT routine FROM run WHERE status = 'succeeded' AND silent = 0 AND event IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id)"
         )
-        self.broken.add("lost", len(reports), "a report without a delivery")
+        self.breaches.add("lost", len(reports), "a report without a delivery")
 
     def _count_questions(self) -> None:
         """Find questions whose answer was recorded: a first one by the number of attempts, a second
         one by the call that it holds and the moment at which its answer was recorded, or the number
         of attempts where moments say nothing.
         """
-        known: set[str] = set()
+        call_ids: set[str] = set()
         answered_at: dict[str, float] = {}
         last_call: dict[str, str] = {}
         attempts_left: Counter[str] = Counter()
@@ -229,7 +229,7 @@ class Storm:
             if run in last_call:
                 answered_at[last_call[run]] = at / SECOND
             for call in decode(bytes(body)).get("calls", ()):
-                known.add(call["id"])
+                call_ids.add(call["id"])
                 last_call[run] = call["id"]
                 attempts_left[call["id"]] = attempt
         first_questions = again = strange = 0
@@ -238,7 +238,7 @@ class Storm:
             ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
             if not ids:
                 first_questions += 1
-            elif ids[-1] not in known:
+            elif ids[-1] not in call_ids:
                 strange += 1
             elif self.is_clock_right:
                 again += request["at"] > answered_at.get(ids[-1], float("inf"))
@@ -248,31 +248,31 @@ class Storm:
         ((attempts,),) = self.rows(
             "SELECT coalesce(sum(attempt), 0) FROM run WHERE routine LIKE 'work-%'"
         )
-        self.broken.add("asked_again", first_questions - attempts, "a first question")
-        self.broken.add("asked_again", again, "a question whose answer was recorded")
-        self.broken.add("asked_again", strange, "with a call that is not in the journal")
+        self.breaches.add("asked_again", first_questions - attempts, "a first question")
+        self.breaches.add("asked_again", again, "a question whose answer was recorded")
+        self.breaches.add("asked_again", strange, "with a call that is not in the journal")
 
     def _count_silent(self) -> None:
         runs = self.rows(
             "SELECT routine, status FROM run WHERE coalesce(detail, '') = ''"
             " AND status NOT IN ('succeeded', 'running', 'queued', 'waiting')"
         )
-        self.broken.add("silent", len(runs), f"an end without a word {runs[:1]}")
+        self.breaches.add("silent", len(runs), f"an end without a word {runs[:1]}")
         slots = self.rows(
             "SELECT routine, outcome FROM slot WHERE outcome IN ('missed', 'skipped')"
             " AND coalesce(reason, '') = ''"
         )
-        self.broken.add("silent", len(slots), f"a slot without a reason {slots[:1]}")
+        self.breaches.add("silent", len(slots), f"a slot without a reason {slots[:1]}")
 
 
 def table(results: Sequence[tuple[str, float, Broken]]) -> str:
     """Return the results as a table in Markdown."""
     columns = ("part", "seconds", "done to it", "slots", "runs", *COLUMNS)
     lines = [f"| {' | '.join(columns).replace('_', ' ')} |", "|---" * len(columns) + "|"]
-    for name, seconds, broken in results:
-        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(broken.faults.items()))
-        counts = " | ".join(str(getattr(broken, column)) for column in COLUMNS)
+    for name, seconds, breaches in results:
+        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(breaches.faults.items()))
+        counts = " | ".join(str(getattr(breaches, column)) for column in COLUMNS)
         lines.append(
-            f"| {name} | {seconds:.0f} | {faults} | {broken.slots} | {broken.runs} | {counts} |"
+            f"| {name} | {seconds:.0f} | {faults} | {breaches.slots} | {breaches.runs} | {counts} |"
         )
     return "\n".join(lines)

@@ -24,7 +24,7 @@ async def test_no_promise_is_broken_whatever_is_done_to_a_daemon(
     part: str,
 ) -> None:
     seconds = request.config.getoption("--soak-seconds") / 10
-    broken = await PARTS[part](tmp_path / part, seconds)
+    breaches = await PARTS[part](tmp_path / part, seconds)
     with capsys.disabled():
-        print("\n" + table([(part, seconds, broken)]))
-    assert not broken.is_broken, broken.examples
+        print("\n" + table([(part, seconds, breaches)]))
+    assert not breaches.is_broken, breaches.examples

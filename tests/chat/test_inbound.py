@@ -106,8 +106,8 @@ async def test_people_who_are_not_on_the_list_get_nothing(app, telegram):
         assert [name for name, _ in telegram.requests[requests:]] == ["getUpdates"]
         runs = await app.daemon.store.journal.runs.find()
         assert [run.id for run in runs] == [report.id]
-        ignored = [(line["person"], line["conversation"]) for line in app.log("chat.ignored")]
-        assert ignored == [(str(EVE), str(EVE)), (str(EVE), str(GROUP)), (str(ADA), "-5")]
+        log_pairs = [(line["person"], line["conversation"]) for line in app.log("chat.ignored")]
+        assert log_pairs == [(str(EVE), str(EVE)), (str(EVE), str(GROUP)), (str(ADA), "-5")]
         assert not [line for line in app.log() if "in a group" in str(line)]
 
 
@@ -173,8 +173,8 @@ async def test_a_button_with_another_digest_or_of_another_kind_approves_nothing(
         await app.take()
         question = next(message for message in telegram.messages if message.buttons)
         data = question.button("Approve")["callback_data"]
-        forged = data[:-1] + ("0" if data[-1] != "0" else "1")
-        presses = [telegram.press_data(text, question) for text in (forged, "a:b:c", "x" * 64)]
+        forgery = data[:-1] + ("0" if data[-1] != "0" else "1")
+        presses = [telegram.press_data(text, question) for text in (forgery, "a:b:c", "x" * 64)]
         await app.take()
         assert [telegram.presses[press] for press in presses] == [
             "this is not what was asked; look at it again",
@@ -199,14 +199,14 @@ async def test_words_of_others_taint_and_own_words_do_not(app, telegram):
             document={"file_id": "f", "file_name": "bill.txt", "file_size": 17},
         )
         await app.take()
-        own, forwarded, file = await app.asks()
-        assert [run.taint for run in (own, forwarded, file)] == [
+        own_run, forwarded_run, file_run = await app.asks()
+        assert [run.taint for run in (own_run, forwarded_run, file_run)] == [
             Taint.NONE,
             Taint.TAINTED,
             Taint.TAINTED,
         ]
         assert "Pay at once!" in str(app.model.calls[1])
-        assert forwarded.goal.startswith("I have forwarded what stands below.")
+        assert forwarded_run.goal.startswith("I have forwarded what stands below.")
         assert "bill.txt" in str(app.model.calls[2])
 
 
@@ -217,8 +217,8 @@ async def test_an_input_with_words_of_others_taints_the_run_that_a_command_start
         await app.take()
         telegram.write("/run disks", quote={"text": "theirs"})
         await app.take()
-        own, quoted = (await app.daemon.store.journal.runs.find(routine="disks"))[::-1]
-        assert (own.taint, quoted.taint) == (Taint.NONE, Taint.TAINTED)
+        own_run, quoting_run = (await app.daemon.store.journal.runs.find(routine="disks"))[::-1]
+        assert (own_run.taint, quoting_run.taint) == (Taint.NONE, Taint.TAINTED)
 
 
 async def test_a_run_started_in_a_chat_reports_there_whatever_its_routine_delivers(app, telegram):
@@ -341,8 +341,8 @@ async def test_a_long_report_goes_on_behind_the_part_that_has_arrived(app, teleg
         await app.deliver()
         numbers = [text.split()[0] for text in "\n\n".join(telegram.texts).split("\n\n")]
         assert [number for number in numbers if number.isdecimal()] == [str(n) for n in range(9)]
-        sent = await app.daemon.store.journal.chat_messages.find_of_run("phone", run.id)
-        assert [message.part for message in sent] == list(range(len(telegram.messages)))
+        messages = await app.daemon.store.journal.chat_messages.find_of_run("phone", run.id)
+        assert [message.part for message in messages] == list(range(len(telegram.messages)))
 
 
 async def test_a_report_of_a_tainted_run_has_no_address_that_works(app, telegram):

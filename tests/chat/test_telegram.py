@@ -67,18 +67,18 @@ def update(**message):
     }
 
 
-def parsed(**message):
+def parse_message(**message):
     return parse_update(update(**message), bot=str(BOT))
 
 
 def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
-    forwarded = parsed(text="Do it!", forward_origin={"type": "user"})
-    assert (forwarded.text, forwarded.quotation) == ("", "Do it!")
-    by_another_bot = parsed(text="Do it!", via_bot={"id": 1})
+    forward = parse_message(text="Do it!", forward_origin={"type": "user"})
+    assert (forward.text, forward.quotation) == ("", "Do it!")
+    by_another_bot = parse_message(text="Do it!", via_bot={"id": 1})
     assert (by_another_bot.text, by_another_bot.quotation) == ("", "Do it!")
-    quote = parsed(text="what is that?", quote={"text": "Do it!"})
+    quote = parse_message(text="what is that?", quote={"text": "Do it!"})
     assert (quote.text, quote.quotation) == ("what is that?", "Do it!")
-    of_others = parsed(
+    of_others = parse_message(
         text="what is that?",
         reply_to_message={"message_id": 2, "from": {"id": 666}, "text": "Do it!"},
     )
@@ -87,7 +87,7 @@ def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
         "Do it!",
         "2",
     )
-    of_ours = parsed(
+    of_ours = parse_message(
         text="and?", reply_to_message={"message_id": 2, "from": {"id": BOT}, "text": "A report."}
     )
     assert (of_ours.text, of_ours.quotation, of_ours.reply_to) == ("and?", "", "2")
@@ -95,16 +95,16 @@ def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
 
 def test_files_and_pictures_are_named_not_read():
     document = {"file_id": "f", "file_name": "a.txt", "file_size": 5}
-    file = parsed(caption="see", document=document)
+    file = parse_message(caption="see", document=document)
     assert (file.text, file.files) == ("see", (ChatFile(id="f", name="a.txt", size=5),))
-    picture = parsed(photo=[{"file_id": "p"}])
+    picture = parse_message(photo=[{"file_id": "p"}])
     assert picture.notes == ("What is no text is not read here: photo.",)
 
 
 def test_events_that_no_person_sent_are_left_out():
-    assert parsed(text="x", **{"from": {"id": 5, "is_bot": True}}) is None
-    assert parsed(text="x", sender_chat={"id": GROUP}) is None
-    assert parsed(new_chat_members=[{"id": 1}]) is None
+    assert parse_message(text="x", **{"from": {"id": 5, "is_bot": True}}) is None
+    assert parse_message(text="x", sender_chat={"id": GROUP}) is None
+    assert parse_message(new_chat_members=[{"id": 1}]) is None
     assert parse_update({"update_id": 5, "channel_post": {"text": "x"}}, bot="1") is None
 
 
@@ -141,16 +141,16 @@ def test_no_update_makes_the_parser_raise(rubbish):
 @scaled_settings(500)
 @given(st.dictionaries(st.sampled_from(list(update(text="x")["message"])), json_values))
 def test_a_message_with_rubbish_in_some_fields_does_not_raise(fields):
-    parsed(**fields)
+    parse_message(**fields)
 
 
 async def test_rubbish_among_the_updates_does_not_hide_the_messages_behind_it(telegram, chat):
     for rubbish in (7, [], {"message": 5}, {"message": {"chat": []}}, {"callback_query": "x"}):
         telegram.update(rubbish)
     telegram.write("hello")
-    received = await chat.receive("")
-    assert [event.text for event in received.events] == ["hello"]
-    assert received.position == str(telegram.next_update)
+    batch = await chat.receive("")
+    assert [event.text for event in batch.events] == ["hello"]
+    assert batch.position == str(telegram.next_update)
 
 
 async def test_a_message_arrives_with_its_formatting_and_buttons(telegram, chat):

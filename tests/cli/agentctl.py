@@ -72,11 +72,11 @@ async def on_terminal(
         *COMMAND, *words, stdin=terminal, stdout=terminal, stderr=terminal, env=whole
     )
     os.close(terminal)
-    output = await asyncio.to_thread(_everything, controller)
+    output = await asyncio.to_thread(_read_all, controller)
     return CommandResult(await process.wait(), output.decode().replace("\r\n", "\n"), "")
 
 
-def _everything(terminal: int) -> bytes:
+def _read_all(terminal: int) -> bytes:
     output = b""
     try:
         while data := os.read(terminal, 65536):

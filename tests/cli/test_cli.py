@@ -19,13 +19,15 @@ from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
 from daemon.cli.verbs import VERBS
 from daemon.models import Outcome, Reason, Run, Status
-from tests.api.harness import NOW, STEPS, ApiHarness, broken
+from tests.api.harness import NOW, STEPS, ApiHarness, make_error
 from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, start
 
 
 async def take_requested_run(harness: ApiHarness) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await harness.journal.runs.claim((await harness.engine.triggered.get()).id, owner="test")
+    run = await harness.journal.runs.claim(
+        (await harness.engine.triggered_runs.get()).id, owner="test"
+    )
     assert run is not None
     return run
 
@@ -34,17 +36,17 @@ async def complete_requested_run(
     harness: ApiHarness,
     status: Status = Status.SUCCEEDED,
     *,
-    delivered: str | None = None,
+    delivery_outcome: str | None = None,
     **changes: Any,
 ) -> None:
     """Live the run that a client asks for, and send its report if told to."""
     run = await take_requested_run(harness)
     await harness.write_steps(run, *STEPS)
     await harness.end(
-        run, status, deliver=[("file", {"path": "x.md"})] if delivered else (), **changes
+        run, status, deliver=[("file", {"path": "x.md"})] if delivery_outcome else (), **changes
     )
     for delivery in await harness.journal.outbox.find(run=run.id):
-        if delivered == "delivered":
+        if delivery_outcome == "delivered":
             await harness.journal.outbox.mark_delivered(delivery.id, "/w/reports/x.md")
         else:
             await harness.journal.outbox.mark_failed(delivery.id, "the folder is gone", None)
@@ -59,14 +61,14 @@ async def test_list_is_green_only_if_run_and_delivery_succeeded(harness: ApiHarn
     await harness.journal.outbox.mark_delivered(delivery.id, "/w/x.md")
     assert "✓  daily-report" in (await agentctl(harness.path, "list")).out
     await harness.complete_run(deliver=[("file", {"path": "x.md"})])
-    pending = (await agentctl(harness.path, "list")).out
-    assert "»  daily-report" in pending
-    assert "succeeded, being delivered" in pending
+    output = (await agentctl(harness.path, "list")).out
+    assert "»  daily-report" in output
+    assert "succeeded, being delivered" in output
     delivery, *_ = await harness.journal.outbox.find()
     await harness.journal.outbox.mark_failed(delivery.id, "gone", None)
-    failed = (await agentctl(harness.path, "list")).out
-    assert "✗  daily-report" in failed
-    assert "succeeded, delivery failed" in failed
+    output = (await agentctl(harness.path, "list")).out
+    assert "✗  daily-report" in output
+    assert "succeeded, delivery failed" in output
 
 
 async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
@@ -96,15 +98,15 @@ async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
     assert b"ROUTINE" in await process.stdout.readline()
     assert b"ant" in await process.stdout.readline()
     is_first_shown.set()
-    rest = await process.stdout.read()
-    assert b"zebra" in rest and b"ROUTINE" not in rest
+    output = await process.stdout.read()
+    assert b"zebra" in output and b"ROUTINE" not in output
     assert await process.wait() == 0
     server.close()
     await server.wait_closed()
 
 
 async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> None:
-    harness.engine.faults["broken"] = broken("broken")
+    harness.engine.faults["broken"] = make_error("broken")
     harness.engine.now = datetime.now(UTC)
     await harness.engine.pause("heartbeat")
     result = await agentctl(harness.path, "list")
@@ -121,8 +123,8 @@ async def test_next_of_a_paused_routine_names_the_command_that_says_why(
 ) -> None:
     name = next(iter(harness.engine.routines))
     await agentctl(harness.path, "pause", name)
-    shown = (await agentctl(harness.path, "next", name)).out
-    assert shown == (
+    output = (await agentctl(harness.path, "next", name)).out
+    assert output == (
         f"{name} starts at no known time: agentctl why {name} says what it waits for.\n"
     )
 
@@ -156,9 +158,9 @@ async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: 
     await harness.journal.slots.account(
         "heartbeat", first=NOW, last=NOW, count=3, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
-    shown = (await agentctl(harness.path, "show", "daily-report")).out
-    assert 'run.prompt = "Write the report."' in shown
-    assert f"run {run.id[-8:]}" in shown
+    output = (await agentctl(harness.path, "show", "daily-report")).out
+    assert 'run.prompt = "Write the report."' in output
+    assert f"run {run.id[-8:]}" in output
     following = (await agentctl(harness.path, "next", "heartbeat", "-n", "2")).out
     assert following.count("heartbeat") == 2
     assert "CET" in following
@@ -226,8 +228,8 @@ async def test_json_output_equals_the_api_answer(harness: ApiHarness) -> None:
         json.loads((await agentctl(harness.path, "show", "heartbeat", "--json")).out)["name"]
         == "heartbeat"
     )
-    inspected = json.loads((await agentctl(harness.path, "inspect", run.id, "--json")).out)
-    assert [step["seq"] for step in inspected["steps"]] == list(range(7))
+    inspection = json.loads((await agentctl(harness.path, "inspect", run.id, "--json")).out)
+    assert [step["seq"] for step in inspection["steps"]] == list(range(7))
     assert (
         json.loads((await agentctl(harness.path, "pause", "heartbeat", "--json")).out)["state"]
         == "paused"
@@ -254,7 +256,7 @@ async def test_pause_resume_reload_and_cancel_report_their_effect(harness: ApiHa
 async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None:
     run = await harness.take()
     cancelling = asyncio.create_task(agentctl(harness.path, "cancel", run.id))
-    await harness.run_queue.interrupted.get()
+    await harness.run_queue.interrupted_ids.get()
     await harness.end(run, Status.CANCELLED, report=None)
     assert (await cancelling).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
 
@@ -267,8 +269,8 @@ async def test_cancel_waits_until_the_run_has_ended(harness: ApiHarness) -> None
 async def test_the_socket_option_may_stand_anywhere(
     harness: ApiHarness, words: list[str], verb: str
 ) -> None:
-    named = [word.replace("X", str(harness.path)).replace("V", verb) for word in words]
-    assert (await agentctl(harness.path.parent / "none.sock", *named)).code == 0
+    arguments = [word.replace("X", str(harness.path)).replace("V", verb) for word in words]
+    assert (await agentctl(harness.path.parent / "none.sock", *arguments)).code == 0
 
 
 async def test_doctor_asks_the_daemon(harness: ApiHarness) -> None:
@@ -284,7 +286,7 @@ async def test_run_streams_its_steps_and_ends_with_the_report_alone_on_stdout(
     harness: ApiHarness,
 ) -> None:
     command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
-    await complete_requested_run(harness, delivered="delivered")
+    await complete_requested_run(harness, delivery_outcome="delivered")
     result = await command
     assert result.code == 0
     assert result.out == "# All is well\n\nNothing to do.\n"
@@ -330,11 +332,11 @@ def test_progress_says_that_and_why_a_run_was_put_off() -> None:
 
 async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) -> None:
     run = await harness.take()
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
+    request = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     while not harness.events.is_followed(run.id):
         await asyncio.sleep(0)
     await harness.end(run)
-    result = await asked
+    result = await request
     assert (result.code, result.out) == (0, "# All is well\n\nNothing to do.\n")
     assert result.err.splitlines()[0] == (
         "a run of daily-report is under way already; it is followed"
@@ -343,14 +345,14 @@ async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) 
 
 async def test_run_again_starts_another_run_after_the_one_under_way(harness: ApiHarness) -> None:
     run = await harness.take()
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    request = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
     while not harness.events.is_followed(run.id):
         await asyncio.sleep(0)
-    assert harness.engine.triggered.get_nowait().id == run.id
-    assert harness.engine.triggered.empty()
+    assert harness.engine.triggered_runs.get_nowait().id == run.id
+    assert harness.engine.triggered_runs.empty()
     await harness.end(run, report="The first one.")
     await complete_requested_run(harness, report="The second one.")
-    result = await asked
+    result = await request
     assert (result.code, result.out) == (0, "The second one.\n")
     assert result.err.splitlines()[0] == (
         "a run of daily-report is under way; another one starts when it has ended"
@@ -359,21 +361,21 @@ async def test_run_again_starts_another_run_after_the_one_under_way(harness: Api
 
 
 async def test_run_again_without_a_run_under_way_is_a_run(harness: ApiHarness) -> None:
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    request = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
     await complete_requested_run(harness)
-    assert (await asked).code == 0
+    assert (await request).code == 0
     assert len(await harness.journal.runs.find("daily-report")) == 1
 
 
 async def test_run_again_is_refused_while_a_run_waits_for_an_approval(harness: ApiHarness) -> None:
     run = await harness.take()
-    asked = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
+    request = asyncio.create_task(agentctl(harness.path, "run", "daily-report", "--again"))
     while not harness.events.is_followed(run.id):
         await asyncio.sleep(0)
     await harness.journal._db.write(lambda db: db.execute("UPDATE run SET status = 'waiting'"))
     harness.events.publish(run.id, {"type": "run_waiting"})
     later = await agentctl(harness.path, "run", "daily-report", "--again")
-    for result in (await asked, later):
+    for result in (await request, later):
         assert (result.code, result.out) == (5, "")
         assert "answer it: agentctl approvals" in result.err or "wait for it" in result.err
     assert "answer it: agentctl approvals" in later.err
@@ -381,7 +383,7 @@ async def test_run_again_is_refused_while_a_run_waits_for_an_approval(harness: A
 
 
 @pytest.mark.parametrize(
-    ("status", "delivered", "code", "expected_text"),
+    ("status", "delivery_outcome", "code", "expected_text"),
     [
         (Status.SUCCEEDED, "failed", 6, "given up after 1 attempt: the folder is gone"),
         (Status.FAILED, None, 1, "failed: because"),
@@ -391,11 +393,14 @@ async def test_run_again_is_refused_while_a_run_waits_for_an_approval(harness: A
     ],
 )
 async def test_the_exit_code_says_how_the_run_and_its_delivery_ended(
-    harness: ApiHarness, status: Status, delivered: str | None, code: int, expected_text: str
+    harness: ApiHarness, status: Status, delivery_outcome: str | None, code: int, expected_text: str
 ) -> None:
     command = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))
     await complete_requested_run(
-        harness, status, delivered=delivered, detail=None if delivered else "because"
+        harness,
+        status,
+        delivery_outcome=delivery_outcome,
+        detail=None if delivery_outcome else "because",
     )
     result = await command
     assert (result.code, expected_text in result.err) == (code, True)
@@ -568,7 +573,7 @@ async def test_errors_are_one_line_with_an_exit_code(
 
 async def test_a_reload_with_faults_prints_each_fault(harness: ApiHarness, tmp_path: Path) -> None:
     async def reload() -> None:
-        raise broken("heartbeat")
+        raise make_error("heartbeat")
 
     harness.api.administration.reload_by_request = reload  # type: ignore[method-assign]
     result = await agentctl(harness.path, "reload")
@@ -625,12 +630,12 @@ async def test_logs_are_read_without_a_daemon(tmp_path: Path) -> None:
         "run.finished"
         in (await agentctl(tmp_path / "none.sock", "logs", "--state", str(state))).out
     )
-    missing = await agentctl(tmp_path / "none.sock", "logs", "--state", str(tmp_path / "no"))
-    assert (missing.code, "there is no log at" in missing.err) == (4, True)
+    missing_result = await agentctl(tmp_path / "none.sock", "logs", "--state", str(tmp_path / "no"))
+    assert (missing_result.code, "there is no log at" in missing_result.err) == (4, True)
 
 
 @pytest.fixture
-def configured(tmp_path: Path) -> Path:
+def config_folder(tmp_path: Path) -> Path:
     """A folder with a config, a policy and a routine that is misspelt."""
     (tmp_path / "config.toml").write_text('provider = "offline"')
     (tmp_path / "policy.toml").write_text("")
@@ -640,21 +645,23 @@ def configured(tmp_path: Path) -> Path:
 
 
 async def test_doctor_and_validate_work_without_a_daemon(
-    configured: Path,
+    config_folder: Path,
 ) -> None:
-    nobody = configured / "none.sock"
+    unused_socket = config_folder / "none.sock"
     env = {
-        "AGENTD_CONFIG": str(configured / "config.toml"),
-        "STATE_DIRECTORY": str(configured / "state"),
+        "AGENTD_CONFIG": str(config_folder / "config.toml"),
+        "STATE_DIRECTORY": str(config_folder / "state"),
     }
-    examined = await agentctl(nobody, "doctor", env=env)
-    assert examined.code == 1
-    assert "✗  routines" in examined.out
-    assert 'did you mean "description"' in examined.out
-    assert f"no daemon answers at {nobody}" in examined.err
-    assert json.loads((await agentctl(nobody, "doctor", "--json", env=env)).out)["ok"] is False
-    validated = await agentctl(nobody, "validate", str(configured))
-    assert (validated.code, "descrption" in validated.out) == (1, True)
+    examination = await agentctl(unused_socket, "doctor", env=env)
+    assert examination.code == 1
+    assert "✗  routines" in examination.out
+    assert 'did you mean "description"' in examination.out
+    assert f"no daemon answers at {unused_socket}" in examination.err
+    assert (
+        json.loads((await agentctl(unused_socket, "doctor", "--json", env=env)).out)["ok"] is False
+    )
+    validation = await agentctl(unused_socket, "validate", str(config_folder))
+    assert (validation.code, "descrption" in validation.out) == (1, True)
 
 
 async def test_validate_checks_the_config_of_the_running_daemon(
@@ -806,8 +813,11 @@ async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(harness: ApiH
 
 
 async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarness) -> None:
-    nothing = await agentctl(harness.path, "report")
-    assert (nothing.code, nothing.out) == (4, "") and "nothing was reported yet" in nothing.err
+    empty_result = await agentctl(harness.path, "report")
+    assert (empty_result.code, empty_result.out) == (
+        4,
+        "",
+    ) and "nothing was reported yet" in empty_result.err
     await harness.complete_run(report="# First\n\nOne.\n")
     await harness.complete_run(report="# Second\n\nTwo \x1b[31m.\n")
     await harness.end(await harness.take(), report="All is well.", silent=True)
@@ -818,8 +828,8 @@ async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarnes
     assert (last.code, last.out, last.err) == (0, "# Second\n\nTwo \ufffd[31m.\n", "")
     record = json.loads((await agentctl(harness.path, "report", "daily-report", "--json")).out)
     assert record["routine"] == "daily-report" and record["report"].startswith("# Second")
-    shown = await on_terminal(harness.path, "report", "daily-report")
-    assert shown.out.startswith("\x1b[1;4mSecond\x1b[0m\n\nTwo")
+    result = await on_terminal(harness.path, "report", "daily-report")
+    assert result.out.startswith("\x1b[1;4mSecond\x1b[0m\n\nTwo")
     unknown = await agentctl(harness.path, "report", "dialy-report")
     assert unknown.code == 4 and "daily-report" in unknown.err
 
@@ -828,9 +838,9 @@ async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHar
     assert (await agentctl(harness.path, "pause")).code == 2
     assert (await agentctl(harness.path, "pause", "heartbeat", "--all")).code == 2
     await harness.engine.pause("heartbeat")
-    paused = await agentctl(harness.path, "pause", "--all", "--until", "2h")
-    assert paused.code == 0 and "daily-report" in paused.out and "heartbeat" not in paused.out
-    assert "or `agentctl resume --all`; by hand they still run" in paused.out
+    result = await agentctl(harness.path, "pause", "--all", "--until", "2h")
+    assert result.code == 0 and "daily-report" in result.out and "heartbeat" not in result.out
+    assert "or `agentctl resume --all`; by hand they still run" in result.out
     assert all(harness.engine.states[name].paused for name in harness.engine.routines)
     assert harness.engine.states["heartbeat"].paused_until is None, "it was paused before"
     again = await agentctl(harness.path, "pause", "--all")

@@ -78,10 +78,10 @@ def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
     )
     with (
         answering(tmp_path, head + body) as path,
-        pytest.raises(Problem, match="no such run") as caught,
+        pytest.raises(Problem, match="no such run") as error,
     ):
         Client(path).request("GET", "/")
-    assert (caught.value.status, caught.value.code) == (404, "not_found")
+    assert (error.value.status, error.value.code) == (404, "not_found")
     plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
     (tmp_path / "raw.sock").unlink()
     with answering(tmp_path, plain) as path, pytest.raises(Problem, match="HTTP status 502"):
@@ -105,13 +105,13 @@ def test_an_event_stream_is_parsed_at_any_byte_boundary(tmp_path: Path) -> None:
 
 def test_each_socket_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(os.fspath(tmp_path / "dead"))
-    tried = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
-    with pytest.raises(Unreachable) as caught:
-        open_first(tried)
-    assert [path for path, _ in caught.value.attempts] == tried
-    assert [why for _, why in caught.value.attempts] == [
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(os.fspath(tmp_path / "dead"))
+    paths = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
+    with pytest.raises(Unreachable) as error:
+        open_first(paths)
+    assert [path for path, _ in error.value.attempts] == paths
+    assert [why for _, why in error.value.attempts] == [
         "no such file",
         "a daemon was here, but nobody listens any more",
         "a daemon was here, but nobody listens any more",
@@ -170,7 +170,7 @@ def test_a_daemon_of_another_user_is_not_trusted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "env"),
+    ("socket_option", "env"),
     [
         ("/x/named.sock", {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
         (None, {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
@@ -181,10 +181,10 @@ def test_a_daemon_of_another_user_is_not_trusted() -> None:
     ],
 )
 def test_socket_candidates_of_the_client_equal_those_of_the_daemon(
-    named: str | None, env: dict[str, str]
+    socket_option: str | None, env: dict[str, str]
 ) -> None:
-    listed = socket_paths(named, env, Path.home(), uid=os.getuid())
-    assert list(socket_candidates(named, env)) == [os.fspath(row) for row in listed]
+    paths = socket_paths(socket_option, env, Path.home(), uid=os.getuid())
+    assert list(socket_candidates(socket_option, env)) == [os.fspath(row) for row in paths]
 
 
 def test_names_are_quoted_for_a_url() -> None:

@@ -41,9 +41,9 @@ def test_bash_completes_verbs_and_options(capsys):
         ("agentctl", "run", "--de"): "--detach",
     }
     for words, completions in words_by_line.items():
-        typed = " ".join(f'"{word}"' for word in words)
+        line = " ".join(f'"{word}"' for word in words)
         ask = (
-            f"{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}\n_agentctl\necho "
+            f"{script}\nCOMP_WORDS=({line}) COMP_CWORD={len(words) - 1}\n_agentctl\necho "
             f'"${{COMPREPLY[@]}}"'
         )
         process = subprocess.run(
@@ -66,9 +66,9 @@ async def complete(folder: Path, socket: Path, *words: str) -> set[str]:
         f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli.main --socket "{socket}" "$@"\n'
     )
     program.chmod(0o755)
-    typed = " ".join(f'"{word}"' for word in words)
+    line = " ".join(f'"{word}"' for word in words)
     commands = (
-        f"{script.getvalue()}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words) - 1}\n_{words[0]}\n"
+        f"{script.getvalue()}\nCOMP_WORDS=({line}) COMP_CWORD={len(words) - 1}\n_{words[0]}\n"
         'echo "${COMPREPLY[@]}"'
     )
     process = await asyncio.create_subprocess_exec(
@@ -92,10 +92,10 @@ async def test_bash_completes_names_and_ids_of_the_daemon(harness: ApiHarness, t
         digest="0" * 64,
         rule="rule 1",
     )
-    parked = await harness.journal.approvals.park(
+    parked_run = await harness.journal.approvals.park(
         await harness.take("heartbeat"), [request], timeout=timedelta(days=9999), detail="shell"
     )
-    (approval,) = await harness.journal.approvals.find_of_run(parked.id)
+    (approval,) = await harness.journal.approvals.find_of_run(parked_run.id)
     assert await ask("agentctl", "approve", "0") == {approval.id}
     assert await ask("agentd", "once", "heart") == {"heartbeat"}
 

@@ -141,13 +141,13 @@ async def test_agentctl_events_prints_events_for_people_and_as_json(harness: Api
 async def test_without_a_daemon_help_and_errors_name_the_next_step(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    nobody = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *COMMAND, "list", cwd=home, env=environment(home, STATE_DIRECTORY=str(home)),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,  # noqa: E501
     )  # fmt: skip
-    _, output = await nobody.communicate()
+    _, output = await process.communicate()
     assert (
-        nobody.returncode == 3
+        process.returncode == 3
         and b"init` writes one to ~/.config/agentd; then\nStart it with: " in output
     )
 
@@ -178,8 +178,8 @@ async def test_help_shows_ten_verbs_in_four_groups_and_all_others_on_demand(
         assert every.count(f"\n  {name:<12}") == 1, name
     assert "Exit codes:" in every and f"shows {len(VERBS) - 10} more verbs" in few
     assert main([]) == 0  # into a pipe
-    piped = capsys.readouterr().out
-    assert all(f"\n  {name:<12}" in piped for name in VERBS)
+    output = capsys.readouterr().out
+    assert all(f"\n  {name:<12}" in output for name in VERBS)
 
 
 def test_every_common_verb_is_of_its_group() -> None:
@@ -223,11 +223,11 @@ def test_no_unknown_verb_fails_otherwise_than_by_a_sentence(word: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in VERBS if name != "help"])
 async def test_the_usage_of_every_verb_says_agentctl(name: str, tmp_path: Path) -> None:
-    shown = await agentctl(tmp_path / "none", "help", name)
-    assert (shown.code, shown.err) == (0, "") and "usage: agentd" not in shown.out
-    usage, _, described = shown.out.partition("\n\n")
+    result = await agentctl(tmp_path / "none", "help", name)
+    assert (result.code, result.err) == (0, "") and "usage: agentd" not in result.out
+    usage, _, description = result.out.partition("\n\n")
     assert usage.startswith(f"usage: agentctl {name} ")
-    assert not described.startswith(("options:", "positional arguments:")), "it has a description"
+    assert not description.startswith(("options:", "positional arguments:")), "it has a description"
 
 
 @pytest.mark.parametrize("name", ["ui", "top", "completion"])

@@ -23,13 +23,13 @@ def read(text: str) -> list[tuple[str, str]]:
     lines = text[:-2].split("\r\n")
     assert all(len(line.encode()) <= MAX_LINE_OCTETS for line in lines)
     assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", "".join(lines))
-    unfolded = "\r\n".join(lines).replace("\r\n ", "").split("\r\n")
-    pairs = [tuple(line.split(":", 1)) for line in unfolded]
+    content_lines = "\r\n".join(lines).replace("\r\n ", "").split("\r\n")
+    pairs = [tuple(line.split(":", 1)) for line in content_lines]
     assert all(len(pair) == 2 and re.fullmatch(r"[A-Z-]+", pair[0]) for pair in pairs)
     return pairs  # type: ignore[return-value]
 
 
-def unescaped(value: str) -> str:
+def unescape(value: str) -> str:
     assert not re.search(r"(?<!\\)(?:\\\\)*[;,]", value), "unescaped"
     return re.sub(r"\\(.)", lambda match: "\n" if match[1] in "nN" else match[1], value)
 
@@ -49,7 +49,7 @@ def test_the_calendar_has_one_event_per_start() -> None:
     uids = [value for name, value in pairs if name == "UID"]
     assert uids == ["daily-20261120T100000Z@box.agentd", "daily-20261121T090000Z@box.agentd"]
     assert [name for name, _ in pairs].count("DTSTAMP") == 2
-    (description, _) = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    (description, _) = [unescape(value) for name, value in pairs if name == "DESCRIPTION"]
     assert description == "Mail, news; and\\more\nat 08:30 on weekdays, Europe/Berlin"
 
 
@@ -77,7 +77,7 @@ def test_any_description_round_trips_without_split_characters(text: str) -> None
             [("a", NOW)], descriptions={"a": (text, "")}, now=NOW, host="h", version="1"
         )
     )
-    descriptions = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    descriptions = [unescape(value) for name, value in pairs if name == "DESCRIPTION"]
     lines = [
         "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f"))
         for line in text.splitlines()
@@ -92,11 +92,11 @@ def test_any_description_round_trips_without_split_characters(text: str) -> None
 )
 def test_the_calendar_is_parsed_by_the_icalendar_package(text: str, name: str) -> None:
     fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
-    taken = icalendar.Calendar.from_ical(
+    parsed_calendar = icalendar.Calendar.from_ical(
         format_calendar(fires, descriptions={name: (text, "daily")}, now=NOW, host="h", version="1")
     )
-    events = taken.walk("VEVENT")
-    assert not taken.errors and not any(event.errors for event in events)
+    events = parsed_calendar.walk("VEVENT")
+    assert not parsed_calendar.errors and not any(event.errors for event in events)
     assert [event.decoded("DTSTART") for event in events] == [at for _, at in fires]
     assert [str(event["SUMMARY"]) for event in events] == [name] * 2
     assert str(events[0]["DESCRIPTION"]).endswith("daily")

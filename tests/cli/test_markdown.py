@@ -104,24 +104,27 @@ def test_a_table_that_is_too_wide_becomes_texts() -> None:
 
 @given(st.text(alphabet=st.sampled_from(list("ab*_`#->|[]()!~\\\n\t 字\x1b\u202e0.1<&"))))
 def test_no_text_fails_or_steers_the_terminal(text: str) -> None:
-    formatted = format_report(text, PLAIN_TERMINAL)
-    assert sanitize(formatted) == formatted
+    output = format_report(text, PLAIN_TERMINAL)
+    assert sanitize(output) == output
 
 
 @given(st.lists(st.text(alphabet="abc字 ", min_size=1)))
 def test_no_letter_of_a_text_is_lost(words: list[str]) -> None:
     text = "\n\n".join(words)
-    formatted = format_report(text, PLAIN_TERMINAL)
-    assert re.sub(r"\s", "", formatted) == re.sub(r"\s", "", text)
+    output = format_report(text, PLAIN_TERMINAL)
+    assert re.sub(r"\s", "", output) == re.sub(r"\s", "", text)
 
 
 async def test_run_and_inspect_format_a_report_on_a_terminal_only(harness: ApiHarness) -> None:
     run = await harness.complete_run()
-    piped = await agentctl(harness.path, "inspect", run.id)
-    shown = await on_terminal(harness.path, "inspect", run.id)
-    assert piped.code == shown.code == 0
-    assert "  # All is well\n" in piped.out and "\x1b" not in piped.out
-    assert "  \x1b[1;4mAll is well\x1b[0m\n" in shown.out and "# All is well" not in shown.out
+    piped_result = await agentctl(harness.path, "inspect", run.id)
+    terminal_result = await on_terminal(harness.path, "inspect", run.id)
+    assert piped_result.code == terminal_result.code == 0
+    assert "  # All is well\n" in piped_result.out and "\x1b" not in piped_result.out
+    assert (
+        "  \x1b[1;4mAll is well\x1b[0m\n" in terminal_result.out
+        and "# All is well" not in terminal_result.out
+    )
 
 
 def test_the_output_of_a_script_is_shown_as_it_is():

@@ -94,21 +94,21 @@ async def test_an_editor_lists_runs_and_reads_reports_over_mcp(harness: ApiHarne
 async def test_inspect_over_mcp_shows_calls_verdicts_and_results(harness: ApiHarness) -> None:
     run = await harness.complete_run()
     async with connect(harness.path) as client:
-        shown = await call(client, "inspect", run=run.id[-6:], text_characters=12)
-        assert shown == await call(client, "inspect", run="last", text_characters=12)
-        assert shown["model"] == "local / m-1"
-        kinds = [step["kind"] for step in shown["steps"]]
+        inspection = await call(client, "inspect", run=run.id[-6:], text_characters=12)
+        assert inspection == await call(client, "inspect", run="last", text_characters=12)
+        assert inspection["model"] == "local / m-1"
+        kinds = [step["kind"] for step in inspection["steps"]]
         assert kinds == ["call", "result", "prompt", "message", "llm", "call", "result"]
-        denied, result = shown["steps"][-2:]
-        assert denied["tool"] == "shell"
-        assert denied["verdict"] == {
+        denied_step, result = inspection["steps"][-2:]
+        assert denied_step["tool"] == "shell"
+        assert denied_step["verdict"] == {
             "effect": "deny",
             "rule": "default",
             "reason": "nothing allows it",
         }
         assert result["ok"] is False
         assert result["text"] == {"strangers_words": "[failed] den … 28 more characters"}
-        assert "earlier_steps_left_out" not in shown
+        assert "earlier_steps_left_out" not in inspection
 
 
 async def test_inspect_over_mcp_leaves_out_the_earliest_steps_of_a_long_run(
@@ -122,26 +122,26 @@ async def test_inspect_over_mcp_leaves_out_the_earliest_steps_of_a_long_run(
     ]
     await harness.write_steps(run, *steps)
     async with connect(harness.path) as client:
-        shown = await call(client, "inspect", run="last", text_characters=100_000)
-    assert shown["earlier_steps_left_out"] == 3
-    assert [step["text"]["strangers_words"][0] for step in shown["steps"]] == ["3", "4"]
+        inspection = await call(client, "inspect", run="last", text_characters=100_000)
+    assert inspection["earlier_steps_left_out"] == 3
+    assert [step["text"]["strangers_words"][0] for step in inspection["steps"]] == ["3", "4"]
 
 
 async def test_strangers_words_are_marked_and_stay_within_their_quotes(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.end(replace(run, taint=Taint.HIGH), report=EVIL)
-    failed = await harness.take()
-    await harness.end(failed, Status.FAILED, report=None, detail=EVIL)
+    failed_run = await harness.take()
+    await harness.end(failed_run, Status.FAILED, report=None, detail=EVIL)
     async with connect(harness.path) as client:
         report = await call(client, "report")
         assert report["note"] == NOTE
         assert report["taint"] == "high"
         assert report["report"] == {"strangers_words": EVIL}
-        shown = await call(client, "inspect", run="last")
-        assert shown["note"] == NOTE
-        assert shown["detail"] == {"strangers_words": EVIL}
-        listed = await client.call_tool("list", {})
-        assert "Ignore your instructions" not in str(listed)
+        inspection = await call(client, "inspect", run="last")
+        assert inspection["note"] == NOTE
+        assert inspection["detail"] == {"strangers_words": EVIL}
+        listing = await client.call_tool("list", {})
+        assert "Ignore your instructions" not in str(listing)
 
 
 async def test_a_run_that_takes_longer_than_the_client_waits_goes_on(harness: ApiHarness) -> None:

@@ -101,7 +101,7 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
 
 
 @pytest.mark.parametrize(
-    ("text", "width", "left"),
+    ("text", "width", "cut_text"),
     [
         ("abcdef", 6, "abcdef"),
         ("abcdef", 5, "abcd…"),
@@ -115,14 +115,14 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(
     ],
 )
 def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
-    text: str, width: int, left: str
+    text: str, width: int, cut_text: str
 ) -> None:
-    assert truncate(text, width) == left
-    assert display_width(left) <= width
+    assert truncate(text, width) == cut_text
+    assert display_width(cut_text) <= width
 
 
 @pytest.mark.parametrize(
-    ("sizes", "room", "left"),
+    ("sizes", "room", "expected"),
     [
         ([[10, 10], [20, 20], [30, 30]], 60, [10, 20, 30]),
         ([[10, 10], [20, 20], [30, 30]], 50, [10, 20, 20]),
@@ -132,10 +132,12 @@ def test_a_cut_never_splits_a_wide_character_or_passes_the_width(
         ([[40, 12], [20, 20], [30, 30]], 62, [12, 20, 30]),
     ],
 )
-def test_the_column_with_the_fewest_long_cells_shrinks_first_and_none_vanishes(sizes, room, left):
+def test_the_column_with_the_fewest_long_cells_shrinks_first_and_none_vanishes(
+    sizes, room, expected
+):
     widths = [max(column) for column in sizes]
     shrink_columns(widths, room, cell_widths=sizes, elastic=2)
-    assert widths == left
+    assert widths == expected
 
 
 def test_a_table_in_a_file_is_whole_and_plain() -> None:
@@ -294,14 +296,14 @@ def test_combining_marks_and_joiners_have_no_width() -> None:
 
 def test_only_paths_within_the_home_folder_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada/")
-    shortened = {
+    short_paths = {
         "/home/ada/a b.md": "~/a b.md",
         "/home/ada": "~",
         "/home/adam/a.md": "/home/adam/a.md",
         "/srv/home/ada/a.md": "/srv/home/ada/a.md",
         "250 OK": "250 OK",
     }
-    assert {path: shorten_home(path) for path in shortened} == shortened
+    assert {path: shorten_home(path) for path in short_paths} == short_paths
     for home in ("", "/"):
         monkeypatch.setenv("HOME", home)
         assert shorten_home("/srv/a.md") == "/srv/a.md"

@@ -194,11 +194,11 @@ async def test_list_and_status_mark_a_routine_paused_for_failures(
         "heartbeat", why="10 runs in a row failed, the last one: the key was refused"
     )
     harness.engine.states = await harness.journal.routines.get_states()
-    listed = (await agentctl(harness.path, "list")).out
+    output = (await agentctl(harness.path, "list")).out
     assert (
-        "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed
+        "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in output
     )
-    assert "agentctl resume heartbeat lets it go on" in listed
+    assert "agentctl resume heartbeat lets it go on" in output
     status = (await agentctl(harness.path, "status")).out
     assert "until it is resumed: 10 runs in a row failed" in status
     daemon_status = (await ask(harness.path, "GET", "/v1/status")).json
@@ -215,7 +215,7 @@ async def test_list_and_status_mark_a_routine_paused_for_failures(
 
 async def test_status_shows_positions_of_queued_runs(harness: ApiHarness) -> None:
     runs = [await harness.claim(name) for name in ("daily-report", "heartbeat")]
-    harness.run_queue.waiting = [run.id for run in runs]
+    harness.run_queue.run_ids = [run.id for run in runs]
     status = (await agentctl(harness.path, "status")).out
     assert "queued and first in line" in status
     assert "queued with 1 run before it" in status
@@ -229,20 +229,20 @@ async def test_times_without_a_zone_are_those_of_the_config(harness: ApiHarness,
     assert "Thu 19 Nov 09:00 CET" in answer["sentence"]
     until = (datetime.now(UTC) + timedelta(days=400)).replace(hour=9, minute=0, second=0)
     pause = ("pause", "heartbeat", "--until", f"{until:%Y-%m-%d} 09:00")
-    shown = await agentctl(harness.path, *pause, env={"TZ": zone})
+    result = await agentctl(harness.path, *pause, env={"TZ": zone})
     paused_until = harness.engine.states["heartbeat"].paused_until
     local_time = slot.replace(year=until.year, month=until.month, day=until.day)
     assert paused_until == local_time
-    assert f"{local_time:%a %d %b} 09:00 {local_time:%Z} in Europe/Berlin" in shown.out
+    assert f"{local_time:%a %d %b} 09:00 {local_time:%Z} in Europe/Berlin" in result.out
 
 
 async def test_why_says_how_many_faults_there_are_besides_the_first(tmp_path: Path) -> None:
     app = TestApp(tmp_path)
     app.write_routine("broken", 'promt = 1\n[run]\nmodee = 2\nprovder = "x"\n')
     async with app, app.serve_api() as socket:
-        shown = await agentctl(socket, "why", "broken")
-        assert shown.code != 0
-        assert shown.err.strip().endswith("; and 2 more: agentctl show broken")
+        result = await agentctl(socket, "why", "broken")
+        assert result.code != 0
+        assert result.err.strip().endswith("; and 2 more: agentctl show broken")
         assert len((await app.request("GET", "/v1/routines/broken")).json["faults"]) == 3
 
 
@@ -258,7 +258,7 @@ async def test_slots_and_why_say_that_a_minute_is_no_delay(harness: ApiHarness) 
     )
     (run,) = await harness.journal.slots.open([claim])
     assert run
-    shown = (await agentctl(harness.path, "slots", "heartbeat")).out
-    assert f"ran on time, within 7.6 s, run {run.id[-8:]}" in shown
+    output = (await agentctl(harness.path, "slots", "heartbeat")).out
+    assert f"ran on time, within 7.6 s, run {run.id[-8:]}" in output
     sentence = (await agentctl(harness.path, "why", "heartbeat", "--at", NOW.isoformat())).out
     assert "on time for Fri 20 Nov 10:00 CET (7.6 s after it: up to a minute is on" in sentence

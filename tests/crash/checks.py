@@ -30,7 +30,7 @@ class Outcome:
     slots: Any
     deliveries: Any
     approvals: Any
-    remembered: Any
+    memory_items: Any
 
 
 def outcome(scenario: CrashScenario, run: Run) -> Outcome:
@@ -50,7 +50,7 @@ def outcome(scenario: CrashScenario, run: Run) -> Outcome:
             run.id,
         ),
         approvals=scenario.look("SELECT status, count(*) FROM approval GROUP BY status"),
-        remembered=scenario.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
+        memory_items=scenario.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
     )
 
 
@@ -58,12 +58,12 @@ def interruptible(scenario: CrashScenario) -> set[Call]:
     """Return the calls of which a process that dies now leaves nothing but that they began: these
     are not repeated.
     """
-    begun = scenario.look(
+    begin_steps = scenario.look(
         "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT "
         "1 FROM step WHERE"
         " run_id = call.run_id AND call_id = call.call_id AND kind = 'result')"
     )
-    return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
+    return {(run, call) for run, call, body in begin_steps if not decode(body)["repeatable"]}
 
 
 def check(
@@ -72,15 +72,15 @@ def check(
     expected: Outcome,
     *,
     deaths: int,
-    interrupted: set[Call] | None = None,
+    interrupted_calls: set[Call] | None = None,
 ) -> None:
-    """Check the promises; `interrupted` are the calls that were under way at the deaths, where that
-    is known.
+    """Check the promises; `interrupted_calls` are the calls that were under way at the deaths,
+    where that is known.
     """
-    assert scenario.broken == []
+    assert scenario.broken_promises == []
     came_to = outcome(scenario, run)
     assert came_to == expected, f"{came_to}, not {expected}; the run: {run.detail}"
-    _check_calls(scenario, run, deaths, interrupted)
+    _check_calls(scenario, run, deaths, interrupted_calls)
     _check_journal(scenario)
     _check_words(scenario, run)
     _check_reports(scenario, expected, deaths)
@@ -93,7 +93,7 @@ def _check_calls(
     """Nothing that changes something started twice or got lost; what is unknown is what was under
     way.
     """
-    begun, unknown = {}, set()
+    steps_by_call, unknown = {}, set()
     for id_, call, kind, body in scenario.look(
         (  # noqa: UP034
             "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY "  # noqa: E501
@@ -102,28 +102,28 @@ def _check_calls(
     ):
         step = decode(body)
         if kind == "call":
-            assert (id_, call) not in begun, "a call was written down twice"
-            begun[id_, call] = step
+            assert (id_, call) not in steps_by_call, "a call was written down twice"
+            steps_by_call[id_, call] = step
         elif step["text"].endswith(say("interrupted", "en")):
             unknown.add((id_, call))
     if under_way is None:
         assert len(unknown) <= deaths
     elif run.status is not Status.CANCELLED:
         assert unknown == under_way
-    for key, step in begun.items():
-        number, started = step["arguments"].get("n"), scenario.started
+    for key, step in steps_by_call.items():
+        number, start_counts = step["arguments"].get("n"), scenario.start_counts
         if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":
             least = 0 if key in unknown or run.status is Status.CANCELLED else 1
-            assert least <= started[number] <= 1, (
-                f"{step['tool']} {number} started {started[number]} times"
+            assert least <= start_counts[number] <= 1, (
+                f"{step['tool']} {number} started {start_counts[number]} times"
             )
         elif step["tool"] in AGAIN:
             least = 0 if run.status is Status.CANCELLED else 1
-            assert least <= started[number] <= 1 + deaths
+            assert least <= start_counts[number] <= 1 + deaths
         elif step["tool"] in REFUSED:
-            assert started[number] == 0
-    numbers = {step["arguments"].get("n") for step in begun.values()}
-    assert set(scenario.started) <= numbers, "a call started that nobody wrote down"
+            assert start_counts[number] == 0
+    numbers = {step["arguments"].get("n") for step in steps_by_call.values()}
+    assert set(scenario.start_counts) <= numbers, "a call started that nobody wrote down"
 
 
 def _check_journal(scenario: CrashScenario) -> None:
@@ -131,10 +131,10 @@ def _check_journal(scenario: CrashScenario) -> None:
     each prompt.
     """
     texts = dict(scenario.look("SELECT digest, body FROM text"))
-    named = {
+    digests = {
         digest for (body,) in scenario.look("SELECT body FROM step") for digest in references(body)
     }
-    assert named <= {digest for digest, body in texts.items() if inflate_text(digest, body)}
+    assert digests <= {digest for digest, body in texts.items() if inflate_text(digest, body)}
     for id_, steps, seal, status in scenario.look("SELECT id, steps, seal, status FROM run"):
         assert Status(status).has_ended
         rows = scenario.look(f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY seq", id_)
@@ -146,12 +146,12 @@ def _check_journal(scenario: CrashScenario) -> None:
         assert len(set(results)) == len(results), "a call has two results"
         assert set(calls) == set(results) or status == "cancelled", "a call has no result"
         assert sum(row[0] == "prompt" for row in rows) <= 1
-    begun = sum(
+    begun_children = sum(
         decode(body)["tool"] == SUBAGENT
         for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'call'")
     )
     (children,) = scenario.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
-    assert children == begun or scenario.script.cancelled is not None
+    assert children == begun_children or scenario.script.cancel_turn is not None
     assert scenario.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [
         (0,)
     ]
@@ -166,18 +166,18 @@ def _check_words(scenario: CrashScenario, run: Run) -> None:
         for (body,) in scenario.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")
     ]
     message_counts = Counter(body["text"] for body in bodies if body.get("source") == "told")
-    acknowledged = [wish for wish in scenario.acknowledged if wish.startswith("tell")]
+    confirmations = [wish for wish in scenario.confirmed_wishes if wish.startswith("tell")]
     if run.status is not Status.CANCELLED:
-        assert message_counts == Counter(f"Be quick. ({wish})" for wish in acknowledged)
+        assert message_counts == Counter(f"Be quick. ({wish})" for wish in confirmations)
         pieces = 1 + sum(
             _pieces(kind, decode_references(body)) for kind, body in _steps(scenario, run)
         )
-        ended = run.status is not Status.SKIPPED
+        has_ended = run.status is not Status.SKIPPED
         query = (
             "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run "
             "WHERE run_id = ?)"
         )
-        assert scenario.look(query, run.id) == [(pieces * ended,)]
+        assert scenario.look(query, run.id) == [(pieces * has_ended,)]
 
 
 def _steps(scenario: CrashScenario, run: Run) -> list[tuple[str, bytes]]:
@@ -199,12 +199,12 @@ def _check_reports(scenario: CrashScenario, expected: Outcome, deaths: int) -> N
     """Each report arrived: once, and again only where we died between sending it and writing that
     down.
     """
-    sent = Counter(scenario.sent)
-    delivered = [target for target, status in expected.deliveries if status == "delivered"]
-    assert sorted(target for _, target, _ in sent) == delivered
-    assert max(sent.values(), default=0) <= 1 + deaths
+    messages = Counter(scenario.messages)
+    targets = [target for target, status in expected.deliveries if status == "delivered"]
+    assert sorted(target for _, target, _ in messages) == targets
+    assert max(messages.values(), default=0) <= 1 + deaths
     if expected.report:
-        assert all(expected.report in text for _, _, text in sent)
+        assert all(expected.report in text for _, _, text in messages)
 
 
 def _check_questions(scenario: CrashScenario, deaths: int) -> None:

@@ -38,7 +38,7 @@ class Moment:
     """The commit that it is about."""
     files: dict[str, bytes]
     scenario: CrashScenario
-    interrupted: set[tuple[str, str]] = field(default_factory=set)
+    interrupted_calls: set[tuple[str, str]] = field(default_factory=set)
     """The calls that were under way at deaths before it."""
 
     def begin(self, folder: Path) -> CrashScenario:
@@ -50,7 +50,7 @@ class Moment:
         scenario.folder = folder
         return scenario
 
-    def torn(self, after: Moment, at: float) -> Moment | None:
+    def tear(self, after: Moment, at: float) -> Moment | None:
         """Return the moment in the middle of a commit: so much of what it writes has been written;
         None: nothing is.
         """
@@ -80,12 +80,12 @@ class Witness:
     """The commit before which the process stands still until it may go on."""
     moments: list[Moment] = field(default_factory=list)
     writes: int = 0
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    has_stopped: asyncio.Event = field(default_factory=asyncio.Event)
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.path = self.inner.path
-        self._pending: list[_Item] = []
+        self._queue: list[_Item] = []
         self.flushes = 0
         self._line: deque[list[_Item]] = deque()
         self._flush_timer: asyncio.Handle | None = None
@@ -96,7 +96,7 @@ class Witness:
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        self._pending.append((work, durable, answer))
+        self._queue.append((work, durable, answer))
         if not self.rides:
             self._flush_now()
         elif self._flush_timer is None:
@@ -134,9 +134,9 @@ class Witness:
             self._flush_timer.cancel()
             self._flush_timer = None
         self.flushes += 1
-        if self._pending:
-            self._line.append(self._pending)
-            self._pending = []
+        if self._queue:
+            self._line.append(self._queue)
+            self._queue = []
         if self._line and (self.at_work is None or self.at_work.done()):
             self.at_work = asyncio.ensure_future(self._commit_all())
 
@@ -150,13 +150,13 @@ class Witness:
                     await asyncio.sleep(0)
                 self._look("before", number)
             if number == self.stops_at:
-                self.stopped.set()
+                self.has_stopped.set()
                 await self.may_go_on.wait()
-            done = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
-            await asyncio.wait(done)
+            writes = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
+            await asyncio.wait(writes)
             if is_watched:
                 self._look("after", number)
-            for write, (_, _, answer) in zip(done, batch, strict=True):
+            for write, (_, _, answer) in zip(writes, batch, strict=True):
                 if answer.done():
                     write.exception()
                 elif fault := write.exception():
@@ -236,41 +236,41 @@ async def overtaken(
     it. None if it is done before it comes to a standstill.
     """
     async with asyncio.timeout(LONGEST):
-        paused = Witness(
+        witness = Witness(
             await Database.open(scenario.file), scenario, _never, shared=True, stops_at=stops_at
         )
         takeover = Witness(
             await Database.open(scenario.file), scenario, _never, shared=True, stops_at=wakes_at
         )
         try:
-            process = Process(scenario, settings, paused)
+            process = Process(scenario, settings, witness)
             life = asyncio.ensure_future(process.work())
-            if not await _either(life, paused.stopped):
+            if not await _either(life, witness.has_stopped):
                 return None
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             takeover_life = asyncio.ensure_future(
                 Process(scenario, settings, takeover, seat=1).work()
             )
-            await _either(takeover_life, takeover.stopped)
-            paused.may_go_on.set()
-            await paused.drain()
+            await _either(takeover_life, takeover.has_stopped)
+            witness.may_go_on.set()
+            await witness.drain()
             await process.executor.wait_until_idle()
             takeover.may_go_on.set()
             await life
             return await takeover_life
         finally:
-            paused.may_go_on.set()
+            witness.may_go_on.set()
             takeover.may_go_on.set()
-            await _put_away(paused, takeover)
+            await _put_away(witness, takeover)
 
 
-async def _either(work: asyncio.Future[Any], stopped: asyncio.Event) -> bool:
+async def _either(work: asyncio.Future[Any], stop_event: asyncio.Event) -> bool:
     """Wait until a process is done or stands still; tell whether it does."""
-    waiting = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    return stopped.is_set()
+    wait = asyncio.ensure_future(stop_event.wait())
+    await asyncio.wait((work, wait), return_when=asyncio.FIRST_COMPLETED)
+    wait.cancel()
+    return stop_event.is_set()
 
 
 def _never(_number: int) -> bool:

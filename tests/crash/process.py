@@ -277,16 +277,16 @@ class Process:
         """
         await self.memory.open()
         await self.talk.load_messages()
-        left = [
+        recovered_runs = [
             run for run in await self.journal.runs.recover(self.owner) if run.trigger != SUBAGENT
         ]
-        run = await self.opened()
+        run = await self.open_run()
         await self.people.ask_again()
         self.executor.hold_parked(
             run for run in await self.journal.runs.find_active() if run.status is Status.WAITING
         )
-        await self.executor.submit_all(left)
-        if run.status is Status.QUEUED and run.id not in {run.id for run in left}:
+        await self.executor.submit_all(recovered_runs)
+        if run.status is Status.QUEUED and run.id not in {run.id for run in recovered_runs}:
             await self.executor.submit(run)
         run = await self.until_ended(run)
         await self.outbox.flush()
@@ -331,7 +331,7 @@ class Process:
         else:
             await self.talk.tell(run, f"Be quick. ({wish})", event=wish)
 
-    async def opened(self) -> Run:
+    async def open_run(self) -> Run:
         """Return the run of the slot, which one of the processes has opened."""
         claim = Claim(
             routine="work",
@@ -340,8 +340,8 @@ class Process:
             slot=self.slot,
             goal=self.routine.run.prompt,
         )
-        (opened,) = await self.journal.slots.open([claim])
-        return opened or await self._there()
+        (run,) = await self.journal.slots.open([claim])
+        return run or await self._there()
 
     async def _there(self) -> Run:
         return next(run for run in await self.journal.runs.find("work") if run.slot == self.slot)

@@ -59,7 +59,7 @@ class Script:
     """Whether there is a second vendor to fail over to."""
     message_turns: Sequence[int] = ()
     """Turns in which a person tells the run something while the model thinks."""
-    cancelled: int | None = None
+    cancel_turn: int | None = None
     """The turn in which a person cancels the run."""
     refuses: bool = False
     """Whether whoever is asked says no."""
@@ -69,7 +69,7 @@ class Script:
     """Which routine it is: see process.py."""
 
     @property
-    def numbered(self) -> list[list[tuple[str, int]]]:
+    def numbered_calls(self) -> list[list[tuple[str, int]]]:
         """The calls of each turn, each with a number of its own."""
         numbers = iter(range(1, 1000))
         return [[(name, next(numbers)) for name in turn] for turn in self.turns]
@@ -77,7 +77,7 @@ class Script:
     @property
     def comes_to(self) -> Status:
         """How its run ends if nothing happens to it."""
-        if self.cancelled is not None:
+        if self.cancel_turn is not None:
             return Status.CANCELLED
         if self.routine == "gated":
             return Status.SKIPPED
@@ -91,17 +91,17 @@ class CrashScenario:
 
     folder: Path
     script: Script
-    started: Counter[int] = field(default_factory=Counter)
-    sent: list[tuple[int, str, str]] = field(default_factory=list)
+    start_counts: Counter[int] = field(default_factory=Counter)
+    messages: list[tuple[int, str, str]] = field(default_factory=list)
     questions: list[tuple[int, str]] = field(default_factory=list)
     """The delivery and the target of each message that asked people to approve a call."""
-    faulted: Counter[int] = field(default_factory=Counter)
+    fault_counts: Counter[int] = field(default_factory=Counter)
     wishes: list[str] = field(default_factory=list)
     """What people want of the run: `cancel`, or `tell` and a turn."""
-    acknowledged: set[str] = field(default_factory=set)
+    confirmed_wishes: set[str] = field(default_factory=set)
     """What of that they were told that it is done; what they were not, they want again."""
     is_down: bool = False
-    broken: list[str] = field(default_factory=list)
+    broken_promises: list[str] = field(default_factory=list)
     """Promises that were broken where everybody sees it."""
     _eye: sqlite3.Connection | None = None
     _is_closed: bool = False
@@ -112,8 +112,8 @@ class CrashScenario:
 
     def as_it_is(self) -> CrashScenario:
         """Return a copy that what happens from now on leaves as it is."""
-        held = {name: copy(value) for name, value in vars(self).items() if name != "_eye"}
-        return CrashScenario(**held)
+        fields = {name: copy(value) for name, value in vars(self).items() if name != "_eye"}
+        return CrashScenario(**fields)
 
     def same_as(self, later: CrashScenario) -> bool:
         """Tell whether nothing was noted between two moments."""
@@ -197,23 +197,25 @@ class Oracle(LLMProvider):
             scenario.is_down = True
         if self.name == "oracle" and scenario.is_down:
             raise BadKey("this key is not valid any more")
-        if parent and scenario.faulted[turn] < dict(script.busy).get(turn, 0):
-            scenario.faulted[turn] += 1
+        if parent and scenario.fault_counts[turn] < dict(script.busy).get(turn, 0):
+            scenario.fault_counts[turn] += 1
             raise Overloaded("too many requests")
         if parent and turn in script.message_turns:
             await self._people.want(f"tell {turn}")
-        if parent and turn == script.cancelled:  # by somebody whom the end of this run does not end
+        if (
+            parent and turn == script.cancel_turn
+        ):  # by somebody whom the end of this run does not end
             await asyncio.shield(asyncio.ensure_future(self._people.want("cancel")))
         return self._answer(agent, turn, messages)
 
     def _check(self, agent: str, turn: int, tool_results: set[str]) -> None:
         """Look whether a good daemon would have asked this."""
         whose = ("work", GOAL) if agent == "parent" else (SUBAGENT, agent)
-        (recorded,) = self._scenario.look(_RECORDED, *whose, "llm", 1, 1000)[0]
-        if recorded > turn:
-            self._scenario.broken.append(f"answer {turn} of {agent} was asked for again")
-        if recorded < turn:
-            self._scenario.broken.append(
+        (turn_count,) = self._scenario.look(_RECORDED, *whose, "llm", 1, 1000)[0]
+        if turn_count > turn:
+            self._scenario.broken_promises.append(f"answer {turn} of {agent} was asked for again")
+        if turn_count < turn:
+            self._scenario.broken_promises.append(
                 f"answer {turn} of {agent} was asked for before the one before it was kept"
             )
         for (body,) in self._scenario.look(_UNDER_WAY, *whose):
@@ -222,21 +224,23 @@ class Oracle(LLMProvider):
                 not (call := decode(body))["repeatable"]
                 and f"done {call['arguments']['n']}" in tool_results
             ):
-                self._scenario.broken.append(
+                self._scenario.broken_promises.append(
                     f"{agent} went on before the result of {call} was written"
                 )
         if self.name == "oracle" and self._scenario.look(
             _RECORDED, *whose, "failover", 0, 1000
         ) != [(0,)]:
-            self._scenario.broken.append(f"{agent} went back to the vendor that it had given up")
+            self._scenario.broken_promises.append(
+                f"{agent} went back to the vendor that it had given up"
+            )
 
     def _answer(self, agent: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
         scenario = self._scenario
-        text = f"{agent} reports: {_said(messages)}"
+        text = f"{agent} reports: {_last_text(messages)}"
         if agent != "parent":
             calls = [("act", 1000 * int(agent.split()[-1]))] if turn == 0 else []
         elif turn < len(scenario.script.turns):
-            calls, text = scenario.script.numbered[turn], ""
+            calls, text = scenario.script.numbered_calls[turn], ""
         else:
             calls = []
         function_calls = [
@@ -276,7 +280,7 @@ def _ending(how: str, text: str) -> Json | None:
     return None
 
 
-def _said(messages: Sequence[LLMMessage]) -> str:
+def _last_text(messages: Sequence[LLMMessage]) -> str:
     """Return what became of the calls of a conversation, in their order; what may have happened
     counts as done.
     """
@@ -294,10 +298,12 @@ def _outcome(call: FunctionCall, text: str) -> str:
     number = call.arguments.get("n")
     if "[error]" in text:
         return f"not {number}"
-    happened = (
+    is_expected = (
         f"done {number}" in text or f"broke {number}" in text or say("interrupted", "en") in text
     )
-    assert happened or (call.name == SUBAGENT and "reports: " in text), f"{call} brought {text!r}"
+    assert is_expected or (call.name == SUBAGENT and "reports: " in text), (
+        f"{call} brought {text!r}"
+    )
     return str(number if number is not None else call.arguments["task"])
 
 
@@ -310,12 +316,12 @@ class People:
         self._scenario, self._doing = scenario, doing
 
     async def want(self, wish: str) -> None:
-        if wish in self._scenario.acknowledged:
+        if wish in self._scenario.confirmed_wishes:
             return
         if wish not in self._scenario.wishes:
             self._scenario.wishes.append(wish)
         await self._doing(wish)
-        self._scenario.acknowledged.add(wish)
+        self._scenario.confirmed_wishes.add(wish)
 
     async def ask_again(self) -> None:
         for wish in list(self._scenario.wishes):
@@ -332,7 +338,7 @@ class Channel:
         if delivery.kind == "question":
             self._scenario.questions.append((delivery.id, self._target))
         else:
-            self._scenario.sent.append((delivery.id, self._target, delivery.report.text))
+            self._scenario.messages.append((delivery.id, self._target, delivery.report.text))
         return Receipt(detail=f"{self._target} has it")
 
 
@@ -350,10 +356,10 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
             "SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call
         )
         if ("call",) not in steps:
-            there.broken.append(f"call {n} started before its step was committed")
+            there.broken_promises.append(f"call {n} started before its step was committed")
         if ("result",) in steps:
-            there.broken.append(f"call {n} started again after its result was committed")
-        there.started[n] += 1
+            there.broken_promises.append(f"call {n} started again after its result was committed")
+        there.start_counts[n] += 1
         return f"done {n}"
 
     async def act(context: ToolContext, n: int) -> str:
@@ -368,7 +374,7 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
         """Change what a person has to allow."""
         return mark(context, n)
 
-    async def broken(context: ToolContext, n: int) -> str:
+    async def fail(context: ToolContext, n: int) -> str:
         """Change something and fail."""
         mark(context, n)
         raise ToolFailed(f"it broke {n}")
@@ -389,7 +395,7 @@ def tools(scenario: Callable[[], CrashScenario], subagents: Any) -> FunctionRegi
         ("act", act),
         ("tidy", tidy),
         ("sign", sign),
-        ("break", broken),
+        ("break", fail),
         ("bar", bar),
     ):
         registry.register(name, None, function)

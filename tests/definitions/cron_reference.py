@@ -64,7 +64,7 @@ class Line:
         )
 
 
-def fired(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> Iterator[datetime]:
+def find_slots(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> Iterator[datetime]:
     """Yield the instants at which a daemon fires that looks at the wall clock once a minute, from
     `start` on.
 

@@ -71,8 +71,8 @@ def test_an_event_over_new_year_is_found_in_both_years() -> None:
     value = calendar(event("DTSTART;VALUE=DATE:20261224", "DTEND;VALUE=DATE:20270107"))
     assert is_skipped(value, "2026-12-31T23:59") and is_skipped(value, "2027-01-06T12:00")
     assert not is_skipped(value, "2027-01-07T00:00")
-    found = value.find(moment("2027-01-01T12:00"), BERLIN)
-    assert found and found[0] == "holidays.ics", "an event without a summary is named by the file"
+    skip = value.find(moment("2027-01-01T12:00"), BERLIN)
+    assert skip and skip[0] == "holidays.ics", "an event without a summary is named by the file"
 
 
 def test_an_event_with_times_is_skipped_from_its_beginning_to_its_end() -> None:
@@ -109,24 +109,24 @@ def test_moved_cancelled_and_excepted_instances_do_not_count() -> None:
         )
     )
     days = [f"2026-01-{day:02}" for day in range(1, 32)] + ["2026-02-02", "2026-02-09"]
-    skipped = [day for day in days if is_skipped(value, f"{day}T12:00")]
-    assert skipped == ["2026-01-05", "2026-01-14", "2026-01-28", "2026-02-09"]
+    skipped_days = [day for day in days if is_skipped(value, f"{day}T12:00")]
+    assert skipped_days == ["2026-01-05", "2026-01-14", "2026-01-28", "2026-02-09"]
 
 
 def test_lines_are_unfolded_even_within_a_character() -> None:
     long = "SUMMARY:Tag der Deutschen Einheit, nur für die, die Überstunden gemacht haben"
     raw = long.encode()
-    split = raw.index("ü".encode()) + 1
+    index = raw.index("ü".encode()) + 1
     content = (
         b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20261003\r\n"
-        + raw[:split]
+        + raw[:index]
         + b"\r\n "
-        + raw[split:]
+        + raw[index:]
         + b"\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
     )
-    found = parse_calendar(content, "x.ics").find(moment("2026-10-03T12:00"), BERLIN)
-    assert found and found[0].startswith("x.ics: Tag der Deutschen Einheit, nur für die")
-    assert len(found[0]) < 80
+    event = parse_calendar(content, "x.ics").find(moment("2026-10-03T12:00"), BERLIN)
+    assert event and event[0].startswith("x.ics: Tag der Deutschen Einheit, nur für die")
+    assert len(event[0]) < 80
 
 
 def test_what_stands_beside_events_is_passed_over() -> None:
@@ -183,8 +183,8 @@ def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start:
     expected = {day.date() for day in rrulestr(rule, dtstart=begin).between(first, last, inc=True)}
     value = calendar(event(f"DTSTART;VALUE=DATE:{start:%Y%m%d}", f"RRULE:{rule}"))
     days = [(first + timedelta(days=n)).date() for n in range(3 * 366 - 2)]
-    skipped = {day for day in days if is_skipped(value, f"{day}T12:00", UTC_ZONE)}
-    assert skipped == expected
+    skipped_days = {day for day in days if is_skipped(value, f"{day}T12:00", UTC_ZONE)}
+    assert skipped_days == expected
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start:
 def test_what_is_not_understood_is_refused_by_its_line(
     events: str, line: int, problem: str
 ) -> None:
-    with pytest.raises(CalendarFault) as raised:
+    with pytest.raises(CalendarFault) as error:
         calendar(events)
-    assert str(raised.value).startswith(f"line {line}: ")
-    assert problem in str(raised.value)
+    assert str(error.value).startswith(f"line {line}: ")
+    assert problem in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def load(tmp_path: Path) -> Any:
 
 
 def lines_of(call: Any, *arguments: Any, **more: Any) -> list[str]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         call(*arguments, **more)
-    return [without_place(fault) for fault in raised.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 # --- the file
@@ -194,16 +194,16 @@ def test_api_key_is_looked_up_in_the_safest_place_first(load: Any, tmp_path: Pat
     )
     env = {"CREDENTIALS_DIRECTORY": str(credentials), "MY_KEY": CANARY + "-env"}
 
-    def found() -> str:
+    def find_secret() -> str:
         return str(config.secret("claude", env).get_secret_value()).removeprefix(CANARY)
 
-    assert found() == "-credential"
+    assert find_secret() == "-credential"
     (credentials / "claude").unlink()
-    assert found() == "-file"
+    assert find_secret() == "-file"
     config = load(CLAUDE + f'api_key_env = "MY_KEY"\napi_key = "{CANARY}-inline"')
-    assert found() == "-env"
+    assert find_secret() == "-env"
     env.clear()
-    assert found() == "-inline"
+    assert find_secret() == "-inline"
 
 
 def test_missing_api_key_is_one_fault_naming_where_to_put_the_key(load: Any) -> None:

@@ -39,9 +39,9 @@ def load(tmp_path: Path) -> Any:
 
 
 def faults_of(load: Any, text: str, **env: str) -> list[str]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         load(text, **env)
-    return [str(fault) for fault in raised.value.faults]
+    return [str(fault) for fault in error.value.faults]
 
 
 def test_variables_set_keys_of_tables_and_above_all_tables(load: Any) -> None:
@@ -172,14 +172,14 @@ def test_whatever_the_variables_hold_a_config_or_faults_that_name_them_come_out(
     try:
         apply_overrides({"log": {}}, overrides)
     except ConfigError as error:
-        blamed = {fault.key for fault in error.faults}
+        keys = {fault.key for fault in error.faults}
     else:
-        blamed = set()
-    assert blamed <= set(env)
+        keys = set()
+    assert keys <= set(env)
 
 
 @given(_TOML)
 def test_a_value_written_as_toml_comes_out_as_it_was(value: Any) -> None:
-    written = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
-    if len(tomllib.loads(f"value = {written}")) == 1:
-        assert overrides_in({"AGENTD_A__B": written}, {})[0].value == value
+    literal = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+    if len(tomllib.loads(f"value = {literal}")) == 1:
+        assert overrides_in({"AGENTD_A__B": literal}, {})[0].value == value

@@ -82,12 +82,12 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
 def test_invalid_line_is_reported_by_field_with_its_correction(
     expr: str, field: str, says: str, hint: str
 ) -> None:
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(CronError) as error:
         parse(expr)
-    assert caught.value.field == field
-    assert says in caught.value.problem
-    assert hint in caught.value.hint
-    assert field in str(caught.value)
+    assert error.value.field == field
+    assert says in error.value.problem
+    assert hint in error.value.hint
+    assert field in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_lines_invalid_in_any_crontab_are_refused(expr: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expr", "same"),
+    ("expr", "other_expr"),
     [
         ("  0   9 * *\tMON-FRI ", "0 9 * * 1-5"),
         ("00 09 * JAN,jul sun", "0 9 * 1,7 0"),
@@ -147,9 +147,9 @@ def test_lines_invalid_in_any_crontab_are_refused(expr: str) -> None:
         *NICKNAMES.items(),
     ],
 )
-def test_equivalent_lines_have_the_same_slots(expr: str, same: str) -> None:
+def test_equivalent_lines_have_the_same_slots(expr: str, other_expr: str) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    first, second = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, same))
+    first, second = (parse(e).next(start, ZoneInfo(BERLIN)) for e in (expr, other_expr))
     assert first == second
 
 
@@ -166,9 +166,9 @@ def test_equivalent_lines_have_the_same_slots(expr: str, same: str) -> None:
     ids=range(6),
 )
 def test_the_error_for_a_line_of_any_length_is_short(expr: str) -> None:
-    with pytest.raises(CronError) as caught:
+    with pytest.raises(CronError) as error:
         parse(expr)
-    assert len(str(caught.value)) < 600
+    assert len(str(error.value)) < 600
 
 
 def test_days_of_a_week_are_read_like_the_weekday_field() -> None:
@@ -354,7 +354,7 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
     def matches(wall: datetime) -> bool:
         return wall.minute in cron.minutes and wall.hour in cron.hours
 
-    fired = set()
+    fire_times = set()
     last_wall = start.astimezone(zone).replace(tzinfo=None) - minute
     for now in (start + n * minute for n in range(minutes)):
         wall = now.astimezone(zone).replace(tzinfo=None)
@@ -366,8 +366,8 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
                 max(last_wall, wall),
             )
         if any(map(matches, due)):
-            fired.add(now)
-    return fired
+            fire_times.add(now)
+    return fire_times
 
 
 CHANGES = [

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daemon.definitions.cron import parse
-from tests.definitions.cron_reference import MINUTE, fired
+from tests.definitions.cron_reference import MINUTE, find_slots
 from tests.properties import scaled_settings
 
 laws = scaled_settings(100)
@@ -80,13 +80,13 @@ def _possible(line: str) -> bool:
     lines, st.sampled_from(CHANGES), st.lists(st.integers(60, SPAN - 1), min_size=1, max_size=20)
 )
 def test_next_and_previous_slots_equal_those_of_a_minutely_daemon(
-    line: str, change: tuple[str, str], asked: list[int]
+    line: str, change: tuple[str, str], moments: list[int]
 ) -> None:
     zone, start = ZoneInfo(change[0]), datetime.fromisoformat(change[1]).replace(tzinfo=UTC)
     # begun an hour early, so that the daemon has seen the wall clock before it counts
-    expected = list(fired(line, zone, start, SPAN))
+    expected = list(find_slots(line, zone, start, SPAN))
     cron, end = parse(line), start + SPAN * MINUTE
-    for moment in (start + minute * MINUTE + timedelta(seconds=minute % 60) for minute in asked):
+    for moment in (start + minute * MINUTE + timedelta(seconds=minute % 60) for minute in moments):
         following, preceding = cron.next(moment, zone), cron.prev(moment, zone)
         after, before = bisect_right(expected, moment), bisect_right(expected, moment) - 1
         if after < len(expected):
@@ -153,5 +153,5 @@ def test_the_cron_reference_follows_the_manual(
     line: str, zone: str, start: str, expected: list[str]
 ) -> None:
     begin = datetime.fromisoformat(start).replace(tzinfo=UTC)
-    moments = list(fired(line, ZoneInfo(zone), begin, 30 * 60))
+    moments = list(find_slots(line, ZoneInfo(zone), begin, 30 * 60))
     assert [f"{moment:%Y-%m-%dT%H:%M}" for moment in moments] == expected

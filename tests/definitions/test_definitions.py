@@ -84,9 +84,9 @@ def read(tmp_path: Path) -> Any:
 
 
 def faults_of(read: Any, text: str | bytes) -> list[Fault]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         read(text)
-    return list(raised.value.faults)
+    return list(error.value.faults)
 
 
 def lines_of(read: Any, text: str | bytes) -> list[str]:
@@ -292,9 +292,9 @@ def test_a_missing_file_a_folder_and_endless_nesting_are_one_fault_each(tmp_path
         (".", "is a folder"),
         ("deep.toml", "nested too deeply"),
     ):
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ConfigError) as error:
             load_toml(tmp_path / name, House)
-        (fault,) = raised.value.faults
+        (fault,) = error.value.faults
         assert problem in fault.problem
         assert fault.hint
 
@@ -360,6 +360,13 @@ def test_unknown_value_is_reported_with_the_known_values() -> None:
         ("0s", 0),
         ("1.5s", 1.5),
         ("1h 5m", 3900),
+        ("20 minutes", 1200),
+        ("90 min", 5400),
+        ("1 Minute", 60),
+        ("2 hours", 7200),
+        ("1 hour and 30 minutes", 5400),
+        ("1 hr 5 mins 3 secs", 3903),
+        ("1 day, and 2.5 seconds", 86402.5),
     ],
 )
 def test_a_duration_reads_as_it_is_written(text: str, seconds: float) -> None:
@@ -367,7 +374,24 @@ def test_a_duration_reads_as_it_is_written(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "10", "10 minutes", "-5m", "30m1h", "1w", "1h30", 10, 1.5, True, None, "٣s" * 9]
+    "value",
+    [
+        "",
+        "10",
+        "10 moments",
+        "minutes",
+        "and 5m",
+        "5m and",
+        "-5m",
+        "30m1h",
+        "1w",
+        "1h30",
+        10,
+        1.5,
+        True,
+        None,
+        "٣s" * 9,
+    ],
 )
 def test_invalid_durations_are_refused(value: Any) -> None:
     with pytest.raises(InvalidValue):

@@ -27,8 +27,8 @@ def test_named_config_wins_even_if_missing(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.toml").touch()
-    named = tmp_path / "other.toml"
-    assert find_config(named, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == named
+    path = tmp_path / "other.toml"
+    assert find_config(path, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == path
     assert find_config(None, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == Path("/x")
 
 

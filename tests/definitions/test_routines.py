@@ -117,9 +117,9 @@ def load(tmp_path: Path) -> Any:
 
 
 def lines_of(load: Any, text: str, name: str = "morning") -> list[str]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         load(text, name)
-    return [without_place(fault) for fault in raised.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 # --- one file
@@ -152,11 +152,11 @@ def test_every_key_of_a_routine_is_read(load: Any) -> None:
 
 def test_a_run_gets_back_exactly_the_definition_it_started_with(load: Any) -> None:
     routine = load(EVERYTHING)
-    restored = Routine.restore(routine.dump())
-    assert restored == routine.model_copy(update={"path": None})
-    assert list(restored.run.sections) == ["Zebra", "Audience"]
-    assert restored.dump() == routine.dump()
-    assert restored.schedule_key == routine.schedule_key
+    copy = Routine.restore(routine.dump())
+    assert copy == routine.model_copy(update={"path": None})
+    assert list(copy.run.sections) == ["Zebra", "Audience"]
+    assert copy.dump() == routine.dump()
+    assert copy.schedule_key == routine.schedule_key
 
 
 def test_stored_definition_names_every_default_and_no_folder_of_the_machine(
@@ -561,9 +561,9 @@ def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
 def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
     text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
     load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(text, rules=reference_checks({"offline"}))
-    assert [without_place(fault) for fault in caught.value.faults] == [
+    assert [without_place(fault) for fault in error.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
     ]
@@ -588,9 +588,9 @@ pat = "x"
 name = "host"
 tool = "sysinf"
 """
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(text, rules=reference_checks({"offline"}, {"sysinfo"}))
-    assert [fault.key for fault in caught.value.faults] == [
+    assert [fault.key for fault in error.value.faults] == [
         *(
             "trigger.cron",
             "run.promt",
@@ -638,11 +638,11 @@ def test_routine_may_be_triggered_by_another_routine(tmp_path: Path) -> None:
 def test_cycle_of_after_triggers_is_refused_and_shown_for_each_member(tmp_path: Path) -> None:
     contents = load_chain(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
     assert sorted(contents.routines) == ["outside"]
-    drawn = {
+    cycles = {
         name: str(error).partition("circle: ")[2].partition(";")[0]
         for name, error in contents.faults.items()
     }
-    assert drawn == {
+    assert cycles == {
         "a": "a → b → c → a",
         "b": "b → c → a → b",
         "c": "c → a → b → c",
@@ -673,11 +673,11 @@ def test_reload_lists_added_changed_removed_and_rescheduled_routines(load: Any) 
         "edited": load(MORNING, "edited"),
         "gone": load(MORNING, "gone"),
     }
-    moved = load(MORNING.replace("30 8", "31 8"), "moved")
+    moved_routine = load(MORNING.replace("30 8", "31 8"), "moved")
     new = {
         "kept": load(MORNING + "# a comment\n", "kept"),
         "edited": load(MORNING.replace("Write", "Do write"), "edited"),
-        "moved": moved,
+        "moved": moved_routine,
         "new": load(MORNING, "new"),
     }
     changes = diff({**old, "moved": load(MORNING, "moved")}, new)
@@ -785,8 +785,8 @@ def test_other_rules_read_all_files_again(tmp_path: Path) -> None:
 
     cache.begin("rules that refuse all")
     rules = [CrossFieldCheck((), refuse)]
-    refused = load_folder(tmp_path, rules=rules, cache=cache)
-    assert (list(refused.routines), list(refused.faults)) == ([], ["one"])
+    contents = load_folder(tmp_path, rules=rules, cache=cache)
+    assert (list(contents.routines), list(contents.faults)) == ([], ["one"])
     cache.begin("rules")
     assert load_folder(tmp_path, cache=cache).routines == first.routines
 

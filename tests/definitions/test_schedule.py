@@ -308,11 +308,11 @@ def test_a_slot_of_two_triggers_is_skipped_only_on_a_day_that_both_skip() -> Non
     christmas = on_days_to_skip("2026-12-25", cron="0 9 * * *")
     daily = schedule(every=timedelta(hours=3))
     assert Schedule.union((christmas, daily), zone="UTC").is_active(slot, slot=slot)
-    both = Schedule.union(
+    union = Schedule.union(
         (christmas, on_days_to_skip("2026-12-20/2026-12-31", every=timedelta(hours=3))), zone="UTC"
     )
-    assert not both.is_active(slot, slot=slot)
-    assert both.quiet_rule(slot, slot=slot) == (
+    assert not union.is_active(slot, slot=slot)
+    assert union.quiet_rule(slot, slot=slot) == (
         'skip = "2026-12-25" and skip = "2026-12-20/2026-12-31"'
     )
-    assert both.next_active(slot) == at("2026-12-26T09:00")
+    assert union.next_active(slot) == at("2026-12-26T09:00")

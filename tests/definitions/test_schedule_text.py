@@ -188,9 +188,9 @@ def test_common_schedule_phrases_are_parsed(text: str, trigger: dict[str, object
     ],
 )
 def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
-    with pytest.raises(UnclearSchedule) as caught:
+    with pytest.raises(UnclearSchedule) as error:
         read(text)
-    message = str(caught.value)
+    message = str(error.value)
     assert why in message
     assert all(repr(example) in message for example in EXAMPLES)
     assert "\n" not in message
@@ -221,12 +221,12 @@ def schedule(text: str) -> Schedule:
 def words_and_slots(text: str) -> tuple[str, list[datetime]]:
     """Return how a schedule in words is said back, and when it would start next."""
     trigger = parse(dict(read(text)), TriggerTable, file="x.toml")
-    parsed = schedule_of(trigger)
+    new_schedule = schedule_of(trigger)
     slots, moment = list[datetime](), NOW.astimezone(UTC)
-    while len(slots) < 5 and (slot := parsed.next_active(moment)):
+    while len(slots) < 5 and (slot := new_schedule.next_active(moment)):
         slots.append(slot)
         moment = slot
-    return parsed.words(trigger.event_words).removesuffix(", Europe/Berlin"), slots
+    return new_schedule.words(trigger.event_words).removesuffix(", Europe/Berlin"), slots
 
 
 CLOCKS = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda t: f"{t[0]}:{t[1]:02}")
@@ -325,9 +325,11 @@ def test_phrase_of_a_time_on_days_becomes_that_cron_line(
         "{day} to sunday": {0, *range(day, 7)} if day else {0},
         "{short} and sunday": {day, 0},
     }.get(days, {day})
-    parsed, moment = schedule(f"{words} at {clock}"), datetime(2026, 6, 1, tzinfo=UTC)
+    new_schedule, moment = schedule(f"{words} at {clock}"), datetime(2026, 6, 1, tzinfo=UTC)
     weekdays = []
-    while (following := parsed.next(moment)) and following < datetime(2026, 6, 15, tzinfo=UTC):
+    while (following := new_schedule.next(moment)) and following < datetime(
+        2026, 6, 15, tzinfo=UTC
+    ):
         moment = following
         local = moment.astimezone(BERLIN)
         assert (local.hour, local.minute) == (hour, minute)
@@ -361,12 +363,12 @@ VOCABULARY = (
 @scaled_settings(100)
 @given(st.integers(1, 500), st.sampled_from(["second", "minute", "hour", "day"]))
 def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
-    parsed = schedule(
+    new_schedule = schedule(
         f"every {count} {unit}{'s' * (count > 1)}"
         if count > 1 or unit == "day"
         else f"every {unit}"
     )
-    assert parsed.entries[0].every == timedelta(**{f"{unit}s": count})
+    assert new_schedule.entries[0].every == timedelta(**{f"{unit}s": count})
 
 
 @scaled_settings(100)

@@ -84,19 +84,19 @@ def slots_of(schedule: Schedule, after: datetime, until: datetime) -> list[datet
     return slots
 
 
-def merged(single: list[Schedule], after: datetime, until: datetime) -> list[datetime]:
+def merge_slots(single: list[Schedule], after: datetime, until: datetime) -> list[datetime]:
     return sorted({slot for schedule in single for slot in slots_of(schedule, after, until)})
 
 
 @scaled_settings(300)
 @given(schedules(), st.sampled_from(BEGINNINGS), st.integers(0, 3000), st.integers(0, 3000))
 def test_the_slots_of_a_union_are_those_of_its_parts_each_instant_once(
-    drawn: tuple[Schedule, list[Schedule]], begin: datetime, first: int, length: int
+    schedules: tuple[Schedule, list[Schedule]], begin: datetime, first: int, length: int
 ) -> None:
-    schedule, single = drawn
+    schedule, single = schedules
     after = begin + timedelta(minutes=first, seconds=first % 7)
     until = after + timedelta(minutes=length)
-    slots = merged(single, after, until)
+    slots = merge_slots(single, after, until)
     assert slots_of(schedule, after, until) == slots
     assert schedule.count(after, until) == len(slots)
     backwards = []
@@ -107,25 +107,25 @@ def test_the_slots_of_a_union_are_those_of_its_parts_each_instant_once(
     ) and slot > after:
         backwards.append(slot)
     assert backwards[::-1] == slots
-    found = slots_between(schedule, after, until + timedelta(microseconds=1))
-    assert (found.count if found else 0) == len(slots)
+    slot_range = slots_between(schedule, after, until + timedelta(microseconds=1))
+    assert (slot_range.count if slot_range else 0) == len(slots)
 
 
 @scaled_settings(300)
 @given(schedules(), st.sampled_from(BEGINNINGS), st.integers(0, 3000))
 def test_a_slot_of_a_union_is_skipped_only_if_each_trigger_that_has_it_skips_it(
-    drawn: tuple[Schedule, list[Schedule]], begin: datetime, first: int
+    schedules: tuple[Schedule, list[Schedule]], begin: datetime, first: int
 ) -> None:
-    schedule, single = drawn
+    schedule, single = schedules
     after = begin + timedelta(minutes=first)
     until = begin + timedelta(days=DAYS)
     active = {
         slot
-        for one in single
-        for slot in slots_of(one, after, until)
-        if one.is_active(slot, slot=slot)
+        for single_schedule in single
+        for slot in slots_of(single_schedule, after, until)
+        if single_schedule.is_active(slot, slot=slot)
     }
-    for slot in merged(single, after, until):
+    for slot in merge_slots(single, after, until):
         assert schedule.is_active(slot, slot=slot) == (slot in active)
     following = schedule.next_active(after)
     assert (following if following and following <= until else None) == min(active, default=None)
@@ -140,26 +140,30 @@ def test_a_slot_of_a_union_is_skipped_only_if_each_trigger_that_has_it_skips_it(
     ),
 )
 def test_each_slot_of_a_union_is_accounted_for_once_over_restarts_and_pauses(
-    drawn: tuple[Schedule, list[Schedule]],
+    schedules: tuple[Schedule, list[Schedule]],
     begin: datetime,
     looks: list[tuple[int, bool, bool]],
 ) -> None:
-    schedule, single = drawn
+    schedule, single = schedules
     floor = now = up_since = begin
-    accounted: list[datetime] = []
-    for minutes, restarted, paused in looks:
+    slots: list[datetime] = []
+    for minutes, is_restart, is_paused in looks:
         now += timedelta(minutes=minutes)
-        up_since = now if restarted else up_since
-        decision = classify_slots(schedule, floor=floor, now=now, up_since=up_since, paused=paused)
+        up_since = now if is_restart else up_since
+        decision = classify_slots(
+            schedule, floor=floor, now=now, up_since=up_since, paused=is_paused
+        )
         if decision is None:
             continue
-        for skipped in decision.skipped:
-            accounted += slots_of(schedule, skipped.first - timedelta(microseconds=1), skipped.last)
+        for slot_range in decision.skipped:
+            slots += slots_of(
+                schedule, slot_range.first - timedelta(microseconds=1), slot_range.last
+            )
         if decision.start:
-            accounted.append(decision.slot)
-            assert not paused
+            slots.append(decision.slot)
+            assert not is_paused
         floor = decision.slot
-    assert accounted == merged(single, begin, now - schedule.delay)
+    assert slots == merge_slots(single, begin, now - schedule.delay)
 
 
 def test_many_intervals_are_counted_without_listing_their_slots() -> None:
@@ -176,11 +180,13 @@ FRIDAY, SATURDAY = at("2026-01-02T07:30"), at("2026-01-03T11:00")
 
 
 def test_a_slot_has_the_kind_rule_and_catch_up_of_the_trigger_that_has_it() -> None:
-    both = union(MORNING, NOON, entry(at=SATURDAY, catch_up=timedelta(hours=9)))
-    assert (both.kind(FRIDAY), both.rule(FRIDAY)) == ("cron", 'cron = "30 8 * * 1-5"')
-    assert both.catch_up(FRIDAY) == "none"
-    assert both.rule(SATURDAY) == f'cron = "0 12 * * 6,0" and at = {SATURDAY.isoformat()}'
-    assert both.catch_up(SATURDAY) == "once", "half of a period of a day is longer than nine hours"
+    schedule = union(MORNING, NOON, entry(at=SATURDAY, catch_up=timedelta(hours=9)))
+    assert (schedule.kind(FRIDAY), schedule.rule(FRIDAY)) == ("cron", 'cron = "30 8 * * 1-5"')
+    assert schedule.catch_up(FRIDAY) == "none"
+    assert schedule.rule(SATURDAY) == f'cron = "0 12 * * 6,0" and at = {SATURDAY.isoformat()}'
+    assert schedule.catch_up(SATURDAY) == "once", (
+        "half of a period of a day is longer than nine hours"
+    )
     assert union(NOON, entry(at=SATURDAY - timedelta(hours=2))).kind(SATURDAY) == "cron"
     assert (
         union(MORNING, NOON).quiet_rule(SATURDAY, slot=SATURDAY) == 'active_hours = "08:00-22:00"'

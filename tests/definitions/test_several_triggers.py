@@ -46,9 +46,9 @@ def load(folder: Path, text: str, name: str = "report") -> Routine:
 
 
 def faults(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as error:
         load(folder, text)
-    return [without_place(fault) for fault in raised.value.faults]
+    return [without_place(fault) for fault in error.value.faults]
 
 
 def test_each_trigger_has_its_own_keys(tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_a_run_keeps_all_triggers_and_reads_them_back(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_names_the_trigger(tmp_path: Path, text: str, lines: list[str]) -> None:
-    reported = faults(tmp_path, text)
-    assert len(reported) == len(lines), reported
-    for line, start in zip(reported, lines, strict=True):
+    fault_lines = faults(tmp_path, text)
+    assert len(fault_lines) == len(lines), fault_lines
+    for line, start in zip(fault_lines, lines, strict=True):
         assert line.startswith(start)
 
 
 def test_a_fault_in_one_trigger_hides_none_in_another_key(tmp_path: Path) -> None:
-    reported = faults(tmp_path, SEVERAL + "[[trigger]]\nevery = 5\n[gate]\nidle = 3\n")
-    assert [line.partition(":")[0] for line in reported] == ["trigger[3].every", "gate.idle"]
+    fault_lines = faults(tmp_path, SEVERAL + "[[trigger]]\nevery = 5\n[gate]\nidle = 3\n")
+    assert [line.partition(":")[0] for line in fault_lines] == ["trigger[3].every", "gate.idle"]
 
 
 def test_an_editor_finds_the_line_of_a_trigger() -> None:
@@ -158,11 +158,11 @@ def test_chains_go_through_any_trigger(tmp_path: Path) -> None:
     third = load(
         tmp_path, '[[trigger]]\nafter = ["first"]\n[[trigger]]\nafter = ["frist"]\n', "third"
     )
-    broken = find_broken_chains({"first": first, "second": second, "third": third})
-    assert [fault.key for fault in broken["first"].faults] == ["trigger[3].after"]
-    assert "first → second → first" in broken["first"].faults[0].problem
-    assert [fault.key for fault in broken["second"].faults] == ["trigger.after"]
-    assert [fault.key for fault in broken["third"].faults] == ["trigger[1].after[0]"]
+    errors = find_broken_chains({"first": first, "second": second, "third": third})
+    assert [fault.key for fault in errors["first"].faults] == ["trigger[3].after"]
+    assert "first → second → first" in errors["first"].faults[0].problem
+    assert [fault.key for fault in errors["second"].faults] == ["trigger.after"]
+    assert [fault.key for fault in errors["third"].faults] == ["trigger[1].after[0]"]
 
 
 # --- days to skip
@@ -196,8 +196,8 @@ SKIPPING = '[trigger]\ncron = "0 8 * * *"\nskip = ["2026-12-24/2027-01-06", "hol
     ],
 )
 def test_a_day_to_skip_that_is_none_is_a_fault(tmp_path: Path, value: str, line: str) -> None:
-    (reported,) = faults(tmp_path, f'[trigger]\ncron = "0 8 * * *"\nskip = {value}\n')
-    assert reported.startswith(line)
+    (fault_line,) = faults(tmp_path, f'[trigger]\ncron = "0 8 * * *"\nskip = {value}\n')
+    assert fault_line.startswith(line)
 
 
 def folders(tmp_path: Path) -> tuple[Path, Path]:

@@ -73,7 +73,7 @@ def test_yaml_tags_construct_no_objects(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "meant"),
+    ("answer", "decision"),
     [
         ("SKILLS: disk-care, backup", Skills(("disk-care", "backup"))),
         ("skills: backup, backup, unknown", Skills(("backup",))),
@@ -85,8 +85,8 @@ def test_yaml_tags_construct_no_objects(tmp_path):
         ("Sure, I can help with backup!", Direct()),
     ],
 )
-def test_unclear_routing_answer_selects_no_skill(answer, meant):
-    assert parse_answer(answer, {"disk-care", "backup"}) == meant
+def test_unclear_routing_answer_selects_no_skill(answer, decision):
+    assert parse_answer(answer, {"disk-care", "backup"}) == decision
 
 
 def home_with(home, vendor, skills):
@@ -110,8 +110,10 @@ def home_with(home, vendor, skills):
 
 
 async def test_model_chooses_a_skill_first_and_reads_details_with_the_tool(home):
-    reading = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
-    async with Vendor(["SKILLS: disk-care", {"tool_calls": [reading]}, "All is well."]) as vendor:
+    skill_call = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
+    async with Vendor(
+        ["SKILLS: disk-care", {"tool_calls": [skill_call]}, "All is well."]
+    ) as vendor:
         home_with(home, vendor, '"auto"')
         await home.start()
         ran = (await home.agentctl("run", "care", "--json")).json

@@ -33,7 +33,7 @@ def workspace(tmp_path):
 
 
 @pytest.fixture
-def ended(journal, clock):
+def end_run(journal, clock):
     """End a run with deliveries: `await ended([("file", {"path": …})], report=…)`."""
 
     async def end(

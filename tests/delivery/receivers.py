@@ -87,13 +87,13 @@ class Mailbox:
 
     def __init__(self, *plan: str) -> None:
         self.plan, self.mails = list(plan), []
-        self.taken: list[tuple[list[str], bytes]] = []
+        self.envelopes: list[tuple[list[str], bytes]] = []
         """The recipients of each mail, and its bytes."""
 
     async def handle_DATA(self, server, session, envelope):  # noqa: N802 - its name is aiosmtpd's
         answer = self.plan.pop(0) if self.plan else "250 taken"
         if answer.startswith("250"):
-            self.taken.append((envelope.rcpt_tos, envelope.content))
+            self.envelopes.append((envelope.rcpt_tos, envelope.content))
             self.mails.append(email.message_from_bytes(envelope.content, policy=policy.default))
         return answer
 

@@ -81,7 +81,7 @@ def digest(ledger, clock, *, to=("log",)):  # noqa: F811
 
 async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock):  # noqa: F811
     for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
-        run = await ledger.running()
+        run = await ledger.start_run()
         await ledger.journal.runs.end(run.to(status, silent=silent, detail="x"))
     clock.move_to(clock.now() + timedelta(hours=2))  # 09:02 in Berlin
     for _ in range(3):
@@ -115,7 +115,7 @@ async def test_ping_target_receives_start_success_and_failure(home):
         home.routine("good", 'ping = "alive"\n[run]\nprompt = "x"\nsilent_token = "x"\n')
         await home.start()
         assert (await home.agentctl("run", "good")).code == 0
-        await home.logged("delivery.arrived", target="alive")
+        await home.wait_for_log("delivery.arrived", target="alive")
         await home.stop()
     start, end = sorted(receiver.posts, key=lambda post: "start" not in post.target)
     assert start.target.startswith("/uuid/start?rid=") and end.target.startswith("/uuid?rid=")
@@ -123,9 +123,9 @@ async def test_ping_target_receives_start_success_and_failure(home):
 
 
 async def test_a_late_ping_is_dropped(delivery_of_old):
-    with pytest.raises(DeliveryFailed, match="too late") as caught:
+    with pytest.raises(DeliveryFailed, match="too late") as error:
         await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
-    assert not caught.value.retry
+    assert not error.value.retry
 
 
 @pytest.fixture

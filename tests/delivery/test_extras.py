@@ -36,18 +36,18 @@ def targets(workspace, **tables):
 
 
 def test_mail_needs_no_extra(plain_install, workspace):
-    configured = targets(
+    channels = targets(
         workspace, mail={"kind": "mail", "url": MAIL}, same={"kind": "apprise", "url": MAIL}
     )
-    assert type(configured.channel("mail")) is type(configured.channel("same"))
+    assert type(channels.channel("mail")) is type(channels.channel("same"))
 
 
 def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspace):
     with pytest.raises(
         ConfigError, match=r"targets\.chat\.kind.*pip install 'agentd-routines\[notify\]'"
-    ) as caught:
+    ) as error:
         targets(workspace, chat={"kind": "apprise", "url": CHAT})
-    assert "TIiajkdn" not in str(caught.value)
+    assert "TIiajkdn" not in str(error.value)
     if sys.platform != "darwin":
         with pytest.raises(ConfigError, match=r"pip install 'agentd-routines\[desktop\]'"):
             targets(workspace, inspector={"kind": "desktop"})
@@ -57,9 +57,9 @@ def test_chat_and_desktop_channels_name_the_missing_extra(plain_install, workspa
 async def test_a_notification_without_the_desktop_extra_is_a_permanent_failure(
     plain_install, workspace, delivery
 ):
-    with pytest.raises(DeliveryFailed, match=r"agentd-routines\[desktop\]") as caught:
+    with pytest.raises(DeliveryFailed, match=r"agentd-routines\[desktop\]") as error:
         await targets(workspace).channel("desktop").send(delivery())
-    assert not caught.value.retry
+    assert not error.value.retry
 
 
 def test_validate_lists_missing_extras(plain_install, tmp_path):

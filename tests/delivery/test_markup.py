@@ -213,16 +213,16 @@ LONG_REPORT = "\n\n".join(
 
 @pytest.mark.parametrize("render", [render_html, render_text, str])
 def test_a_long_report_is_rendered_a_few_times_to_be_split(render):
-    rendered = []
+    lengths = []
 
     def size(text):
-        rendered.append(len(text))
+        lengths.append(len(text))
         return len(render(text))
 
     parts = split_whole(LONG_REPORT, 2_000, size=size)
     assert len(parts) >= 8
-    assert len(rendered) <= 5 * len(parts)
-    assert sum(rendered) <= 6 * len(LONG_REPORT)  # halving takes eleven
+    assert len(lengths) <= 5 * len(parts)
+    assert sum(lengths) <= 6 * len(LONG_REPORT)  # halving takes eleven
 
 
 @pytest.mark.parametrize("render", [render_html, render_text, str])

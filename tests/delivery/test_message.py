@@ -111,10 +111,10 @@ def test_the_report_of_a_tainted_run_has_no_usable_address_and_mentions_injected
     tainted_delivery = delivery("[more](https://evil.example/x) \x1b[31mred")
     clean = compose(tainted_delivery)
     assert clean.body == "[more](https://evil.example/x) red"
-    tainted = compose(
+    message = compose(
         replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.TAINTED))
     )
-    assert tainted.body == "[more] (hxxps://evil[.]example/x) red"
+    assert message.body == "[more] (hxxps://evil[.]example/x) red"
     high = compose(
         replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.HIGH))
     )
@@ -123,10 +123,10 @@ def test_the_report_of_a_tainted_run_has_no_usable_address_and_mentions_injected
 
 def test_the_failure_reason_of_a_tainted_run_is_sanitized(delivery):
     tainted_delivery = delivery("", status=Status.FAILED, detail="see https://evil.example/x")
-    tainted = compose(
+    message = compose(
         replace(tainted_delivery, report=replace(tainted_delivery.report, taint=Taint.TAINTED))
     )
-    assert "hxxps://evil[.]example/x" in tainted.body
+    assert "hxxps://evil[.]example/x" in message.body
 
 
 def test_the_output_of_a_script_keeps_its_first_line_and_its_columns(delivery):

@@ -38,18 +38,18 @@ async def news(journal, kind):
 
 @pytest.mark.parametrize("cuts", CUTS, ids="-".join)
 async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_recovery(
-    journal, clock, workspace, ended, cuts
+    journal, clock, workspace, end_run, cuts
 ):
     journal.incidents.alerting = Alerting(to=("log",))
-    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+    async with Receiver().open() as receiver, Wire(receiver.port).open() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
-        sent = 0
+        sent_count = 0
         for mode in ["open", *cuts, "open"]:
             wire.mode = mode
             for _ in range(4):  # attempts, some minutes apart: more than make an incident
-                await ended([("far", {})], report=f"report {sent}")
-                sent += 1
+                await end_run([("far", {})], report=f"report {sent_count}")
+                sent_count += 1
                 clock.advance(hours=1)
                 await outbox.flush()
         clock.advance(hours=2)
@@ -59,11 +59,11 @@ async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_reco
             for delivery in await journal.outbox.find(limit=500)
             if delivery.target == "far"
         ]
-        assert len(deliveries) == sent and {delivery.status for delivery in deliveries} == {
+        assert len(deliveries) == sent_count and {delivery.status for delivery in deliveries} == {
             DeliveryStatus.DELIVERED
         }
-        arrived = Counter(post.headers["webhook-id"] for post in receiver.posts)
-        assert len(arrived) == sent and set(arrived.values()) == {1}, (
+        arrivals = Counter(post.headers["webhook-id"] for post in receiver.posts)
+        assert len(arrivals) == sent_count and set(arrivals.values()) == {1}, (
             "what went through was heard to"
         )
     assert (
@@ -74,11 +74,13 @@ async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_reco
     assert await journal.incidents.find() == []
 
 
-async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(journal, clock, workspace, ended):
-    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(
+    journal, clock, workspace, end_run
+):
+    async with Receiver().open() as receiver, Wire(receiver.port).open() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
-        await ended([("far", {})])
+        await end_run([("far", {})])
         for mode in ("deaf", "deaf", "open"):
             wire.mode = mode
             await outbox.flush()
@@ -92,16 +94,16 @@ async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(journal, clock
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, workspace, ended):
+async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, workspace, end_run):
     journal.incidents.alerting = Alerting(to=("log",))
-    async with Mailbox().open() as box, Wire(box.port).laid() as wire:
+    async with Mailbox().open() as box, Wire(box.port).open() as wire:
         url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"
         outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "mail", "url": url}})
-        await ended([("mail", {})], report="# Report 1\n\nAll is well.")
+        await end_run([("mail", {})], report="# Report 1\n\nAll is well.")
         for mode in ("frozen", "reset", "frozen", "open"):
             wire.mode = mode
             if mode == "open":
-                await ended([("mail", {})], report="# Report 2\n\nAll is well.")
+                await end_run([("mail", {})], report="# Report 2\n\nAll is well.")
             await outbox.flush()
             clock.advance(hours=1)
         assert Counter(mail["subject"].rpartition(": ")[2] for mail in box.mails) == {
@@ -110,5 +112,8 @@ async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, wor
         }
         await outbox.flush()  # the word of recovery
     assert await journal.incidents.find() == []
-    opened, over = await news(journal, "incident.opened"), await news(journal, "incident.recovered")
-    assert (len(opened), len(over)) == (1, 1)
+    openings, over = (
+        await news(journal, "incident.opened"),
+        await news(journal, "incident.recovered"),
+    )
+    assert (len(openings), len(over)) == (1, 1)

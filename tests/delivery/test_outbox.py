@@ -23,16 +23,16 @@ class Target:
     """A target that does what it is told, in order, and in the end takes everything."""
 
     def __init__(self, *plan) -> None:
-        self.plan, self.got, self.called = list(plan), [], asyncio.Event()
+        self.plan, self.texts, self.call_event = list(plan), [], asyncio.Event()
 
     async def send(self, delivery):
-        self.called.set()
+        self.call_event.set()
         match self.plan.pop(0) if self.plan else None:
             case asyncio.Event() as gate:
                 await gate.wait()
             case Exception() as error:
                 raise error
-        self.got.append(delivery.report.text)
+        self.texts.append(delivery.report.text)
         return Receipt(detail=f"got {delivery.id}")
 
 
@@ -54,7 +54,7 @@ def outbox_of(journal, clock, channel):
 
 
 @asynccontextmanager
-async def living(outbox):
+async def run_outbox(outbox):
     """Let the outbox run for the length of a block."""
     task = asyncio.create_task(outbox.run())
     try:
@@ -87,32 +87,32 @@ def test_retry_delay_doubles_from_half_a_minute_to_an_hour_for_a_day():
     assert timedelta(hours=22) < sum(waits, timedelta()) <= timedelta(hours=24)
 
 
-async def test_a_report_arrives_and_its_receipt_is_kept(journal, ended, outbox_of, workspace):
-    run = await ended([REPORT])
-    async with living(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
+async def test_a_report_arrives_and_its_receipt_is_kept(journal, end_run, outbox_of, workspace):
+    run = await end_run([REPORT])
+    async with run_outbox(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
         await until(journal, "delivered")
         assert not task.done()
     [delivery] = await journal.outbox.find(run=run.id)
     assert delivery.receipt == str(workspace / "reports/daily-report/2026-11-20.md")
 
 
-async def test_wake_makes_an_idle_outbox_deliver(journal, ended, outbox_of):
+async def test_wake_makes_an_idle_outbox_deliver(journal, end_run, outbox_of):
     target = Target()
     outbox = outbox_of(log=target)
-    async with living(outbox):
-        await ended([("log", {})], report="one")
+    async with run_outbox(outbox):
+        await end_run([("log", {})], report="one")
         outbox.wake()
         await until(journal, "delivered")
-        await ended([("log", {})], report="two")
+        await end_run([("log", {})], report="two")
         outbox.wake()
         await until(journal, "delivered", "delivered")
-    assert target.got == ["one", "two"]
+    assert target.texts == ["one", "two"]
 
 
-async def test_a_failed_delivery_is_retried_exactly_when_due(journal, ended, outbox_of, clock):
+async def test_a_failed_delivery_is_retried_exactly_when_due(journal, end_run, outbox_of, clock):
     target = Target(DeliveryFailed("the door is shut"))
     outbox = outbox_of(log=target)
-    await ended([("log", {})])
+    await end_run([("log", {})])
     await outbox.flush()
     [delivery] = await journal.outbox.find()
     assert (delivery.status, delivery.attempts, delivery.error) == (
@@ -123,18 +123,18 @@ async def test_a_failed_delivery_is_retried_exactly_when_due(journal, ended, out
     assert delivery.next_at == clock.now() + timedelta(seconds=30)
     clock.advance(seconds=29)
     await outbox.flush()
-    assert target.got == []
+    assert target.texts == []
     clock.advance(seconds=1)
     await outbox.flush()
-    assert target.got == ["All is well."]
+    assert target.texts == ["All is well."]
 
 
-async def test_the_outbox_wakes_by_itself_for_the_next_retry(journal, ended, outbox_of, clock):
+async def test_the_outbox_wakes_by_itself_for_the_next_retry(journal, end_run, outbox_of, clock):
     target = Target(DeliveryFailed("not yet"))
-    await ended([("log", {})])
+    await end_run([("log", {})])
     await outbox_of(log=target).flush()
     clock.advance(seconds=29.95)
-    async with living(outbox_of(log=target)):
+    async with run_outbox(outbox_of(log=target)):
         # it sets its timer for the twentieth of a second that is left
         while not asyncio.get_running_loop()._scheduled:
             await journal.outbox.get_next_due()
@@ -142,8 +142,8 @@ async def test_the_outbox_wakes_by_itself_for_the_next_retry(journal, ended, out
         await until(journal, "delivered")
 
 
-async def test_permanent_error_gives_up_at_once(journal, ended, outbox_of):
-    await ended([("log", {})])
+async def test_permanent_error_gives_up_at_once(journal, end_run, outbox_of):
+    await end_run([("log", {})])
     with capture_logs() as logs:
         await outbox_of(log=Target(DeliveryFailed("no such place", retry=False))).flush()
     [delivery] = await journal.outbox.find()
@@ -155,20 +155,20 @@ async def test_permanent_error_gives_up_at_once(journal, ended, outbox_of):
 
 
 async def test_an_absent_target_is_left_out_with_one_note_and_without_an_incident(
-    journal, ended, outbox_of
+    journal, end_run, outbox_of
 ):
     journal.incidents.alerting = Alerting(to=("desktop", "pager"))
     absent, pager = [TargetAbsent("no desktop")] * 9, Target()
     outbox = outbox_of(desktop=Target(*absent), pager=pager)
     with capture_logs() as logs:
         for _ in range(3):
-            await ended([("desktop", {})])
+            await end_run([("desktop", {})])
             await outbox.flush()
     assert [(item.status, item.error) for item in await journal.outbox.find()] == [
         (DeliveryStatus.SUPPRESSED, "left out: no desktop")
     ] * 3
     assert [line["event"] for line in logs if line["log_level"] != "debug"] == ["delivery.left_out"]
-    assert await journal.incidents.find() == [] and pager.got == []
+    assert await journal.incidents.find() == [] and pager.texts == []
 
 
 async def test_an_alert_for_an_absent_target_goes_to_another(journal, outbox_of):
@@ -178,7 +178,7 @@ async def test_an_alert_for_an_absent_target_goes_to_another(journal, outbox_of)
     await journal.incidents.report("disk", "it is full")
     await outbox.flush()
     await outbox.flush()
-    assert len(pager.got) == 1
+    assert len(pager.texts) == 1
     statuses = {item.target: item.status for item in await journal.outbox.find()}
     assert statuses == {
         "desktop": DeliveryStatus.SUPPRESSED,
@@ -186,9 +186,9 @@ async def test_an_alert_for_an_absent_target_goes_to_another(journal, outbox_of)
     }
 
 
-async def test_a_delivery_fails_for_good_after_a_day_of_retries(journal, ended, outbox_of, clock):
+async def test_a_delivery_fails_for_good_after_a_day_of_retries(journal, end_run, outbox_of, clock):
     outbox = outbox_of(log=Target(*[DeliveryFailed("down")] * 100))
-    await ended([("log", {})])
+    await end_run([("log", {})])
     began = clock.now()
     while due := await journal.outbox.get_next_due():
         clock.move_to(max(clock.now(), due))
@@ -198,99 +198,102 @@ async def test_a_delivery_fails_for_good_after_a_day_of_retries(journal, ended, 
     assert timedelta(hours=22) < clock.now() - began <= timedelta(hours=24)
 
 
-async def test_a_delivery_is_retried_after_a_week_of_downtime(journal, ended, outbox_of, clock):
+async def test_a_delivery_is_retried_after_a_week_of_downtime(journal, end_run, outbox_of, clock):
     target = Target(DeliveryFailed("down"))
     outbox = outbox_of(log=target)
-    await ended([("log", {})])
+    await end_run([("log", {})])
     await outbox.flush()
     clock.advance(days=7)
     await outbox.flush()
-    assert target.got == ["All is well."]
+    assert target.texts == ["All is well."]
 
 
-async def test_a_crashing_channel_does_not_affect_other_deliveries(journal, ended, outbox_of):
+async def test_a_crashing_channel_does_not_affect_other_deliveries(journal, end_run, outbox_of):
     target = Target()
-    await ended([("broken", {}), ("log", {})])
+    await end_run([("broken", {}), ("log", {})])
     with capture_logs() as logs:
         await outbox_of(broken=Target(ZeroDivisionError("oops")), log=target).flush()
-    broken, good = reversed(await journal.outbox.find())
-    assert (broken.status, broken.error) == (DeliveryStatus.PENDING, "ZeroDivisionError: oops")
-    assert good.status is DeliveryStatus.DELIVERED
+    broken_delivery, good_delivery = reversed(await journal.outbox.find())
+    assert (broken_delivery.status, broken_delivery.error) == (
+        DeliveryStatus.PENDING,
+        "ZeroDivisionError: oops",
+    )
+    assert good_delivery.status is DeliveryStatus.DELIVERED
     assert "delivery.crashed" in [line["event"] for line in logs]
 
 
-async def test_hanging_target_delays_no_other_target(journal, ended, outbox_of):
+async def test_hanging_target_delays_no_other_target(journal, end_run, outbox_of):
     gate, target = asyncio.Event(), Target()
     outbox = outbox_of(slow=Target(gate), log=target)
-    async with living(outbox):
-        await ended([("slow", {}), ("log", {})])
+    async with run_outbox(outbox):
+        await end_run([("slow", {}), ("log", {})])
         outbox.wake()
         await until(journal, "pending", "delivered")
-        await ended([("log", {})])
+        await end_run([("log", {})])
         outbox.wake()
         await until(journal, "pending", "delivered", "delivered")
         gate.set()
         await until(journal, "delivered", "delivered", "delivered")
 
 
-async def test_reports_reach_one_target_in_order(journal, ended, outbox_of):
+async def test_reports_reach_one_target_in_order(journal, end_run, outbox_of):
     target = Target()
     for number in range(5):
-        await ended([("log", {})], report=str(number))
+        await end_run([("log", {})], report=str(number))
     await outbox_of(log=target).flush()
-    assert target.got == ["0", "1", "2", "3", "4"]
+    assert target.texts == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_report_added_while_its_target_is_busy_is_delivered(journal, ended, outbox_of):
+async def test_a_report_added_while_its_target_is_busy_is_delivered(journal, end_run, outbox_of):
     gate = asyncio.Event()
     target = Target(gate)
     outbox = outbox_of(log=target)
-    async with living(outbox):
-        await ended([("log", {})], report="one")
+    async with run_outbox(outbox):
+        await end_run([("log", {})], report="one")
         outbox.wake()
-        await target.called.wait()
-        await ended([("log", {})], report="two")
+        await target.call_event.wait()
+        await end_run([("log", {})], report="two")
         outbox.wake()
         gate.set()
         await until(journal, "delivered", "delivered")
-    assert target.got == ["one", "two"]
+    assert target.texts == ["one", "two"]
 
 
-async def test_a_delivery_to_a_removed_target_stays_pending(journal, ended, outbox_of):
-    await ended([("mail", {})])
+async def test_a_delivery_to_a_removed_target_stays_pending(journal, end_run, outbox_of):
+    await end_run([("mail", {})])
     await outbox_of().flush()
     [delivery] = await journal.outbox.find()
     assert delivery.status is DeliveryStatus.PENDING
     assert delivery.error == "there is no target 'mail'; known are desktop, file, log"
 
 
-async def test_a_silent_run_has_a_suppressed_delivery(journal, ended, outbox_of):
+async def test_a_silent_run_has_a_suppressed_delivery(journal, end_run, outbox_of):
     target = Target()
-    await ended([("log", {})], silent=True)
+    await end_run([("log", {})], silent=True)
     await outbox_of(log=target).flush()
-    assert target.got == []
+    assert target.texts == []
     assert [delivery.status for delivery in await journal.outbox.find()] == [
         DeliveryStatus.SUPPRESSED
     ]
 
 
 async def test_a_delivery_interrupted_by_a_shutdown_is_sent_after_the_next_start(
-    journal, ended, outbox_of
+    journal, end_run, outbox_of
 ):
-    hanging = Target(asyncio.Event())
-    await ended([("log", {})])
-    async with living(outbox_of(log=hanging)):
-        await hanging.called.wait()
+    hanging_target = Target(asyncio.Event())
+    await end_run([("log", {})])
+    async with run_outbox(outbox_of(log=hanging_target)):
+        await hanging_target.call_event.wait()
     target = Target()
     await outbox_of(log=target).flush()
-    assert target.got == ["All is well."]
+    assert target.texts == ["All is well."]
 
 
 async def test_a_report_sent_without_a_recorded_receipt_is_still_one_file(
-    journal, ended, outbox_of, channel, workspace
+    journal, end_run, outbox_of, channel, workspace
 ):
     """As after kill -9 between the file and the receipt."""
-    await ended([REPORT])
+    await end_run([REPORT])
     [delivery] = await journal.outbox.find_due((await journal.outbox.find())[0].next_at)
     await channel("file").send(delivery)
     await outbox_of().flush()
@@ -300,25 +303,25 @@ async def test_a_report_sent_without_a_recorded_receipt_is_still_one_file(
     assert len(list((workspace / "reports/daily-report").iterdir())) == 1
 
 
-async def test_failure_is_delivered_like_a_report(journal, ended, outbox_of, workspace):
-    await ended([REPORT], status=Status.FAILED, report=None, detail="the key is wrong")
+async def test_failure_is_delivered_like_a_report(journal, end_run, outbox_of, workspace):
+    await end_run([REPORT], status=Status.FAILED, report=None, detail="the key is wrong")
     await outbox_of().flush()
     text = (workspace / "reports/daily-report/2026-11-20.md").read_text()
     assert text.startswith("# daily-report failed, 2026-11-20 08:30 CET\n")
     assert "the key is wrong" in text
 
 
-async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, outbox_of):
-    await ended([("log", {})], report="# Morning\n\nAll is well.")
+async def test_the_log_channel_writes_one_event_with_the_text(journal, end_run, outbox_of):
+    await end_run([("log", {})], report="# Morning\n\nAll is well.")
     with capture_logs() as logs:
         await outbox_of().flush()
-    [written] = [line for line in logs if line["event"] == "report.written"]
-    assert (written["title"], written["text"], written["status"]) == (
+    [log_line] = [line for line in logs if line["event"] == "report.written"]
+    assert (log_line["title"], log_line["text"], log_line["status"]) == (
         "Morning",
         "All is well.",
         "succeeded",
     )
-    assert written["log_level"] == "info"
+    assert log_line["log_level"] == "info"
 
 
 class FullOutbox(OutboxRepository):
@@ -326,31 +329,31 @@ class FullOutbox(OutboxRepository):
 
     def __init__(self, journal) -> None:
         super().__init__(journal._db, clock=journal._clock)
-        self.tried = asyncio.Event()
+        self.attempt_event = asyncio.Event()
 
     async def mark_delivered(self, id_, receipt):
-        self.tried.set()
+        self.attempt_event.set()
         raise StoreFull("the disk is full")
 
 
-async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, ended, clock):
+async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, end_run, clock):
     target, full = Target(), FullOutbox(journal)
     journal.outbox = full
     outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
-        await ended([("log", {})])
-        async with living(outbox) as task:
-            await full.tried.wait()
+        await end_run([("log", {})])
+        async with run_outbox(outbox) as task:
+            await full.attempt_event.wait()
             for _ in range(50):
                 outbox.wake()
                 await asyncio.sleep(0)
             assert not task.done()
-    assert len(target.got) == 1
+    assert len(target.texts) == 1
     assert [line["event"] for line in logs] == ["delivery.unrecorded"]
 
 
 async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
-    async with living(outbox_of()):
+    async with run_outbox(outbox_of()):
         await until(journal)
         loop = asyncio.get_running_loop()
         for _ in range(20):

@@ -20,7 +20,7 @@ class Wire:
         self._open: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def laid(self):
+    async def open(self):
         server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -46,8 +46,8 @@ class Wire:
             server_reader, back = await asyncio.open_connection("127.0.0.1", self.there)
             ends.append(back)
             ways = [
-                self._pump(reader, back, lost=False),
-                self._pump(server_reader, writer, lost=mode == "deaf"),
+                self._pump(reader, back, is_lost=False),
+                self._pump(server_reader, writer, is_lost=mode == "deaf"),
             ]
             await asyncio.gather(*ways)
         except (OSError, asyncio.CancelledError):
@@ -57,11 +57,11 @@ class Wire:
             for end in ends:
                 end.close()
 
-    async def _pump(self, reader, writer, *, lost):
+    async def _pump(self, reader, writer, *, is_lost):
         # whoever has gone already is not connected, which is no ConnectionError
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if not lost:
+                if not is_lost:
                     writer.write(data)
                     await writer.drain()
             if writer.can_write_eof():

@@ -55,7 +55,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor of that model refuses."""
     model = check_model(body)
     fields, message_fields = _EXTRA.get(model.family, (set(), set()))
-    if model.hosted:
+    if model.is_hosted:
         check_unknown(body, _FIELDS | fields)
     _check_stream(body)
     _check_tools(body)
@@ -69,7 +69,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     )
     assert isinstance(messages, list)
     for index, message in enumerate(messages):
-        if model.hosted:
+        if model.is_hosted:
             check_unknown(message, _MESSAGE_FIELDS | message_fields, f"messages[{index}].")
         _check_message(message, index)
     _check_pairs(messages, model)
@@ -199,26 +199,26 @@ def _check_message(message: Json, index: int) -> None:
 
 
 def _check_pairs(messages: list[Json], model: Model) -> None:
-    waiting: list[str] = []
+    open_calls: list[str] = []
     for index, message in enumerate([*messages, {"role": "end"}]):
         if message["role"] == "tool":
             require(
-                message.get("tool_call_id") in waiting,
+                message.get("tool_call_id") in open_calls,
                 (
                     "Invalid parameter: messages with role 'tool' must be a response to a "
                     "preceeding 'tool_calls'."
                 ),
             )
-            waiting.remove(message["tool_call_id"])
+            open_calls.remove(message["tool_call_id"])
             continue
         require(
-            not waiting,
+            not open_calls,
             "An assistant message with 'tool_calls' must be followed by tool messages responding "
             "to each of them. The following tool_call_ids did not have response messages: "
-            f"{', '.join(waiting)} (before {index})",
+            f"{', '.join(open_calls)} (before {index})",
         )
-        waiting = [call["id"] for call in message.get("tool_calls") or ()]
-        require(len(set(waiting)) == len(waiting), "Duplicate tool_call ids.")
+        open_calls = [call["id"] for call in message.get("tool_calls") or ()]
+        require(len(set(open_calls)) == len(open_calls), "Duplicate tool_call ids.")
         for call in message.get("tool_calls") or ():
             _check_arguments(call["function"]["arguments"], model)
 
@@ -258,21 +258,21 @@ def _mark(reasoning: object) -> str:
 
 
 def _check_context(body: Json, model: Model, context: int | None) -> None:
-    used = tokens(body.get("messages"))
+    used_tokens = tokens(body.get("messages"))
     # Ollama cuts the prompt and says nothing
-    if context is None or used <= context or model.family == "ollama":
+    if context is None or used_tokens <= context or model.family == "ollama":
         return
     text = (
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
-        f"in {used} tokens."
+        f"in {used_tokens} tokens."
     )
     if model.family == "llamacpp":
         text = (
-            f"request ({used} tokens) exceeds the available context size ({context} tokens), try "
-            "increasing it"
+            f"request ({used_tokens} tokens) exceeds the available context size ({context} "
+            "tokens), try increasing it"
         )
         raise Refusal(text, type_="exceed_context_size_error")
-    raise Refusal(text, code="context_length_exceeded" if model.hosted else None)
+    raise Refusal(text, code="context_length_exceeded" if model.is_hosted else None)
 
 
 def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
@@ -331,9 +331,9 @@ def pieces(body: Json) -> list[object]:
     return [body.get("tools"), *body["messages"]]
 
 
-def count_cached(usage: Json, read: int, written: int) -> None:
+def count_cached(usage: Json, read_tokens: int, written_tokens: int) -> None:
     """Say how much was read from the cache: OpenAI's way and DeepSeek's."""
-    usage |= {"prompt_tokens_details": {"cached_tokens": min(read, usage["prompt_tokens"])}}
+    usage |= {"prompt_tokens_details": {"cached_tokens": min(read_tokens, usage["prompt_tokens"])}}
 
 
 def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
@@ -357,8 +357,8 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
             events += [event({key: part}) for part in parts(message.get(key), size)]
         for index, call in enumerate(message.get("tool_calls") or ()):
             function = call["function"]
-            begun = {**call, "function": {"name": function["name"], "arguments": ""}}
-            events.append(event({"tool_calls": [{"index": index, **begun}]}))
+            first_piece = {**call, "function": {"name": function["name"], "arguments": ""}}
+            events.append(event({"tool_calls": [{"index": index, **first_piece}]}))
             for part in parts(function["arguments"], size):
                 events.append(
                     event({"tool_calls": [{"index": index, "function": {"arguments": part}}]})

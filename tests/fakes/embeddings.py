@@ -3,7 +3,7 @@ it.
 
     async with FakeEmbeddings() as server:
         OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key")
-        server.asked                                  # the texts, in the order they came
+        server.texts                                  # the texts, in the order they came
 
 A text means what its words are synonyms of (`MEANINGS`): texts without a common word may be near
 each other. Set `server.mode` to "ok", "hang" (no answer), "error" (a 503), "nonsense" (a 200 that
@@ -53,12 +53,12 @@ class FakeEmbeddings:
 
     def __init__(self) -> None:
         self.mode = "ok"
-        self.asked: list[str] = []
+        self.texts: list[str] = []
         self.requests = 0
         self.keys: list[str | None] = []
         self.url = ""
         self._port = 0
-        self._arrived = asyncio.Condition()
+        self._arrival = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -82,8 +82,8 @@ class FakeEmbeddings:
 
     async def until_asked(self, requests: int) -> None:
         """Wait until so many requests have come."""
-        async with self._arrived:
-            await self._arrived.wait_for(lambda: self.requests >= requests)
+        async with self._arrival:
+            await self._arrival.wait_for(lambda: self.requests >= requests)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -95,9 +95,9 @@ class FakeEmbeddings:
                     for name, _, value in (line.partition(":") for line in lines)
                 }
                 body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
-                async with self._arrived:
+                async with self._arrival:
                     self.requests += 1
-                    self._arrived.notify_all()
+                    self._arrival.notify_all()
                 if not await self._answer(writer, headers, body):
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -113,7 +113,7 @@ class FakeEmbeddings:
         key = headers.get("authorization", "").removeprefix("Bearer ") or None
         self.keys.append(key)
         texts = body["input"]
-        self.asked += texts
+        self.texts += texts
         if self.mode == "hang":
             return True
         if self.mode == "reset":

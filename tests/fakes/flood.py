@@ -3,7 +3,7 @@
     async with Flood("chunks") as flood:
         provider = create_provider("open_source", base_url=f"{flood.url}/v1", model="local",
         max_answer_mb=1)
-        flood.requests, flood.sent
+        flood.requests, flood.sent_bytes
 
 Each kind of answer ends by itself after `most` bytes, so that a client without a bound survives it.
 `sent` counts what the server could get rid of, which includes what the system's buffers hold: some
@@ -37,25 +37,25 @@ def _whole(body: bytes, *lines: str) -> list[bytes]:
 
 
 @cache
-def gzipped(size: int) -> bytes:
+def gzip_spaces(size: int) -> bytes:
     """Return a JSON text of so many bytes, nearly all of them spaces, as gzip packs it: a
     thousandth of that.
     """
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    packed = [packer.compress(b" " * MEGABYTE) for _ in range(size // MEGABYTE)]
-    return b"".join([*packed, packer.compress(b"{}"), packer.flush()])
+    blocks = [packer.compress(b" " * MEGABYTE) for _ in range(size // MEGABYTE)]
+    return b"".join([*blocks, packer.compress(b"{}"), packer.flush()])
 
 
 def answers(kind: str, most: int) -> Iterator[bytes]:
     """Yield one answer in the pieces in which it is sent, until its connection is closed or `most`
     bytes are gone.
     """
-    chunked, streamed = "transfer-encoding: chunked", "text/event-stream"
+    chunked_header, stream_type = "transfer-encoding: chunked", "text/event-stream"
     beginning = b'{"id": "1", "choices": [{"message": {"role": "assistant", "content": "'
     blocks = repeat(_chunk(BLOCK))
     match kind:
         case "chunks":
-            return chain([_head(chunked), _chunk(beginning)], blocks)
+            return chain([_head(chunked_header), _chunk(beginning)], blocks)
         case "to the end of the connection":
             return chain([_head("connection: close"), beginning], repeat(BLOCK))
         case "a huge length":
@@ -63,11 +63,11 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
         case "a length of many digits":
             return chain([_head(f"content-length: {'9' * 18}"), beginning], repeat(BLOCK))
         case "an error":
-            return chain([_head(chunked, status="500 Internal Server Error")], blocks)
+            return chain([_head(chunked_header, status="500 Internal Server Error")], blocks)
         case "packed":
-            return iter(_whole(gzipped(most), "content-encoding: gzip"))
+            return iter(_whole(gzip_spaces(most), "content-encoding: gzip"))
         case "a packed error":
-            body = gzipped(most)
+            body = gzip_spaces(most)
             head = _head(
                 f"content-length: {len(body)}", "content-encoding: gzip", status="400 Bad Request"
             )
@@ -76,18 +76,23 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
             empty = zlib.compressobj(0, zlib.DEFLATED, zlib.MAX_WBITS | 16)
             begin = empty.compress(b"{") + empty.flush(zlib.Z_SYNC_FLUSH)
             nothing = _chunk(b"\x00\x00\x00\xff\xff" * 13_000)
-            return chain([_head(chunked, "content-encoding: gzip"), _chunk(begin)], repeat(nothing))
+            return chain(
+                [_head(chunked_header, "content-encoding: gzip"), _chunk(begin)], repeat(nothing)
+            )
         case "one line":
-            return chain([_head(chunked, kind=streamed), _chunk(b"data: " + beginning)], blocks)
+            return chain(
+                [_head(chunked_header, kind=stream_type), _chunk(b"data: " + beginning)], blocks
+            )
         case "tiny events":
             events = (
                 b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}], "type": "ping"}\n\n'
                 * 800
             )
-            return chain([_head(chunked, kind=streamed)], repeat(_chunk(events)))
+            return chain([_head(chunked_header, kind=stream_type)], repeat(_chunk(events)))
         case "comments":
             return chain(
-                [_head(chunked, kind=streamed)], repeat(_chunk(b": keep-alive\n\n" * 4_000))
+                [_head(chunked_header, kind=stream_type)],
+                repeat(_chunk(b": keep-alive\n\n" * 4_000)),
             )
         case "headers":
             return chain([b"HTTP/1.1 200 OK\r\n"], repeat(b"x-more: " + b"x" * 1000 + b"\r\n"))
@@ -95,10 +100,11 @@ def answers(kind: str, most: int) -> Iterator[bytes]:
             return repeat(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" * 500)
         case "trailers":
             return chain(
-                [_head(chunked), b"2\r\n{}\r\n0\r\n"], repeat(b"x-more: " + b"x" * 1000 + b"\r\n")
+                [_head(chunked_header), b"2\r\n{}\r\n0\r\n"],
+                repeat(b"x-more: " + b"x" * 1000 + b"\r\n"),
             )
         case "extensions of chunks":
-            return chain([_head(chunked)], repeat(b"1;" + b"x" * 60_000 + b"\r\n{\r\n"))
+            return chain([_head(chunked_header)], repeat(b"1;" + b"x" * 60_000 + b"\r\n{\r\n"))
         case "deep":
             return iter(_whole(b"[" * most))
         case "many values":
@@ -126,7 +132,7 @@ class Flood:
         """How often a model was asked; who asks for the list of models, as the doctor does, is not
         counted.
         """
-        self.sent = 0
+        self.sent_bytes = 0
         """Bytes of the last answer that the server could get rid of."""
         self.url = ""
 
@@ -150,12 +156,12 @@ class Flood:
         try:
             async for method in _methods(reader):
                 self.requests += method == "post"
-                self.sent = 0
+                self.sent_bytes = 0
                 for piece in answers(self.kind, self.most):
                     writer.write(piece)
                     await writer.drain()
-                    self.sent += len(piece)
-                    if self.sent >= 1.2 * self.most:
+                    self.sent_bytes += len(piece)
+                    if self.sent_bytes >= 1.2 * self.most:
                         return
         except OSError:
             pass  # the client has closed the connection, which is what it should do

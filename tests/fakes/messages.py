@@ -70,17 +70,18 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     require(messages[0].get("role") == "user", 'messages: first message must use the "user" role')
     _check_messages(body, messages, name)
     # sent back as it is, to be gone on with
-    paused = _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"
+    is_paused = _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"
     require(
-        messages[-1]["role"] == "user" or model.family != "anthropic" or paused,
+        messages[-1]["role"] == "user" or model.family != "anthropic" or is_paused,
         (
             "This model does not support assistant message prefill. The conversation must end with "
             "a user message."
         ),
     )
-    used = tokens(messages)
+    used_tokens = tokens(messages)
     require(
-        context is None or used <= context, f"prompt is too long: {used} tokens > {context} maximum"
+        context is None or used_tokens <= context,
+        f"prompt is too long: {used_tokens} tokens > {context} maximum",
     )
 
 
@@ -143,9 +144,9 @@ def _check_tools(body: Json) -> None:
             )
     if "tool_choice" in body:
         require(body.get("tools"), "tool_choice: may only be specified while providing tools")
-        forced = body["tool_choice"].get("type") in ("any", "tool")
+        is_forced = body["tool_choice"].get("type") in ("any", "tool")
         require(
-            not (forced and re.match(r"claude-(opus-5-5|fable-5-[1-9])", body["model"])),
+            not (is_forced and re.match(r"claude-(opus-5-5|fable-5-[1-9])", body["model"])),
             "tool_choice: forcing a tool is not supported for this model",
         )
 
@@ -164,7 +165,7 @@ def _check_cache(body: Json) -> None:
 def _check_messages(body: Json, messages: list[Json], name: str) -> None:
     prefix: list[object] = [_blocks(body.get("system") or []), body.get("tools") or []]
     ids: set[str] = set()
-    waiting: list[str] = []
+    open_calls: list[str] = []
     for index, message in enumerate(messages):
         require(
             message.get("role") in ("user", "assistant"),
@@ -178,22 +179,22 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
         blocks = _blocks(message.get("content"))
         require(blocks, f"messages.{index}: all messages must have non-empty content")
         if message["role"] == "user":
-            _check_results(blocks, waiting, index)
-            waiting = []
+            _check_results(blocks, open_calls, index)
+            open_calls = []
         else:
             require(
-                not waiting,
+                not open_calls,
                 f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks",
             )
         for position, block in enumerate(blocks):
             where = f"messages.{index}.content.{position}"
             _check_block(block, message["role"], where)
             if block["type"] in ("thinking", "redacted_thinking"):
-                _check_signature(block, prefix, where, bound=_bound(body["model"]))
+                _check_signature(block, prefix, where, is_bound=_binds_thinking(body["model"]))
             if block["type"] == "tool_use":
                 require(block["id"] not in ids, "messages: `tool_use` ids must be unique")
                 ids.add(block["id"])
-                waiting.append(block["id"])
+                open_calls.append(block["id"])
                 _check_thought_kept(block, blocks, where, name)
             prefix.append([message["role"], block])
         if message["role"] == "assistant":
@@ -206,10 +207,10 @@ def _check_messages(body: Json, messages: list[Json], name: str) -> None:
             not uses or body.get("tools"),
             "Requests which include `tool_use` blocks must define tools.",
         )
-    missing = ", ".join(waiting)
+    missing_ids = ", ".join(open_calls)
     require(
-        not waiting,
-        f"`tool_use` ids were found without `tool_result` blocks immediately after: {missing}.",
+        not open_calls,
+        f"`tool_use` ids were found without `tool_result` blocks immediately after: {missing_ids}.",
     )
 
 
@@ -217,11 +218,11 @@ def _blocks(content: object) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])  # type: ignore[call-overload]
 
 
-def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
+def _check_results(blocks: list[Json], open_calls: list[str], index: int) -> None:
     results = [block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"]
     for result in results:
         require(
-            result in waiting,
+            result in open_calls,
             f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {result}. "
             "Each `tool_result` "
             "block must have a corresponding `tool_use` block in the previous message.",
@@ -230,13 +231,13 @@ def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
         len(results) == len(set(results)),
         f"messages.{index}: each tool_use must have a single result.",
     )
-    missing = [call for call in waiting if call not in results]
+    missing_ids = [call for call in open_calls if call not in results]
     first = [block.get("type") for block in blocks[: len(results)]]
     require(
-        not missing and all(kind == "tool_result" for kind in first),
+        not missing_ids and all(kind == "tool_result" for kind in first),
         f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks immediately "
         "after: "
-        f"{', '.join(missing or waiting)}. Each `tool_use` block must have a corresponding "
+        f"{', '.join(missing_ids or open_calls)}. Each `tool_use` block must have a corresponding "
         "`tool_result` block in the "
         "next message.",
     )
@@ -244,12 +245,12 @@ def _check_results(blocks: list[Json], waiting: list[str], index: int) -> None:
 
 def _check_block(block: Json, role: str, where: str) -> None:
     kind = block.get("type")
-    allowed = {
+    allowed_kinds = {
         "user": ("text", "image", "tool_result"),
         "assistant": ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"),
     }
     require(
-        kind in allowed[role],
+        kind in allowed_kinds[role],
         f"{where}: Input tag '{kind}' does not match any of the expected tags",
     )
     if kind == "text":
@@ -270,14 +271,14 @@ def _check_block(block: Json, role: str, where: str) -> None:
             require(part.get("text"), "messages: text content blocks must be non-empty")
 
 
-def _bound(model: str) -> bool:
+def _binds_thinking(model: str) -> bool:
     """Tell whether this model's thinking is bound to the exact conversation before it."""
     return bool(
         re.match(r"claude-(fable-5-[1-9]|mythos-5-[2-9]|(opus|sonnet|haiku)-5-[5-9])", model)
     )
 
 
-def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bool) -> None:
+def _check_signature(block: Json, prefix: list[object], where: str, *, is_bound: bool) -> None:
     text, signature = (
         block.get("thinking", block.get("data", "").partition(".")[0]),
         _signature(block),
@@ -287,7 +288,7 @@ def _check_signature(block: Json, prefix: list[object], where: str, *, bound: bo
         seal == digest(text, sealed_prefix), f"{where}: Invalid `signature` in `thinking` block"
     )
     require(
-        not bound or sealed_prefix == digest(*prefix),
+        not is_bound or sealed_prefix == digest(*prefix),
         f"{where}: Invalid `signature` in `thinking` block. The block is bound to a different "
         "conversation. Remove the "
         'block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
@@ -346,7 +347,7 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     finish = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(
         finish, finish
     )
-    refused = {"type": "refusal", "category": "cyber", "explanation": turn.get("refusal")}
+    stop_details = {"type": "refusal", "category": "cyber", "explanation": turn.get("refusal")}
     return {
         "id": f"msg_{number}",
         "type": "message",
@@ -355,7 +356,7 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         "content": blocks,
         "stop_reason": finish,
         "stop_sequence": None,
-        "stop_details": refused if finish == "refusal" else None,
+        "stop_details": stop_details if finish == "refusal" else None,
         "usage": {
             "input_tokens": tokens(body["messages"]),
             "cache_creation_input_tokens": 0,
@@ -369,14 +370,14 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
 def _thoughts(turn: Json, prefix: list[object]) -> list[Json]:
     blocks: list[Json] = []
     if "thinking" in turn:
-        sealed = digest(*prefix)
+        seal = digest(*prefix)
         text = turn["thinking"]
         blocks.append(
-            {"type": "thinking", "thinking": text, "signature": f"{sealed}-{digest(text, sealed)}"}
+            {"type": "thinking", "thinking": text, "signature": f"{seal}-{digest(text, seal)}"}
         )
     if turn.get("redacted"):
-        sealed = digest(*prefix, *(["assistant", block] for block in blocks))
-        blocks.append({"type": "redacted_thinking", "data": f"x.{sealed}-{digest('x', sealed)}"})
+        seal = digest(*prefix, *(["assistant", block] for block in blocks))
+        blocks.append({"type": "redacted_thinking", "data": f"x.{seal}-{digest('x', seal)}"})
     return blocks
 
 
@@ -394,7 +395,7 @@ def least_cached(body: Json) -> int | None:
         return None
     return (
         512
-        if _bound(body["model"])
+        if _binds_thinking(body["model"])
         else 4096
         if re.match(r"claude-(opus|haiku)-4-[56]", body["model"])
         else 1024
@@ -409,15 +410,15 @@ def pieces(body: Json) -> list[object]:
     return parts
 
 
-def count_cached(usage: Json, read: int, written: int) -> None:
+def count_cached(usage: Json, read_tokens: int, written_tokens: int) -> None:
     """Say how much was read from the cache and written to it, which then is not counted as
     input.
     """
     usage |= {
-        "cache_read_input_tokens": read,
-        "cache_creation_input_tokens": max(0, written - read),
+        "cache_read_input_tokens": read_tokens,
+        "cache_creation_input_tokens": max(0, written_tokens - read_tokens),
     }
-    usage["input_tokens"] = 3 if written else usage["input_tokens"]
+    usage["input_tokens"] = 3 if written_tokens else usage["input_tokens"]
 
 
 def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
@@ -433,19 +434,19 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
         deltas: list[Json] = []
         match block["type"]:
             case "text":
-                begun = {**block, "text": ""}
+                first_block = {**block, "text": ""}
                 deltas = [
                     {"type": "text_delta", "text": part} for part in parts(block["text"], size)
                 ]
             case "thinking":
-                begun = {"type": "thinking", "thinking": "", "signature": ""}
+                first_block = {"type": "thinking", "thinking": "", "signature": ""}
                 deltas = [
                     {"type": "thinking_delta", "thinking": part}
                     for part in parts(block["thinking"], size)
                 ]
                 deltas.append({"type": "signature_delta", "signature": block["signature"]})
             case "tool_use":
-                begun = {**block, "input": {}}
+                first_block = {**block, "input": {}}
                 words = (
                     block["input"]
                     if isinstance(block["input"], str)
@@ -456,8 +457,8 @@ def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
                     for part in ["", *parts(words, size)]
                 ]
             case _:
-                begun = block
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+                first_block = block
+        events.append({"type": "content_block_start", "index": index, "content_block": first_block})
         events += [
             {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
         ]

@@ -92,14 +92,14 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
             isinstance(item.get("content"), str | list),
             f"Missing required parameter: 'input[{index}].content'.",
         )
-        taken = (
+        part_types = (
             ("input_text", "input_image")
             if item.get("role") == "user"
             else ("output_text", "refusal")
         )
         for part in item["content"] if isinstance(item["content"], list) else ():
             require(
-                part.get("type") in taken,
+                part.get("type") in part_types,
                 f"Invalid value: '{part.get('type')}'.",
                 code="invalid_value",
             )
@@ -124,9 +124,9 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
             ),
             status=404,
         )
-        encrypted = item.get("encrypted_content")
+        content = item.get("encrypted_content")
         require(
-            encrypted is None or encrypted == _seal(item.get("id")),
+            content is None or content == _seal(item.get("id")),
             "The encrypted content could not be verified.",
             code="invalid_encrypted_content",
         )
@@ -136,7 +136,7 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
 
 def _check_pairs(items: list[Json], name: str) -> None:
     calls: set[str] = set()
-    answered: set[str] = set()
+    answered_ids: set[str] = set()
     reasoning: str | None = None
     for item in [*items, {"type": "end"}]:
         kind = item.get("type", "message")
@@ -149,13 +149,14 @@ def _check_pairs(items: list[Json], name: str) -> None:
             ),
         )
         if kind == "function_call":
-            needed = (
+            needed_id = (
                 item["call_id"].split("_")[2]
                 if item["call_id"].startswith(f"call_{name}_r")
                 else None
             )
             require(
-                needed is None or f"rs_{needed}" in [input_item.get("id") for input_item in items],
+                needed_id is None
+                or f"rs_{needed_id}" in [input_item.get("id") for input_item in items],
                 (
                     f"Item '{item.get('id')}' of type 'function_call' was provided without its "
                     "required 'reasoning' item."
@@ -168,10 +169,10 @@ def _check_pairs(items: list[Json], name: str) -> None:
                 call_id in calls,
                 f"No tool call found for function call output with call_id {call_id}.",
             )
-            answered.add(str(call_id))
+            answered_ids.add(str(call_id))
         reasoning = item.get("id", "rs_?") if kind == "reasoning" else None
-    missing = ", ".join(calls - answered)
-    require(not missing, f"No tool output found for function call {missing}.")
+    missing_ids = ", ".join(calls - answered_ids)
+    require(not missing_ids, f"No tool output found for function call {missing_ids}.")
 
 
 def _seal(item_id: object) -> str:
@@ -219,7 +220,7 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
                 "status": "completed",
             }
         )
-    used, output_tokens = (
+    input_tokens, output_tokens = (
         tokens(body["input"]) + tokens(body.get("instructions") or ""),
         tokens(output),
     )
@@ -237,11 +238,11 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         "model": body["model"],
         "output": output,
         "usage": {
-            "input_tokens": used,
+            "input_tokens": input_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": output_tokens,
             "output_tokens_details": {"reasoning_tokens": tokens(thinking or "")},
-            "total_tokens": used + output_tokens,
+            "total_tokens": input_tokens + output_tokens,
         }
         | turn.get("usage", {}),
     }
@@ -258,15 +259,15 @@ def pieces(body: Json) -> list[object]:
     return [body.get("tools"), body.get("instructions"), *items]
 
 
-def count_cached(usage: Json, read: int, written: int) -> None:
+def count_cached(usage: Json, read_tokens: int, written_tokens: int) -> None:
     """Say how much was read from the cache."""
-    usage["input_tokens_details"]["cached_tokens"] = min(read, usage["input_tokens"])
+    usage["input_tokens_details"]["cached_tokens"] = min(read_tokens, usage["input_tokens"])
 
 
 def stream(answer: Json, body: Json, size: int) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream, `size` characters of text in each."""
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None}
-    events: list[Json] = [{"type": "response.created", "response": begun}]
+    first_answer = {**answer, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": first_answer}]
     for index, item in enumerate(answer["output"]):
         where = {"output_index": index, "item_id": item["id"]}
         events.append(

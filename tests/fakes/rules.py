@@ -46,7 +46,7 @@ class Model:
     """Whether OpenAI's reasoning models' rules hold: no temperature, max_completion_tokens."""
 
     @property
-    def hosted(self) -> bool:
+    def is_hosted(self) -> bool:
         """Hosted vendors want a key and refuse fields that they do not know; local servers do
         neither.
         """
@@ -63,11 +63,11 @@ EFFORTS = {
 
 def check_effort(model: Model, field: str, effort: object) -> None:
     """Refuse a level that the vendor does not have, and any for a model that does not reason."""
-    known = EFFORTS.get(model.family, ()) if model.hosted else (effort,)
+    efforts = EFFORTS.get(model.family, ()) if model.is_hosted else (effort,)
     if model.family == "openai" and not model.reasoning:
-        known = ()
+        efforts = ()
     require(
-        effort is None or effort in known,
+        effort is None or effort in efforts,
         f"Unsupported value: '{field}' does not support {effort!r} with this model.",
         code="unsupported_value",
     )
@@ -93,12 +93,12 @@ def model_named(name: str) -> Model:
     """Tell the family of a model; `vllm/anything` and its like are local servers, unknown names a
     lenient local one.
     """
-    lowered = name.lower()
-    family = next((local for local in _LOCAL if lowered.startswith(local + "/")), None)
+    lower_name = name.lower()
+    family = next((local for local in _LOCAL if lower_name.startswith(local + "/")), None)
     family = family or next(
-        (hosted for prefix, hosted in _HOSTED.items() if lowered.startswith(prefix)), "local"
+        (family for prefix, family in _HOSTED.items() if lower_name.startswith(prefix)), "local"
     )
-    return Model(family=family, reasoning=bool(re.match(r"gpt-[5-9]|o\d", lowered)))
+    return Model(family=family, reasoning=bool(re.match(r"gpt-[5-9]|o\d", lower_name)))
 
 
 def tokens(value: object) -> int:
@@ -237,8 +237,8 @@ def _check_schema(schema: object, name: str, *, strict: bool) -> None:
         *schema.get("anyOf", ()),
         *schema.get("$defs", {}).values(),
     )
-    for nested in inner:
-        _check_schema(nested, name, strict=strict)
+    for inner_schema in inner:
+        _check_schema(inner_schema, name, strict=strict)
 
 
 def check_model(body: Json) -> Model:

@@ -69,7 +69,7 @@ class FakeTelegram:
     def __init__(self, *, burst: int = BURST) -> None:
         self.people = {ADA: "Ada", EVE: "Eve"}
         self.groups = {GROUP}
-        self.blocked: set[int] = set()
+        self.blocked_chats: set[int] = set()
         """Who has blocked the bot."""
         self.messages: list[Message] = []
         self.requests: list[tuple[str, Json]] = []
@@ -87,7 +87,7 @@ class FakeTelegram:
         """How many looks for updates have begun."""
         self._poll: asyncio.Future[None] | None = None
         self._news = asyncio.Event()
-        self._changed = asyncio.Condition()
+        self._change = asyncio.Condition()
         self._free_at: dict[int, float] = {}
         """When a whole burst may be sent again, by chat."""
         self._failures: dict[str, list[Refusal | str]] = {}
@@ -127,11 +127,11 @@ class FakeTelegram:
         if text is not None:
             message["text"] = text
         if reply_to is not None:
-            answered = next((item for item in self.messages if item.id == reply_to), None)
+            original = next((item for item in self.messages if item.id == reply_to), None)
             message["reply_to_message"] = {
                 "message_id": reply_to,
                 "from": {"id": BOT, "is_bot": True, "first_name": "Bot"},
-                "text": answered.text if answered else "…",
+                "text": original.text if original else "…",
             }
         self.update({"message": message})
         return int(message["message_id"])
@@ -188,7 +188,7 @@ class FakeTelegram:
         return [message.text for message in self.messages]
 
     @property
-    def unconfirmed(self) -> list[Any]:
+    def unconfirmed_updates(self) -> list[Any]:
         """The updates that the bot has not confirmed."""
         return self._updates
 
@@ -198,8 +198,8 @@ class FakeTelegram:
 
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until a condition holds, and return its value."""
-        async with asyncio.timeout(120), self._changed:
-            await self._changed.wait_for(condition)
+        async with asyncio.timeout(120), self._change:
+            await self._change.wait_for(condition)
             return condition()
 
     # --- the server
@@ -238,11 +238,11 @@ class FakeTelegram:
 
     async def _respond(self, path: str, raw: bytes) -> tuple[int, bytes | None]:
         """Return status and body; None as the body: the connection is torn down."""
-        _, bot, *rest = path.split("/")
+        _, bot, *parts = path.split("/")
         if bot == "file":
-            content = self.files.get("/".join(rest[1:]))
+            content = self.files.get("/".join(parts[1:]))
             return (404, b"{}") if content is None else (200, content)
-        method = rest[0] if rest else ""
+        method = parts[0] if parts else ""
         failures = self._failures.get(method)
         failure = failures.pop(0) if failures else None
         try:
@@ -271,8 +271,8 @@ class FakeTelegram:
             answer = {"ok": False, "error_code": status, "description": refusal.description}
             if refusal.parameters:
                 answer["parameters"] = refusal.parameters
-        async with self._changed:
-            self._changed.notify_all()
+        async with self._change:
+            self._change.notify_all()
         return status, None if failure == "after" else json.dumps(answer).encode()
 
     async def _get_updates(self, parameters: Json) -> list[Any]:
@@ -293,8 +293,8 @@ class FakeTelegram:
                 )
             )
         self.polls += 1
-        async with self._changed:
-            self._changed.notify_all()
+        async with self._change:
+            self._change.notify_all()
         offset = parameters.get("offset", 0)
         self._updates = [
             update
@@ -322,7 +322,7 @@ class FakeTelegram:
 
     def _send_message(self, parameters: Json) -> Json:
         chat = self._chat(parameters)
-        text = _read(parameters)
+        text = _text_of(parameters)
         buttons = _buttons(parameters)
         reply = parameters.get("reply_parameters", {})
         if reply and not reply.get("allow_sending_without_reply"):
@@ -338,11 +338,11 @@ class FakeTelegram:
             texts=[text],
         )
         self.messages.append(message)
-        return _sent(message)
+        return _to_json(message)
 
     def _edit_message_text(self, parameters: Json) -> Json:
         chat = self._chat(parameters)
-        text, buttons = _read(parameters), _buttons(parameters)
+        text, buttons = _text_of(parameters), _buttons(parameters)
         message = next(
             (
                 item
@@ -362,7 +362,7 @@ class FakeTelegram:
         self._spend(chat)
         message.text, message.source, message.buttons = text, parameters["text"], buttons
         message.texts.append(text)
-        return _sent(message)
+        return _to_json(message)
 
     def _send_chat_action(self, parameters: Json) -> bool:
         self._chat(parameters)
@@ -394,7 +394,7 @@ class FakeTelegram:
         chat = parameters.get("chat_id")
         if chat not in self.people and chat not in self.groups:
             raise Refusal(400, "Bad Request: chat not found")
-        if chat in self.blocked:
+        if chat in self.blocked_chats:
             raise Refusal(403, "Forbidden: bot was blocked by the user")
         assert isinstance(chat, int)
         return chat
@@ -426,7 +426,7 @@ def _require(condition: bool, description: str) -> None:
         raise Refusal(400, f"Bad Request: {description}")
 
 
-def _sent(message: Message) -> Json:
+def _to_json(message: Message) -> Json:
     return {"message_id": message.id, "date": 1, "chat": {"id": message.chat}, "text": message.text}
 
 
@@ -439,7 +439,7 @@ def _buttons(parameters: Json) -> list[list[Json]]:
     return rows
 
 
-def _read(parameters: Json) -> str:
+def _text_of(parameters: Json) -> str:
     """Return what a reader sees of a text."""
     text = parameters.get("text")
     _require(isinstance(text, str), "message text is empty")
@@ -460,7 +460,7 @@ def _read(parameters: Json) -> str:
 def accepts(markup: str) -> bool:
     """Return whether Telegram takes a text as its HTML."""
     try:
-        _read({"text": markup or "x", "parse_mode": "HTML"})
+        _text_of({"text": markup or "x", "parse_mode": "HTML"})
     except Refusal as refusal:
         return "can't parse" not in refusal.description
     return True
@@ -479,8 +479,8 @@ class _Entities(HTMLParser):
         self.open: list[str] = []
 
     def handle_entityref(self, name: str) -> None:
-        known = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
-        self.texts.append(known.get(name, f"&{name};"))
+        entities = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
+        self.texts.append(entities.get(name, f"&{name};"))
 
     def handle_charref(self, name: str) -> None:
         self.texts.append(unescape(f"&#{name};"))

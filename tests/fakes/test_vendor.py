@@ -24,7 +24,7 @@ BLOCK_TOOLS = [{"name": "f", "description": "d", "input_schema": TOOL["parameter
 HI = {"role": "user", "content": "hi"}
 
 
-def called(arguments: Any = "{}", call_id: str = "c1", **more: Any) -> Json:
+def call_turn(arguments: Any = "{}", call_id: str = "c1", **more: Any) -> Json:
     call = {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}}
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
 
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         "Unknown parameter: 'messages[0].x'",
     ),
     "reasoning sent to openai": (
-        chat("gpt-4.1", called(reasoning_content="h"), result()),
+        chat("gpt-4.1", call_turn(reasoning_content="h"), result()),
         "reasoning_content",
     ),
     "no tools in tools": (chat("gpt-4.1", tools=[]), "Invalid 'tools': empty array"),
@@ -124,30 +124,30 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         chat("gpt-4.1", HI, {"role": "assistant", "content": "x", "tool_calls": []}),
         "empty array",
     ),
-    "arguments not a string": (chat("gpt-4.1", called({"a": 1}), result()), "expected a string"),
-    "unanswered call": (chat("gpt-4.1", called(), HI), "did not have response messages: c1"),
-    "unanswered at the end": (chat("gpt-4.1", called()), "did not have response messages: c1"),
+    "arguments not a string": (chat("gpt-4.1", call_turn({"a": 1}), result()), "expected a string"),
+    "unanswered call": (chat("gpt-4.1", call_turn(), HI), "did not have response messages: c1"),
+    "unanswered at the end": (chat("gpt-4.1", call_turn()), "did not have response messages: c1"),
     "orphan result": (chat("gpt-4.1", HI, result()), "must be a response to a preceeding"),
-    "another call's result": (chat("gpt-4.1", called(), result("c2")), "must be a response"),
+    "another call's result": (chat("gpt-4.1", call_turn(), result("c2")), "must be a response"),
     "deepseek without reasoning": (
-        chat("deepseek-v4-pro", called(), result()),
+        chat("deepseek-v4-pro", call_turn(), result()),
         "must be passed back",
     ),
     "kimi without reasoning": (
-        chat("kimi-k2", called(), result()),
+        chat("kimi-k2", call_turn(), result()),
         "missing in assistant tool call message at index 0",
     ),
     "deepseek, reasoning altered": (
         chat(
             "deepseek-v4-pro",
-            called(call_id="call_v_r0000000_1_0", reasoning_content="x"),
+            call_turn(call_id="call_v_r0000000_1_0", reasoning_content="x"),
             result("call_v_r0000000_1_0"),
         ),
         "must be passed back",
     ),
-    "vllm, broken arguments": (chat("vllm/x", called("{"), result()), "not valid JSON"),
+    "vllm, broken arguments": (chat("vllm/x", call_turn("{"), result()), "not valid JSON"),
     "llama.cpp, broken arguments": (
-        chat("llamacpp/x", called("{"), result()),
+        chat("llamacpp/x", call_turn("{"), result()),
         "Failed to parse tool call arguments",
     ),
     "items, unknown field": (items(messages=[HI]), "Unknown parameter: 'messages'"),
@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
         "use /v1/responses",
     ),
     "glm without reasoning": (
-        chat("glm-5", called(call_id="call_v_r0000000_1_0"), result("call_v_r0000000_1_0")),
+        chat("glm-5", call_turn(call_id="call_v_r0000000_1_0"), result("call_v_r0000000_1_0")),
         "must be preserved",
     ),
     "blocks, no limit": (
@@ -333,11 +333,11 @@ async def test_the_fake_vendor_refuses_invalid_requests_like_the_vendor(rule: st
 
 FINE: dict[str, tuple[str, Json]] = {
     "chat": chat(
-        "gpt-4.1", HI, called(), result(), tools=CHAT_TOOLS, temperature=0.1, max_tokens=9
+        "gpt-4.1", HI, call_turn(), result(), tools=CHAT_TOOLS, temperature=0.1, max_tokens=9
     ),
     "chat, reasoning": chat("gpt-6-astra", max_completion_tokens=9, temperature=1),
     "deepseek": chat(
-        "deepseek-v4-pro", called(reasoning_content=""), result(), thinking={"type": "enabled"}
+        "deepseek-v4-pro", call_turn(reasoning_content=""), result(), thinking={"type": "enabled"}
     ),
     "local": chat("whatever", {**HI, "x": 1}, y=2),
     "items": items(HI, FUNCTION_CALL, OUTPUT, tools=ITEM_TOOLS),
@@ -359,7 +359,9 @@ async def test_the_fake_vendor_accepts_valid_requests_like_the_vendor(fine: str)
     assert (response.status_code, vendor.refusals) == (200, [])
 
 
-async def thought(vendor: FakeVendor, model: str = "claude-opus-5-5") -> tuple[Json, Json]:
+async def ask_thinking_model(
+    vendor: FakeVendor, model: str = "claude-opus-5-5"
+) -> tuple[Json, Json]:
     """Return a question and the turn that it led to."""
     path, body = blocks(model=model, tools=BLOCK_TOOLS, system="You are agentd.")
     answer = (await post(vendor, path, body)).json()
@@ -370,7 +372,7 @@ THINKS: Json = {"thinking": "hm", "redacted": True, "tool_calls": [{"name": "f",
 
 
 @pytest.mark.parametrize(
-    ("model", "change", "refused"),
+    ("model", "change", "refusal"),
     [
         ("claude-opus-5-5", {}, None),
         (
@@ -396,19 +398,19 @@ THINKS: Json = {"thinking": "hm", "redacted": True, "tool_calls": [{"name": "f",
     ],
 )
 async def test_a_thinking_block_is_valid_only_after_its_original_conversation(
-    model: str, change: Json, refused: str | None
+    model: str, change: Json, refusal: str | None
 ) -> None:
     async with FakeVendor([THINKS, "said"]) as vendor:
-        body, turn = await thought(vendor, model)
+        body, turn = await ask_thinking_model(vendor, model)
         follow = {**body, "messages": [*body["messages"], turn, results("x")], **change}
         await post(vendor, "/v1/messages", follow)
-    assert (refused in str(vendor.refusals)) if refused else vendor.refusals == []
+    assert (refusal in str(vendor.refusals)) if refusal else vendor.refusals == []
 
 
 @pytest.mark.parametrize("kind", ["thinking", "redacted_thinking"])
 async def test_a_turn_without_its_thinking_blocks_is_refused(kind: str) -> None:
     async with FakeVendor([{**THINKS, "tool_calls": [{"name": "f"}]}] * 2) as vendor:
-        body, turn = await thought(vendor)
+        body, turn = await ask_thinking_model(vendor)
         turn["content"] = [block for block in turn["content"] if block["type"] != kind]
         call_id = turn["content"][-1]["id"]
         await post(

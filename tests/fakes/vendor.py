@@ -166,17 +166,17 @@ class FakeVendor:
         self.latency, self.strict, self.context, self.name = latency, strict, context, name
         self.requests: list[Request] = []
         self.connections: set[_Connection] = set()
-        self.accepted = 0
+        self.connection_count = 0
         self.most_at_once = 0
         """How many requests were under way at the same time, at most."""
         self.under_way = 0
         self.url = ""
-        self.waiting: list[Callable[[], None]] = []
+        self.held_answers: list[Callable[[], None]] = []
         self.models: list[Json] = []
         """What it lists at `/models`, for GET."""
-        self.loaded: list[Json] | None = None
+        self.loaded_models: list[Json] | None = None
         """What Ollama says at `/api/ps` of the models in memory; None: it is another server."""
-        self._cached: set[str] = set()
+        self._cached_marks: set[str] = set()
         """Digests of conversations that a later one may begin with."""
         self._number = 0
         self._log = log
@@ -276,7 +276,7 @@ class FakeVendor:
                 message |= {key: [] for key in ("choices", "output", "content") if key in message}
             answer = _Answer.of(message)
             if body.get("stream"):
-                answer = _Answer.streamed(
+                answer = _Answer.of_events(
                     _events(turn, api, message, body), pause=turn.get("pause", 0.0)
                 )
         answer.latency = turn.get("latency", self.latency)
@@ -299,16 +299,16 @@ class FakeVendor:
             prefixes.append(
                 (digest([prefixes[-1][0] if prefixes else "", piece]), size := size + tokens(piece))
             )
-        read = next(
+        read_tokens = next(
             (
                 count
                 for mark, count in reversed(prefixes)
-                if mark in self._cached and count >= least
+                if mark in self._cached_marks and count >= least
             ),
             0,
         )
-        self._cached |= {mark for mark, count in prefixes[-1:] if count >= least}
-        api.count_cached(usage, read, size if size >= least else 0)
+        self._cached_marks |= {mark for mark, count in prefixes[-1:] if count >= least}
+        api.count_cached(usage, read_tokens, size if size >= least else 0)
 
     def _record(
         self,
@@ -339,8 +339,8 @@ class FakeVendor:
 def _events(turn: Json, api: ModuleType, message: Json, body: Json) -> list[bytes]:
     """Return an answer as a stream, up to where a fault ends it."""
     events = api.stream(message, body, turn.get("piece", 7))
-    broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
-    if broken:
+    is_broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
+    if is_broken:
         events = events[: turn.get("after", len(events) // 2)]
     if turn.get("stream_error"):
         events.append(api.stream_error(body))
@@ -356,7 +356,7 @@ def _check_key(body: Json, headers: dict[str, str]) -> None:
     key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
     model = model_named(str(body.get("model")))
     require(
-        key not in ("", "wrong") if model.hosted else key != "wrong",
+        key not in ("", "wrong") if model.is_hosted else key != "wrong",
         f"Incorrect API key provided: {key or 'none'}.",
         status=401,
         code="invalid_api_key",
@@ -378,7 +378,7 @@ class _Answer:
     pause: float = 0.0
 
     @classmethod
-    def streamed(cls, events: list[bytes], *, pause: float) -> Self:
+    def of_events(cls, events: list[bytes], *, pause: float) -> Self:
         headers = {"content-type": "text/event-stream; charset=utf-8"}
         return cls(body=b"", headers=headers, events=events, pause=pause)
 
@@ -414,7 +414,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._vendor.connections.add(self)
-        self._vendor.accepted += 1
+        self._vendor.connection_count += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._vendor.connections.discard(self)
@@ -436,16 +436,16 @@ class _Connection(asyncio.Protocol):
         vendor, (method, path, _) = self._vendor, first.split(" ")
         if method == "GET" and path.partition("?")[0].endswith("/models"):
             answer = vendor.listing(headers)
-        elif method == "GET" and path == "/api/ps" and vendor.loaded is not None:
-            answer = _Answer.of({"models": vendor.loaded})
+        elif method == "GET" and path == "/api/ps" and vendor.loaded_models is not None:
+            answer = _Answer.of({"models": vendor.loaded_models})
         else:
             answer = vendor.answer(path, headers, body[:length])
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
         if answer.together:
-            vendor.waiting.append(lambda: self._send_later(answer))
-            if len(vendor.waiting) >= answer.together:
-                ready, vendor.waiting = vendor.waiting, []
+            vendor.held_answers.append(lambda: self._send_later(answer))
+            if len(vendor.held_answers) >= answer.together:
+                ready, vendor.held_answers = vendor.held_answers, []
                 for send in ready:
                     send()
         else:

@@ -79,7 +79,9 @@ any_values = hostile_values | st.text(max_size=20) | st.integers() | st.floats()
 
 
 @st.composite
-def broken(draw: st.DrawFn, samples: Sequence[Document], keys: Sequence[str] = ()) -> Document:
+def broken_documents(
+    draw: st.DrawFn, samples: Sequence[Document], keys: Sequence[str] = ()
+) -> Document:
     """Draw one of these documents with one to three places changed: a value replaced, removed or
     doubled, or a key of `keys` added.
     """
@@ -89,7 +91,7 @@ def broken(draw: st.DrawFn, samples: Sequence[Document], keys: Sequence[str] = (
         path = draw(st.sampled_from(paths))
         change = draw(st.sampled_from(("replace", "replace", "replace", "remove", "double", "add")))
         value = copy.deepcopy(draw(any_values))  # a later change may lie within it
-        document = _changed(document, path, change, value, keys, draw)
+        document = _change(document, path, change, value, keys, draw)
     return document
 
 
@@ -104,7 +106,7 @@ def _paths(value: Document, above: Path = ()) -> Iterator[Path]:
         yield from _paths(entry, (*above, key))
 
 
-def _changed(
+def _change(
     document: Document,
     path: Path,
     change: str,
@@ -135,13 +137,13 @@ def _changed(
 def keys_of(model: type[BaseModel]) -> list[str]:
     """Return the names of all keys of a model and of the models within it."""
     names: dict[str, None] = {}
-    seen: set[type] = set()
+    types: set[type] = set()
 
     def visit(annotation: Any) -> None:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            if annotation in seen:
+            if annotation in types:
                 return
-            seen.add(annotation)
+            types.add(annotation)
             for name, field in annotation.model_fields.items():
                 names[field.alias or name] = None
                 visit(field.annotation)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
 from tests.fakes.vendor import FakeVendor
-from tests.fuzz.hostile import Document, broken, to_json
+from tests.fuzz.hostile import Document, broken_documents, to_json
 from tests.properties import scaled_settings
 from tests.providers.calls import provider, user
 
@@ -73,7 +73,9 @@ FUZZ = settings(
 async def test_an_answer_of_a_vendor_is_one_of_a_model_or_a_named_error(
     way: str, data: st.DataObject
 ) -> None:
-    documents = data.draw(st.lists(broken([ANSWERS[way]]).map(to_json), min_size=5, max_size=20))
+    documents = data.draw(
+        st.lists(broken_documents([ANSWERS[way]]).map(to_json), min_size=5, max_size=20)
+    )
     turns = [
         {"raw": document.decode(), "content_type": "application/json"} for document in documents
     ]

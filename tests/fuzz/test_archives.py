@@ -22,7 +22,7 @@ from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import Refused
 from tests.app.commands.test_backup import fill_state
-from tests.fuzz.hostile import HOSTILE_VALUES, LONG, broken, to_json
+from tests.fuzz.hostile import HOSTILE_VALUES, LONG, broken_documents, to_json
 from tests.properties import scaled_settings
 
 FUZZ = settings(
@@ -41,7 +41,7 @@ VALUES = [
     LONG,
 ]
 storable = st.sampled_from([value for value in VALUES if value != "\ud800"])
-QUIET = lambda done: None  # noqa: E731
+QUIET = lambda fraction: None  # noqa: E731
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_a_changed_backup_is_restored_or_refused(
         refusal.encode()
         outside = {path.name for path in Path(folder).iterdir()}
         assert outside <= {"backup", "state", "definitions"}
-        kept = [path for path in state.glob("agentd.db*") if path.read_bytes() == b"earlier"]
-        assert len(kept) == 1, "the earlier database is neither lost nor overwritten"
+        old_files = [path for path in state.glob("agentd.db*") if path.read_bytes() == b"earlier"]
+        assert len(old_files) == 1, "the earlier database is neither lost nor overwritten"
 
 
 @FUZZ
@@ -113,7 +113,9 @@ def test_a_changed_export_is_taken_in_whole_or_refused_whole(
 ) -> None:
     lines = (archives / "export").read_text("utf-8").splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
-    line = data.draw(broken([json.loads(lines[number])], ["base64", "table", "row"]).map(to_json))
+    line = data.draw(
+        broken_documents([json.loads(lines[number])], ["base64", "table", "row"]).map(to_json)
+    )
     content = "\n".join(lines).encode().split(b"\n")
     content[number] = line.replace(b"\n", b" ")
     with TemporaryDirectory() as folder:

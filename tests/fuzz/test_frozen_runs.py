@@ -33,7 +33,7 @@ from daemon.runs.replay.folder import (
     _sums,
     format_files,
 )
-from tests.fuzz.hostile import Document, broken, to_json, to_toml
+from tests.fuzz.hostile import Document, broken_documents, to_json, to_toml
 from tests.fuzz.test_loaders import bounded_memory
 from tests.properties import scaled_settings
 from tests.replaying import ReplayedApp
@@ -244,9 +244,11 @@ def documents(frozen_run: Path, name: str) -> st.SearchStrategy[bytes]:
             samples += [{"paths": ["inbox/a.txt"]}, {"text": "x", "tainted": True}]
         if name == "before.json":
             samples += [{"host": {"load": [1, 2, 3]}, "new": "x"}]
-        return broken(samples, KEYS).map(to_json) | st.binary(max_size=60)
+        return broken_documents(samples, KEYS).map(to_json) | st.binary(max_size=60)
     if name.endswith(".toml"):
-        return broken([{"version": 1, "rule": [{"tool": "*", "effect": "deny"}]}]).map(to_toml)
+        return broken_documents([{"version": 1, "rule": [{"tool": "*", "effect": "deny"}]}]).map(
+            to_toml
+        )
     return st.binary(max_size=200)
 
 

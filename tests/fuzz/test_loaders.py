@@ -43,7 +43,7 @@ from daemon.testing import TestApp
 from tests.fuzz.hostile import (
     HOSTILE_VALUES,
     Document,
-    broken,
+    broken_documents,
     hostile_values,
     keys_of,
     to_json,
@@ -242,8 +242,8 @@ def load_memory(content: bytes, folder: Path) -> object:
     for item in rows.items:
         _fits_database(*item)
         from_microseconds(item.created), from_microseconds(item.updated)
-    for fields, parts, repeated in rows.runs:
-        for place in repeated or ():
+    for fields, parts, places in rows.runs:
+        for place in places or ():
             _fits_database(*(place or ()))
         _fits_database(*fields.values())
         from_microseconds(fields["started"]), from_microseconds(fields["ended"])
@@ -269,13 +269,13 @@ def load_webhook(content: bytes, folder: Path) -> object:
 LOADERS = {
     "config": Loader(
         load_config_file,
-        broken([CONFIG, *_toml_of("config.toml")], keys_of(Config)).map(to_toml),
+        broken_documents([CONFIG, *_toml_of("config.toml")], keys_of(Config)).map(to_toml),
         ConfigError,
         "config.toml",
     ),
     "overlay": Loader(
         load_overlay,
-        broken([OVERLAY], keys_of(Config)).map(to_toml),
+        broken_documents([OVERLAY], keys_of(Config)).map(to_toml),
         ConfigError,
         "overlay.toml",
     ),
@@ -287,19 +287,19 @@ LOADERS = {
     ),
     "policy": Loader(
         load_policy,
-        broken(_toml_of("policy.toml"), keys_of(PolicyFile)).map(to_toml),
+        broken_documents(_toml_of("policy.toml"), keys_of(PolicyFile)).map(to_toml),
         ConfigError,
         "policy.toml",
     ),
     "routine": Loader(
         load_routines,
-        broken(ROUTINES, keys_of(RoutineDefinition)).map(to_toml),
+        broken_documents(ROUTINES, keys_of(RoutineDefinition)).map(to_toml),
         ConfigError,
         "bad.toml",
     ),
     "skill": Loader(
         load_skill,
-        broken(
+        broken_documents(
             [{"name": "notes", "description": "d", "metadata": {"always": True}}],
             ["always", "license"],
         ).map(to_yaml),
@@ -316,13 +316,14 @@ LOADERS = {
     ),
     "memory": Loader(
         load_memory,
-        broken([ITEM, ARCHIVED, {"form": FORMAT}]).map(to_json),
+        broken_documents([ITEM, ARCHIVED, {"form": FORMAT}]).map(to_json),
         Refused,
         "line 1",
     ),
     "webhook": Loader(
         load_webhook,
-        broken([{"type": "x", "data": {"a": [1, 2.5, "x"]}}]).map(to_json) | st.binary(max_size=60),
+        broken_documents([{"type": "x", "data": {"a": [1, 2.5, "x"]}}]).map(to_json)
+        | st.binary(max_size=60),
         InvalidRequest,
         "body",
     ),
@@ -397,9 +398,9 @@ TOML_FAULTS = {
 def test_a_value_beyond_all_bounds_is_named_with_its_place(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         read_toml(path)
-    assert TOML_FAULTS[content] in str(caught.value) and "x.toml" in str(caught.value)
+    assert TOML_FAULTS[content] in str(error.value) and "x.toml" in str(error.value)
 
 
 def test_dots_in_texts_and_comments_are_no_keys() -> None:

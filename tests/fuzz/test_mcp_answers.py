@@ -22,7 +22,7 @@ from daemon.tools.executor import ToolExecutor
 from daemon.tools.mcp.accepted_tools import AcceptedTools
 from daemon.tools.mcp.servers import Servers
 from daemon.tools.registry import FunctionRegistry
-from tests.fuzz.hostile import Document, broken, to_json
+from tests.fuzz.hostile import Document, broken_documents, to_json
 from tests.properties import scaled_settings
 from tests.tools.mcp.test_servers import open_accepted_tools
 
@@ -69,7 +69,7 @@ def is_answer(text: bytes) -> bool:
 
 def results(document: Document) -> st.SearchStrategy[str]:
     """Return results that are nearly right, as JSON text."""
-    return broken([document]).map(to_json).filter(is_answer).map(bytes.decode)
+    return broken_documents([document]).map(to_json).filter(is_answer).map(bytes.decode)
 
 
 @FUZZ

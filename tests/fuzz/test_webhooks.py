@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from daemon.api.bodies import MAX_BODY_BYTES
 from daemon.api.webhooks import Hooks, application
 from daemon.models import Status
-from tests.fuzz.hostile import broken, to_json
+from tests.fuzz.hostile import broken_documents, to_json
 from tests.fuzz.test_loaders import bounded_memory
 from tests.properties import scaled_settings
 from tests.replaying import ReplayedApp
@@ -182,9 +182,9 @@ def check(answer: Answer, statuses: set[int]) -> None:
 
 
 bodies = (
-    broken([{"type": "x", "id": "evt_1", "data": {"a": [1, 2.5, "x"]}}], ["id", "event"]).map(
-        to_json
-    )
+    broken_documents(
+        [{"type": "x", "id": "evt_1", "data": {"a": [1, 2.5, "x"]}}], ["id", "event"]
+    ).map(to_json)
     | st.binary(max_size=60)
     | st.sampled_from([b"", b" ", b"[" * 51 + b"]" * 51, b"\xef\xbb\xbf{}", b"x" * MAX_BODY_BYTES])
     | st.sampled_from([b'"' + b"x" * MAX_BODY_BYTES + b'"'])

@@ -298,8 +298,10 @@ def sort_cli_logs(text: str) -> str:
                 for line in lines
                 if re.match(r"\d{4}-", line) and not _BY_CHANCE_SHOWN.match(line)
             ]
-            rest = [line for line in lines if not re.match(r"\d{4}-", line)]
-            blocks[number] = "\n".join([command, *sorted(events, key=without_numbers), *rest])
+            other_lines = [line for line in lines if not re.match(r"\d{4}-", line)]
+            blocks[number] = "\n".join(
+                [command, *sorted(events, key=without_numbers), *other_lines]
+            )
     return "\n$ ".join(blocks)
 
 

@@ -28,27 +28,27 @@ def surfaces_of(scenario: Scenario) -> dict[str, str]:
 def write(folder: Path, surfaces: dict[str, str]) -> list[Path]:
     """Write the surfaces that are not there yet; return the files that are, and were left alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    left = []
+    old_files = []
     for name, text in surfaces.items():
         try:
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError:
-            left.append(folder / name)
-    return left
+            old_files.append(folder / name)
+    return old_files
 
 
 def main(names: list[str]) -> int:
     """Record the scenarios of these names, by default all."""
-    left = []
+    old_files = []
     for scenario in SCENARIOS:
         if not names or scenario.__name__ in names:
             print(scenario.__name__, flush=True)
-            left += write(RECORDED / scenario.__name__, surfaces_of(scenario))
-    for path in left:
+            old_files += write(RECORDED / scenario.__name__, surfaces_of(scenario))
+    for path in old_files:
         print(f"left alone, as it is there: {path.relative_to(RECORDED.parent)}", file=sys.stderr)
     DIGESTS.write_text(digests_of(golden_texts()))
-    return bool(left)
+    return bool(old_files)
 
 
 if __name__ == "__main__":

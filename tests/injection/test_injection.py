@@ -262,10 +262,12 @@ def test_each_rule_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("frame", load_frames(), ids=lambda frame: frame.id)
 def test_a_frame_is_found_in_its_example_and_not_in_the_other(frame: Frame) -> None:
     for text, expected in ((frame.hit, True), (frame.miss, False)):
-        folded = disguises.fold(text)
-        words = frozenset(disguises.split_words(folded))
+        folded_text = disguises.fold(text)
+        words = frozenset(disguises.split_words(folded_text))
         assert frame.anchors & words, "its words must stand in both"
-        assert bool(frame.find_spans(folded, WordOffsets(folded), words)) is expected, text
+        assert bool(frame.find_spans(folded_text, WordOffsets(folded_text), words)) is expected, (
+            text
+        )
 
 
 _PIECES = st.sampled_from(

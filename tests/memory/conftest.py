@@ -62,7 +62,7 @@ class Library:
         line: str | None = None,
     ) -> None:
         at, about = self.clock.now(), {"routine": routine, "goal": "go", "status": "succeeded"}
-        archived = asyncio.ensure_future(
+        archival = asyncio.ensure_future(
             self.memory.archive(
                 run=run, **about, segments=segments, started=at, ended=at, run_line=line
             )
@@ -70,12 +70,12 @@ class Library:
         # it has begun; what nobody waits for rides with the next write, and here is one
         await asyncio.sleep(0)
         await self.db.write(lambda connection: None)
-        await archived
+        await archival
 
-    async def found(self, query: str, limit: int = 10, **more: Any) -> list[str]:
+    async def find_texts(self, query: str, limit: int = 10, **more: Any) -> list[str]:
         return [chunk.content for chunk in await self.memory.retrieve(query, limit, **more)]
 
-    async def indexed(self) -> int:
+    async def count_index_rows(self) -> int:
         """Return how many rows the index holds, after its own check of itself."""
 
         return await self.db.write(lambda connection: fulltext.of(connection).check(connection))

@@ -49,7 +49,7 @@ def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> N
 async def test_of_two_equal_hits_the_hit_with_a_time_answers_when(library: Library) -> None:
     await library.run("01A", "The backup of the old server failed, which nobody liked.")
     await library.run("01B", "The backup of the old server failed on Tuesday evening.")
-    assert (await library.found("When did the backup of the server fail?", 1))[0].endswith(
+    assert (await library.find_texts("When did the backup of the server fail?", 1))[0].endswith(
         "Tuesday evening."
     )
 
@@ -63,6 +63,6 @@ async def test_the_segment_after_a_matching_question_is_recalled(library: Librar
         "So it goes on.",
     )
     await library.run("01B", *(f"filler {n}" for n in range(10)))
-    assert "Clementine, like the fruit." in await library.found("name of the walrus", 2)
+    assert "Clementine, like the fruit." in await library.find_texts("name of the walrus", 2)
     hits = await library.memory.search("name of the walrus", 2)
     assert any(hit.reasons.get("answers", 0) > 0 for hit in hits)

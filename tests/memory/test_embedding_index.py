@@ -34,8 +34,8 @@ BUSY = 30.0
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeEmbeddings]:
-    async with FakeEmbeddings() as running:
-        yield running
+    async with FakeEmbeddings() as fake_server:
+        yield fake_server
 
 
 class Time:
@@ -90,11 +90,13 @@ async def test_a_text_without_a_shared_word_is_found_by_embedding(
     embedding_library: Library,
 ) -> None:
     await some(embedding_library)
-    assert await embedding_library.found("whose vehicle?", 1) == [
+    assert await embedding_library.find_texts("whose vehicle?", 1) == [
         "The automobile is in the garage."
     ]
-    assert await embedding_library.found("doctor", 1) == ["The physician is called Weber"]
-    assert await embedding_library.found("哪里有 汽车 ?", 1) == ["The automobile is in the garage."]
+    assert await embedding_library.find_texts("doctor", 1) == ["The physician is called Weber"]
+    assert await embedding_library.find_texts("哪里有 汽车 ?", 1) == [
+        "The automobile is in the garage."
+    ]
     hit, *_ = await embedding_library.memory.search("vehicle", 1)
     assert hit.reasons["meaning"] > 0
 
@@ -108,7 +110,7 @@ async def test_shared_words_rank_above_shared_meaning(embedding_library: Library
         *(f"filler {n}" for n in range(20)),
     )
     await backfill(embedding_library)
-    assert await embedding_library.found("vehicle manual of the walrus", 1) == [
+    assert await embedding_library.find_texts("vehicle manual of the walrus", 1) == [
         "The walrus ate the vehicle manual."
     ]
 
@@ -121,13 +123,13 @@ async def test_texts_are_embedded_in_the_background_newest_first_and_once(
         await embedding_library.run(f"01{n}", f"text number {n}", routine=f"r{n}")
     assert server.requests == 0  # never in the write path
     await backfill(embedding_library)
-    assert len(server.asked) == 50
-    assert server.asked[0] == "text number 49"
+    assert len(server.texts) == 50
+    assert server.texts[0] == "text number 49"
     await backfill(embedding_library)
-    assert len(server.asked) == 50
+    assert len(server.texts) == 50
     await embedding_library.run("02", "one more")
     await backfill(embedding_library)
-    assert server.asked[50:] == ["one more"]
+    assert server.texts[50:] == ["one more"]
     assert server.keys == ["key-of-the-test"] * len(server.keys)
 
 
@@ -136,16 +138,16 @@ async def test_vectors_survive_a_restart_and_are_rebuilt_for_another_model(
     embedding_library: Library, server: FakeEmbeddings
 ) -> None:
     await some(embedding_library)
-    before = len(server.asked)
+    before = len(server.texts)
     again = EmbeddingIndex(
         OpenAICompatible(base_url=f"{server.url}/v1", model="m"), query_timeout=BUSY
     )
     await again.backfill(embedding_library.memory.memory_store)
-    assert len(server.asked) == before
+    assert len(server.texts) == before
     assert await again.embed_query("car", embedding_library.memory.memory_store) is not None
     other_index = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other_index.backfill(embedding_library.memory.memory_store)
-    assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
+    assert sorted(server.texts[-before:]) == sorted(server.texts[:before])
     for index in (again, other_index):
         await index.close()
 
@@ -157,9 +159,9 @@ async def test_changed_items_are_embedded_again_and_removed_texts_leave_no_vecto
     await some(embedding_library)
     await embedding_library.memory.store("house:physician", "The hound is called Rex")
     # its old meaning is gone at once
-    assert await embedding_library.found("dog", 1) != ["The hound is called Rex"]
+    assert await embedding_library.find_texts("dog", 1) != ["The hound is called Rex"]
     await backfill(embedding_library)
-    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
+    assert "The hound is called Rex" in await embedding_library.find_texts("dog", 2)
     await embedding_library.memory.delete_item("house:physician")
     await embedding_library.run("01A", "nothing left")
     await backfill(embedding_library)
@@ -167,7 +169,7 @@ async def test_changed_items_are_embedded_again_and_removed_texts_leave_no_vecto
         lambda connection: connection.execute("SELECT count(*) FROM memory_embedding").fetchone()
     )
     assert count == (1,)
-    assert len(await embedding_library.found("dog")) <= 1
+    assert len(await embedding_library.find_texts("dog")) <= 1
 
 
 @pytest.mark.parametrize("mode", ["error", "nonsense", "reset"])
@@ -178,21 +180,21 @@ async def test_a_failing_embedder_is_paused(
     server.mode, before = mode, server.requests
     for _ in range(5):
         # words alone
-        assert await embedding_library.found("the automobile", 1) == [
+        assert await embedding_library.find_texts("the automobile", 1) == [
             "The automobile is in the garage."
         ]
     assert server.requests == before + 1
     assert meaning(embedding_library).fault
     assert "key-of-the-test" not in str(meaning(embedding_library).fault)
     time.now += PAUSE + 1
-    assert await embedding_library.found("automobile", 1) != []
+    assert await embedding_library.find_texts("automobile", 1) != []
     assert server.requests == before + 2
     time.now += PAUSE + 1
-    await embedding_library.found("automobile", 1)
+    await embedding_library.find_texts("automobile", 1)
     assert server.requests == before + 2  # twice as long now
     server.mode = "ok"
     time.now += LONGEST_PAUSE
-    assert await embedding_library.found("vehicle", 1) == ["The automobile is in the garage."]
+    assert await embedding_library.find_texts("vehicle", 1) == ["The automobile is in the garage."]
     assert meaning(embedding_library).fault is None
 
 
@@ -206,7 +208,7 @@ async def test_a_hanging_embedder_delays_only_a_few_questions(
     loop = asyncio.get_running_loop()
     begin = loop.time()
     for _ in range(20):
-        assert await embedding_library.found("automobile", 1) == [
+        assert await embedding_library.find_texts("automobile", 1) == [
             "The automobile is in the garage."
         ]
     assert server.requests == before + MAX_TIMEOUTS
@@ -221,11 +223,13 @@ async def test_recall_works_without_the_embedding_server_and_uses_it_after_its_r
     await embedding_library.run("02", "The hound barks.")
     with pytest.raises(EmbedderFailed):
         await backfill(embedding_library)
-    assert await embedding_library.found("automobile", 1) == ["The automobile is in the garage."]
+    assert await embedding_library.find_texts("automobile", 1) == [
+        "The automobile is in the garage."
+    ]
     await server.open()
     time.now += PAUSE + 1
     await backfill(embedding_library)
-    assert "The hound barks." in await embedding_library.found("dog", 2)
+    assert "The hound barks." in await embedding_library.find_texts("dog", 2)
 
 
 @by_meaning
@@ -241,7 +245,7 @@ async def test_memory_maintenance_embeds_new_texts(
     await server.until_asked(2)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
-    assert server.asked == ["The automobile is in the garage.", "dog: The hound is called Rex"]
+    assert server.texts == ["The automobile is in the garage.", "dog: The hound is called Rex"]
 
 
 async def test_a_refused_embedder_key_is_reported_without_the_key(server: FakeEmbeddings) -> None:
@@ -283,7 +287,7 @@ async def test_vectors_of_another_length_are_not_compared(library: Library) -> N
     await library.run("01A", "some text")
     library.memory.embedding_index = EmbeddingIndex(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
     await library.memory.embedding_index.backfill(library.memory.memory_store)
-    assert await library.found("some text", 1) == ["some text"]
+    assert await library.find_texts("some text", 1) == ["some text"]
 
 
 def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
@@ -305,8 +309,10 @@ def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
 
 def test_a_packed_vector_keeps_its_direction() -> None:
     vector = vectors.unit([3.0, -4.0, 0.001, 12.0])
-    unpacked = vectors.unpack(vectors.pack(vector))
-    assert sum(a * b for a, b in zip(vector, unpacked, strict=True)) == pytest.approx(1.0, abs=1e-3)
+    vector_again = vectors.unpack(vectors.pack(vector))
+    assert sum(a * b for a, b in zip(vector, vector_again, strict=True)) == pytest.approx(
+        1.0, abs=1e-3
+    )
 
 
 def vector(chance: random.Random, size: int = 16) -> list[float]:
@@ -401,14 +407,14 @@ async def test_processes_share_embeddings(
     )
     await other_path.memory.open()
     await meaning(other_path).load(other_path.memory.memory_store)  # nothing yet
-    assert await other_path.found("vehicle", 1) == []
+    assert await other_path.find_texts("vehicle", 1) == []
     await some(embedding_library)
-    assert await other_path.found("whose vehicle?", 1) == ["The automobile is in the garage."]
+    assert await other_path.find_texts("whose vehicle?", 1) == ["The automobile is in the garage."]
     await embedding_library.memory.store("house:physician", "The hound is called Rex")
     await backfill(embedding_library)
-    assert "The hound is called Rex" in await other_path.found("dog", 2)
+    assert "The hound is called Rex" in await other_path.find_texts("dog", 2)
     await embedding_library.memory.delete_item("house:physician")
-    assert "The hound is called Rex" not in await other_path.found("dog", 2)
+    assert "The hound is called Rex" not in await other_path.find_texts("dog", 2)
     assert (await other_path.memory.stats())["embedder"]["known"] == 3
     await other_path.memory.close()
     await other_path.db.close()
@@ -441,21 +447,21 @@ async def test_pgvector_uses_earlier_embeddings_and_recall_works_without_pgvecto
             "FUNCTION no()"
         ),
     )
-    assert await embedding_library.found("whose vehicle?", 1) == [
+    assert await embedding_library.find_texts("whose vehicle?", 1) == [
         "The automobile is in the garage."
     ]
     assert (await embedding_library.memory.stats())["embedder"]["compared"] == "here"
     await embedding_library.memory.store("house:dog", "The hound is called Rex")
     await backfill(embedding_library)
-    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
+    assert "The hound is called Rex" in await embedding_library.find_texts("dog", 2)
 
     await do("DROP EVENT TRIGGER no", "DROP FUNCTION no")
     await meaning(embedding_library).load(embedding_library.memory.memory_store)
     assert (await embedding_library.memory.stats())["embedder"]["compared"] == "by the server"
-    assert await embedding_library.found("whose vehicle?", 1) == [
+    assert await embedding_library.find_texts("whose vehicle?", 1) == [
         "The automobile is in the garage."
     ]
-    assert "The hound is called Rex" in await embedding_library.found("dog", 2)
+    assert "The hound is called Rex" in await embedding_library.find_texts("dog", 2)
     rows = await embedding_library.db.read(
         lambda connection: connection.execute("SELECT count(*) FROM memory_meaning").fetchone()
     )

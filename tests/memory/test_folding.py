@@ -36,7 +36,7 @@ async def report_each_hour(library: Library, *percentages: int, first: int = 0) 
 
 
 async def found_reports(library: Library) -> set[str]:
-    return {text for text in await library.found("root disk full", 50) if "root disk" in text}
+    return {text for text in await library.find_texts("root disk full", 50) if "root disk" in text}
 
 
 async def test_of_reports_that_differ_in_numbers_only_the_first_of_a_day_is_found(
@@ -80,7 +80,7 @@ async def test_what_a_person_says_is_never_folded(library: Library) -> None:
         await library.run(
             f"01{number}", ("person", message), type=SegmentType.USER_MESSAGE, routine="ask"
         )
-    assert len(await library.found("running in the park")) == 3
+    assert len(await library.find_texts("running in the park")) == 3
 
 
 async def test_reports_on_different_goals_are_not_folded(library: Library) -> None:
@@ -124,4 +124,4 @@ async def test_what_a_tool_brings_is_folded_whatever_its_numbers_are(library: Li
             ("sysinfo", f"walrus up {uptime} hours"), type=SegmentType.TOOL_RESULT
         )
         await library.archive(f"01{uptime}", result)
-    assert len(await library.found("walrus")) == 1
+    assert len(await library.find_texts("walrus")) == 1

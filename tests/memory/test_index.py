@@ -69,10 +69,10 @@ async def test_rebuilt_index_equals_the_incremental_index(library: Library) -> N
             f"run {n} ends",
         )
         await library.memory.store(f"key{n % 7}", f"text {n}")
-    grown = await contents(library)
+    grown_contents = await contents(library)
     await outdate(library)
     await library.memory.refresh()
-    assert await contents(library) == grown
+    assert await contents(library) == grown_contents
     assert await library.db.write(index.state) == (VERSION, 40, 40, 7, 7)
 
 
@@ -83,17 +83,17 @@ async def test_a_rebuild_in_parts_includes_concurrent_changes(
         await library.run(f"01{n}", *(f"run {n} says {m} walruses" for m in range(100)))
     await outdate(library)
     assert not await library.db.write(index.rebuild_some)
-    assert 0 < await library.indexed() < 1_200
+    assert 0 < await library.count_index_rows() < 1_200
     await library.run("02", "a badger came in between")
     await library.run("0111", "run 11 was archived anew")
     await library.run("010", "run 0 was archived anew")
     await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "0110"))
     await library.memory.refresh()
-    assert await library.indexed() == 1_200 - 300 + 3
-    grown = await contents(library)
+    assert await library.count_index_rows() == 1_200 - 300 + 3
+    grown_contents = await contents(library)
     await outdate(library)
     await library.memory.refresh()
-    assert await contents(library) == grown
+    assert await contents(library) == grown_contents
 
 
 async def test_the_index_of_an_empty_memory_is_up_to_date(library: Library) -> None:
@@ -146,11 +146,11 @@ def test_index_equals_a_rebuild_after_any_operations(
             if move == ("rebuild",):
                 await outdate(library)
                 await library.memory.refresh()
-        await library.indexed()
-        grown = await contents(library)
+        await library.count_index_rows()
+        grown_contents = await contents(library)
         await outdate(library)
         await library.memory.refresh()
-        assert grown == await contents(library)
+        assert grown_contents == await contents(library)
 
     in_a_library(story)
 
@@ -171,14 +171,14 @@ def test_every_stored_text_is_found_by_its_own_words(
     async def story(library: Library) -> None:
         for n, text in enumerate(texts):
             await library.memory.store(f"item {n}", f"about zq{n}zq and {' '.join(text)}")
-        gone = data.draw(st.sets(st.integers(0, len(texts) - 1)))
-        for n in gone:
+        removed_numbers = data.draw(st.sets(st.integers(0, len(texts) - 1)))
+        for n in removed_numbers:
             await library.memory.delete_item(f"item {n}")
         for n, text in enumerate(texts):
             question = f'tell me "of" zq{n}zq AND ({text[0]}*'
             keys = [chunk.key for chunk in await library.memory.retrieve(question)]
-            assert (f"item {n}" in keys) == (n not in gone)
-            if n not in gone:
+            assert (f"item {n}" in keys) == (n not in removed_numbers)
+            if n not in removed_numbers:
                 assert keys[0] == f"item {n}"
 
     in_a_library(story)
@@ -201,7 +201,7 @@ def test_any_question_can_be_searched(questions: list[str]) -> None:
 def in_a_library(story: Any) -> None:
     """Tell a story in a library of its own: hypothesis shares no fixture between examples."""
 
-    async def told(folder: Path) -> None:
+    async def tell(folder: Path) -> None:
         database = await Database.open(copy_empty_database(folder / "agentd.db"))
         try:
             await story(Library(database, FakeClock(START + timedelta(0))))
@@ -209,7 +209,7 @@ def in_a_library(story: Any) -> None:
             await database.close()
 
     with tempfile.TemporaryDirectory() as folder:
-        work: Coroutine[Any, Any, None] = told(Path(folder))
+        work: Coroutine[Any, Any, None] = tell(Path(folder))
         asyncio.run(work)
 
 

@@ -22,16 +22,18 @@ async def test_storing_an_item_again_replaces_its_text_in_the_index(
 ) -> None:
     await library.memory.store("editor", "The owner prefers emacs")
     await library.memory.store("editor", "The owner prefers helix", category="custom")
-    assert await library.found("emacs") == []
-    assert await library.found("which editor does the owner prefer?") == ["The owner prefers helix"]
-    assert await library.indexed() == 1
+    assert await library.find_texts("emacs") == []
+    assert await library.find_texts("which editor does the owner prefer?") == [
+        "The owner prefers helix"
+    ]
+    assert await library.count_index_rows() == 1
     assert "emac" not in await library.vocabulary()
 
 
 async def test_a_forgotten_item_leaves_no_hit_and_no_word_in_the_index(library: Library) -> None:
     await library.memory.store("pin", "The code of the bicycle lock is 4711")
     assert await library.memory.delete_item("pin")
-    assert await library.found("bicycle lock code 4711") == []
+    assert await library.find_texts("bicycle lock code 4711") == []
     assert await library.vocabulary() == set()
     assert not await library.memory.delete_item("pin")
 
@@ -96,7 +98,11 @@ async def test_texts_with_nul_and_broken_characters_are_kept_and_found(library: 
     await library.memory.store("odd", "quokka\0wombat \ud800 platypus")
     nul = "\N{REPLACEMENT CHARACTER}" if library.db.shared else "\0"  # PostgreSQL's texts have none
     assert await library.memory.get("odd") == f"quokka{nul}wombat ? platypus"
-    assert len(await library.found("wombat\0")) == len(await library.found("platypus \udfff")) == 1
+    assert (
+        len(await library.find_texts("wombat\0"))
+        == len(await library.find_texts("platypus \udfff"))
+        == 1
+    )
 
 
 async def test_seed_items_are_stored_once_and_follow_their_text(
@@ -113,7 +119,7 @@ async def test_seed_items_are_stored_once_and_follow_their_text(
     after = {item.key: item.updated for item in await library.memory.items()}
     assert after["agentd:db"] == before["agentd:db"]
     assert after["agentd:logs"] > before["agentd:logs"]
-    assert await library.found("where are the logs?", 1) == ["The logs are in /srv/log"]
+    assert await library.find_texts("where are the logs?", 1) == ["The logs are in /srv/log"]
 
 
 async def test_query_equal_to_a_key_returns_its_item_first(library: Library) -> None:
@@ -121,4 +127,4 @@ async def test_query_equal_to_a_key_returns_its_item_first(library: Library) -> 
     await library.run(
         "r1", "the daily report was long", "the daily report is daily", "a report, daily"
     )
-    assert (await library.found("daily report"))[0] == "short, please"
+    assert (await library.find_texts("daily report"))[0] == "short, please"

@@ -58,10 +58,10 @@ def test_recall_with_a_limit_is_a_prefix_of_recall_without(
                 await library.memory.store(f"item {number}", text, run="r0" if number % 4 else None)
         await library.memory.store("item 3", "gull walrus")  # its number is old, and it is new
         for excluded_run in (None, "r0"):
-            everything = await search_hits(library.memory, question, 40, exclude_run=excluded_run)
+            all_hits = await search_hits(library.memory, question, 40, exclude_run=excluded_run)
             assert (
                 await search_hits(library.memory, question, limit, exclude_run=excluded_run)
-                == everything[:limit]
+                == all_hits[:limit]
             )
 
     in_a_library(story)

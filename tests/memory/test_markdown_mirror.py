@@ -118,16 +118,18 @@ async def test_a_section_removed_from_the_mirror_keeps_its_item(desk: Desk) -> N
     assert (item.content, item.category, item.pinned) == ("Prefers helix", "custom", False)
 
 
-@pytest.mark.parametrize("left", ["", "# Memory\n", "half", "cut", "in a text", "without sections"])
-async def test_truncated_mirror_file_deletes_no_item(desk: Desk, left: str) -> None:
+@pytest.mark.parametrize(
+    "contents", ["", "# Memory\n", "half", "cut", "in a text", "without sections"]
+)
+async def test_truncated_mirror_file_deletes_no_item(desk: Desk, contents: str) -> None:
     whole = desk.text
-    torn = {
+    torn_texts = {
         "half": whole[: whole.index("## user:editor")],
         "in a text": whole[: whole.index("in the cellar")],
         "cut": whole[: len(whole) // 2],
         "without sections": whole[: whole.index("## ")] + whole[whole.index("<!-- the end") :],
     }
-    desk.file.write_text(torn.get(left, left))
+    desk.file.write_text(torn_texts.get(contents, contents))
     await desk.mirror.sync()
     items = await desk.texts_by_key()
     assert items["user:editor"] == ("Prefers helix", "core")
@@ -187,12 +189,12 @@ class Dying:
 
     def __init__(self, journal: Journal) -> None:
         self.get = journal.key_values.get
-        self._put = journal.key_values.put
+        self._store = journal.key_values.put
 
     async def put(self, key: str, value: str) -> None:
         if key == "memory.mirror":
             raise ConnectionError("the daemon is gone")
-        await self._put(key, value)
+        await self._store(key, value)
 
 
 @pytest.mark.parametrize("after", ["replaced", "forgotten"])
@@ -265,16 +267,16 @@ async def test_a_replaced_untrusted_item_keeps_its_taint(desk: Desk) -> None:
 
 
 async def test_mirror_notices_edits_and_runs_without_a_call(desk: Desk) -> None:
-    changed = desk.memory.watch()
-    running = asyncio.create_task(desk.mirror.run())
+    change = desk.memory.watch()
+    mirror_task = asyncio.create_task(desk.mirror.run())
     await asyncio.sleep(0)
     desk.file.write_text(desk.text.replace("Prefers helix", "Prefers emacs"))
-    changed.clear()
+    change.clear()
     while (await desk.texts_by_key())["user:editor"][0] != "Prefers emacs":
-        await changed.wait()
-        changed.clear()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+        await change.wait()
+        change.clear()
+    mirror_task.cancel()
+    await asyncio.gather(mirror_task, return_exceptions=True)
 
 
 class Typist:
@@ -282,14 +284,14 @@ class Typist:
     them.
     """
 
-    def __init__(self, journal: Journal, file: Path, edited: str) -> None:
-        self._journal, self._file, self._edited = journal, file, edited
+    def __init__(self, journal: Journal, file: Path, new_text: str) -> None:
+        self._journal, self._file, self._new_text = journal, file, new_text
         self.put = journal.key_values.put
 
     async def get(self, key: str) -> str | None:
-        if self._edited:
-            self._file.write_text(self._edited)
-            self._edited = ""
+        if self._new_text:
+            self._file.write_text(self._new_text)
+            self._new_text = ""
         return await self._journal.key_values.get(key)
 
 

@@ -88,8 +88,8 @@ def files(tmp_path: Path) -> Path:
 
 
 def embedder(folder: Path) -> Onnx:
-    for needed in ("onnxruntime", "numpy", "tokenizers"):
-        pytest.importorskip(needed, reason=f"needs {needed}: pip install 'agentd-routines[onnx]'")
+    for package in ("onnxruntime", "numpy", "tokenizers"):
+        pytest.importorskip(package, reason=f"needs {package}: pip install 'agentd-routines[onnx]'")
     return Onnx(model_file=folder / "model.onnx", tokenizer_file=folder / "tokenizer.json")
 
 
@@ -108,8 +108,8 @@ async def test_texts_are_found_by_onnx_embeddings(files: Path, library: Library)
     )
     assert library.memory.embedding_index
     await library.memory.embedding_index.backfill(library.memory.memory_store)
-    assert await library.found("car", 1) == ["the automobile shines"]
-    assert await library.found("dog", 1) == ["the hound sleeps"]
+    assert await library.find_texts("car", 1) == ["the automobile shines"]
+    assert await library.find_texts("dog", 1) == ["the hound sleeps"]
 
 
 async def test_an_invalid_onnx_file_is_reported(files: Path) -> None:

@@ -26,7 +26,7 @@ async def test_recall_finds_an_answer_that_shares_few_words_with_the_question(
     library: Library,
 ) -> None:
     await library.run("01A", "I bought a red bicycle in March.")
-    assert await library.found("When and where did she buy that bicycle of hers?", 1) == [
+    assert await library.find_texts("When and where did she buy that bicycle of hers?", 1) == [
         "I bought a red bicycle in March."
     ]
 
@@ -34,8 +34,8 @@ async def test_recall_finds_an_answer_that_shares_few_words_with_the_question(
 async def test_a_chinese_question_finds_its_answer(library: Library) -> None:
     await library.run("01A", "今天的备份在凌晨三点失败了。", "磁盘已经换过了。")
     await library.run("01B", "天气很好,适合散步。")
-    assert await library.found("备份是什么时候失败的?", 1) == ["今天的备份在凌晨三点失败了。"]
-    assert (await library.found("散步", 1)) == ["天气很好,适合散步。"]
+    assert await library.find_texts("备份是什么时候失败的?", 1) == ["今天的备份在凌晨三点失败了。"]
+    assert (await library.find_texts("散步", 1)) == ["天气很好,适合散步。"]
 
 
 async def test_a_segment_is_found_by_its_date(library: Library) -> None:
@@ -43,18 +43,18 @@ async def test_a_segment_is_found_by_its_date(library: Library) -> None:
     await library.run("01A", "The heating was repaired.")
     library.clock.move_to(datetime(2025, 7, 1, 10, tzinfo=UTC))
     await library.run("01B", "The heating was serviced.")
-    assert await library.found("heating in December", 1) == ["The heating was repaired."]
-    assert await library.found("heating 2025-07-01", 1) == ["The heating was serviced."]
+    assert await library.find_texts("heating in December", 1) == ["The heating was repaired."]
+    assert await library.find_texts("heating 2025-07-01", 1) == ["The heating was serviced."]
 
 
 async def test_hits_of_a_speaker_named_in_the_question_rank_first(library: Library) -> None:
     await library.run(
         "01A", ("Anna", "My favourite dish is risotto."), ("Ben", "My favourite dish is goulash.")
     )
-    assert await library.found("What is the favourite dish of Ben?", 1) == [
+    assert await library.find_texts("What is the favourite dish of Ben?", 1) == [
         "My favourite dish is goulash."
     ]
-    assert await library.found("What is the favourite dish of Anna?", 1) == [
+    assert await library.find_texts("What is the favourite dish of Anna?", 1) == [
         "My favourite dish is risotto."
     ]
 
@@ -62,13 +62,13 @@ async def test_hits_of_a_speaker_named_in_the_question_rank_first(library: Libra
 async def test_statements_rank_above_questions(library: Library) -> None:
     await library.run("01A", "Is the walrus a mammal?")
     await library.run("01B", "The walrus is a mammal.")
-    assert (await library.found("walrus mammal", 1)) == ["The walrus is a mammal."]
+    assert (await library.find_texts("walrus mammal", 1)) == ["The walrus is a mammal."]
 
 
 async def test_responses_rank_above_tool_results(library: Library) -> None:
     await library.run("01A", "walrus count: 12", type=SegmentType.TOOL_RESULT)
     await library.run("01B", "walrus count: 13", type=SegmentType.RESPONSE)
-    assert await library.found("walrus count") == ["walrus count: 13", "walrus count: 12"]
+    assert await library.find_texts("walrus count") == ["walrus count: 13", "walrus count: 12"]
 
 
 async def test_relevance_is_a_share_of_the_best_hit(library: Library) -> None:
@@ -93,8 +93,8 @@ async def test_equal_hits_come_newest_first(library: Library) -> None:
 async def test_recall_excludes_the_asking_run(library: Library) -> None:
     await library.run("01A", "a walrus")
     await library.memory.store("note", "a walrus as well", run="01B")
-    assert await library.found("walrus", exclude_run="01A") == ["a walrus as well"]
-    assert await library.found("walrus", exclude_run="01B") == ["a walrus"]
+    assert await library.find_texts("walrus", exclude_run="01A") == ["a walrus as well"]
+    assert await library.find_texts("walrus", exclude_run="01B") == ["a walrus"]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ async def test_recall_excludes_the_asking_run(library: Library) -> None:
     ["", "   ", "?!", "nothingofthatkind", '"', "'", "NOT zzz", "NEAR(q", "(", "who:", "*"],
 )
 async def test_a_question_without_answer_recalls_nothing(library: Library, question: str) -> None:
-    assert await library.found(question) == []
+    assert await library.find_texts(question) == []
 
 
 async def test_recall_returns_up_to_the_limit(library: Library) -> None:
-    assert len(await library.found("weather", 7)) == 7
-    assert len(await library.found("weather", 500)) == 30
-    assert await library.found("weather", 0) == []
+    assert len(await library.find_texts("weather", 7)) == 7
+    assert len(await library.find_texts("weather", 500)) == 30
+    assert await library.find_texts("weather", 0) == []
 
 
 @in_a_file
@@ -121,13 +121,13 @@ async def test_in_a_large_memory_rare_words_select_and_all_words_rank(library: L
             lambda connection: expression(connection, terms, small=small, budget=budget)
         )
 
-    everything = '"tea" OR "walrus" OR "badger"'
-    assert await match_expression(small=1_000, budget=0) == everything
-    assert await match_expression(small=0, budget=1_000) == everything
+    all_words = '"tea" OR "walrus" OR "badger"'
+    assert await match_expression(small=1_000, budget=0) == all_words
+    assert await match_expression(small=0, budget=1_000) == all_words
     # the words of a text count for its neighbours as well: walrus and badger stand in three texts
     # each
-    assert await match_expression(small=0, budget=6) == f'("walrus" OR "badger") AND ({everything})'
-    assert await match_expression(small=0, budget=1) == f'("walrus") AND ({everything})'
+    assert await match_expression(small=0, budget=6) == f'("walrus" OR "badger") AND ({all_words})'
+    assert await match_expression(small=0, budget=1) == f'("walrus") AND ({all_words})'
 
 
 async def test_a_long_question_of_frequent_words_finds_the_newest_texts_with_most_of_them(
@@ -141,7 +141,7 @@ async def test_a_long_question_of_frequent_words_finds_the_newest_texts_with_mos
     await library.run("all", "On this day " + " ".join(words))
     library.clock.advance(days=1)
     await library.run("few", "On the last day " + " ".join(words[:3]))
-    first, *_ = await library.found("Compare " + " ".join(words))
+    first, *_ = await library.find_texts("Compare " + " ".join(words))
     assert first.startswith("On this day")
 
 
@@ -215,7 +215,7 @@ async def test_an_excerpt_spends_its_tokens_on_the_best_hits(library: Library) -
         )
     text = await library.memory.excerpt("walrus report", tokens=200)
     assert 0 < len(text) // 4 <= 200
-    (best, *_) = await library.found("walrus report", 1)
+    (best, *_) = await library.find_texts("walrus report", 1)
     assert best[:200] in text
 
 

@@ -33,7 +33,7 @@ async def library(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Library]:
     await database.close()
 
 
-async def filled(library: Library) -> None:
+async def fill(library: Library) -> None:
     for n in range(30):
         await library.run(
             f"01{n}",
@@ -98,47 +98,49 @@ DAMAGES = (
 )
 
 
-async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]) -> Library:
+async def damage_and_open(
+    library: Library, damage: Callable[[sqlite3.Connection], None]
+) -> Library:
     """Return the library opened again on a file that was damaged meanwhile."""
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
     damage(connection)
     connection.commit()
     connection.close()
-    again = Library(await Database.open(library.db.path), library.clock)
-    await again.memory.open()
-    return again
+    new_library = Library(await Database.open(library.db.path), library.clock)
+    await new_library.memory.open()
+    return new_library
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, empty_averages, scribble_progress])
 async def test_a_search_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
-    await filled(library)
-    again = await damaged(library, damage)
-    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
-    assert await again.found("badgers in text 3", 1) == ["text 3 about badgers"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    await fill(library)
+    new_library = await damage_and_open(library, damage)
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    assert await new_library.find_texts("badgers in text 3", 1) == ["text 3 about badgers"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, scribble_progress])
 async def test_a_write_rebuilds_a_damaged_index(
     library: Library, damage: Callable[..., None]
 ) -> None:
-    await filled(library)
-    again = await damaged(library, damage)
+    await fill(library)
+    new_library = await damage_and_open(library, damage)
     await asyncio.gather(
-        again.memory.store("new", "a quokka came in"),
-        again.run("02", "an ibex came in"),
-        again.memory.delete_item("key3"),
+        new_library.memory.store("new", "a quokka came in"),
+        new_library.run("02", "an ibex came in"),
+        new_library.memory.delete_item("key3"),
     )
-    assert await again.found("quokka") == ["a quokka came in"]
-    assert await again.found("ibex", 1) == ["an ibex came in"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    assert await new_library.find_texts("quokka") == ["a quokka came in"]
+    assert await new_library.find_texts("ibex", 1) == ["an ibex came in"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 @pytest.mark.parametrize(
@@ -147,21 +149,21 @@ async def test_a_write_rebuilds_a_damaged_index(
 async def test_the_integrity_check_finds_index_damage_that_no_query_meets(
     library: Library, damage: Callable[..., None]
 ) -> None:
-    await filled(library)
-    again = await damaged(library, damage)
-    assert await again.memory.memory_store.examine() != []
-    assert await again.memory.memory_store.examine() == []
-    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    await again.db.close()
+    await fill(library)
+    new_library = await damage_and_open(library, damage)
+    assert await new_library.memory.memory_store.examine() != []
+    assert await new_library.memory.memory_store.examine() == []
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    await new_library.db.close()
 
 
 async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
-    await filled(library)
+    await fill(library)
     pages: list[int] = []
 
-    def torn(connection: sqlite3.Connection) -> None:
+    def tear(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         try:
             page_numbers = connection.execute(
@@ -173,28 +175,28 @@ async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
 
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
-    torn(connection)
+    tear(connection)
     connection.close()
     with library.db.path.open("r+b") as file:
         for page in pages:
             file.seek((page - 1) * 4096)
             file.write(b"\xde\xad\xbe\xef" * 1024)
-    again = Library(await Database.open(library.db.path), library.clock)
-    await again.memory.open()
-    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
-    await again.memory.refresh()
-    assert await again.db.write(index.faults) == []
-    assert len(await again.memory.items()) == 30
-    assert await again.db.run_outside_transaction(
+    new_library = Library(await Database.open(library.db.path), library.clock)
+    await new_library.memory.open()
+    assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
+    await new_library.memory.refresh()
+    assert await new_library.db.write(index.faults) == []
+    assert len(await new_library.memory.items()) == 30
+    assert await new_library.db.run_outside_transaction(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchone()
     ) == ("ok",)
-    await again.db.close()
+    await new_library.db.close()
 
 
 async def test_damage_outside_the_index_is_reported_without_endless_rebuilds(
     library: Library,
 ) -> None:
-    await filled(library)
+    await fill(library)
     await library.db.close()
     connection = sqlite3.connect(library.db.path)
     try:
@@ -219,17 +221,17 @@ async def test_damage_outside_the_index_is_reported_without_endless_rebuilds(
 
 
 async def test_the_index_table_equals_its_declaration(library: Library) -> None:
-    def declared(connection: sqlite3.Connection) -> str:
+    def read_declaration(connection: sqlite3.Connection) -> str:
         (sql,) = connection.execute(
             "SELECT sql FROM sqlite_master WHERE name = 'memory_fts'"
         ).fetchone()
         return " ".join(sql.split())
 
-    assert await library.db.read(declared) == " ".join(fts5.CREATE.split())
+    assert await library.db.read(read_declaration) == " ".join(fts5.CREATE.split())
 
 
 async def test_a_memory_of_a_newer_version_is_refused_and_unchanged(library: Library) -> None:
-    await filled(library)
+    await fill(library)
     await library.db.write(
         lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)")
     )
@@ -243,7 +245,7 @@ async def test_a_memory_of_a_newer_version_is_refused_and_unchanged(library: Lib
 async def test_an_index_of_another_version_is_emptied_before_a_write(
     library: Library,
 ) -> None:
-    await filled(library)
+    await fill(library)
     state = json.dumps([0, 0, 0, 0, 0])
     await library.db.write(
         lambda connection: connection.execute(
@@ -252,7 +254,7 @@ async def test_an_index_of_another_version_is_emptied_before_a_write(
     )
     memory = Memory(library.db, clock=library.clock.now)
     await memory.open()
-    assert await library.indexed() == 0
+    assert await library.count_index_rows() == 0
     await memory.store("key3", "text 3 about otters")  # an item whose turn has not come yet
     await memory.delete_item("key4")
     await memory.refresh()
@@ -281,11 +283,11 @@ async def test_concurrent_writers_of_a_memory_wait_for_each_other(library: Libra
     assert other_process.stdout and other_process.stdin
     assert await other_process.stdout.readline() == b"locked\n"
     storing = asyncio.create_task(library.memory.store("mine", "a quokka"))
-    assert await library.found("quokka") == []  # reading goes on
+    assert await library.find_texts("quokka") == []  # reading goes on
     other_process.stdin.close()
     await other_process.wait()
     await storing
-    assert await library.found("quokka") == ["a quokka"]
+    assert await library.find_texts("quokka") == ["a quokka"]
     row = await library.db.read(
         lambda connection: connection.execute(
             "SELECT value FROM meta WHERE key = 'other'"
@@ -329,8 +331,8 @@ async def test_ten_megabytes_are_refused_as_an_item_and_cut_as_a_segment(library
     ):
         await library.memory.store("song", huge)
     await library.run("01A", "before", huge, "after")
-    assert (await library.found("walrus sings", 1))[0].startswith("The walrus sings.")
-    assert (await library.found("badger sleeps", 1))[0].endswith("Then the badger sleeps.")
+    assert (await library.find_texts("walrus sings", 1))[0].startswith("The walrus sings.")
+    assert (await library.find_texts("badger sleeps", 1))[0].endswith("Then the badger sleeps.")
     texts = await library.db.read(
         lambda connection: connection.execute(
             "SELECT sum(length(text)) FROM memory_segment"
@@ -367,7 +369,7 @@ async def test_any_query_is_plain_text_and_no_search_syntax(
     library: Library, question: str
 ) -> None:
     await library.run("01A", "There is a walrus.", "And an otter.")
-    texts = await library.found(question, 1)
+    texts = await library.find_texts(question, 1)
     assert texts == (["There is a walrus."] if "walrus" in question else [])
 
 
@@ -375,7 +377,7 @@ async def test_texts_with_nul_and_broken_characters_are_archived_and_found(
     library: Library,
 ) -> None:
     await library.run("01A", "wal\0rus \udcff badger", "\0", "\ud800")
-    assert (await library.found("badger", 1))[0].endswith("? badger")
+    assert (await library.find_texts("badger", 1))[0].endswith("? badger")
     assert await library.db.write(index.faults) == []
 
 
@@ -384,5 +386,5 @@ async def test_clock_set_back_harms_no_operation(library: Library, clock: FakeCl
     clock.advance(days=-400)
     await library.memory.store("a", "walrus two")
     await library.run("01A", "walrus three")
-    assert await library.found("walrus two yesterday", 1) == ["walrus two"]
+    assert await library.find_texts("walrus two yesterday", 1) == ["walrus two"]
     assert await library.db.write(index.faults) == []

@@ -60,12 +60,12 @@ async def test_retention_shortens_tool_results_and_thinking(library: Library) ->
     lengths_by_type = await lengths(library)
     assert lengths_by_type["tool_result"] == BEGINNING_CHARACTERS
     assert min(lengths_by_type["user_message"], lengths_by_type["response"]) > BEGINNING_CHARACTERS
-    assert len(await library.found("walrus")) == 4  # at their anchors they are found as before
+    assert len(await library.find_texts("walrus")) == 4  # at their anchors they are found as before
     assert (
         len(
             [
                 text
-                for text in await library.found("otter")
+                for text in await library.find_texts("otter")
                 if text.startswith(("reasoning", "tool_result"))
             ]
         )
@@ -80,10 +80,10 @@ async def test_retention_examines_old_runs_once_and_later_runs_too(library: Libr
     library.clock.advance(days=1)
     await library.run("02", LONG, type=SegmentType.TOOL_RESULT)
     await kept_for(library, tools=90)
-    assert await library.found("otter", 20) != []
+    assert await library.find_texts("otter", 20) != []
     library.clock.advance(days=100)
     await kept_for(library, tools=90)
-    assert len(await library.found("walrus")) == 5
+    assert len(await library.find_texts("walrus")) == 5
 
 
 async def test_retention_removes_daily_items_and_keeps_pinned_items(library: Library) -> None:
@@ -105,9 +105,9 @@ async def test_retention_removes_old_archived_runs(library: Library) -> None:
         library.clock.advance(hours=1)
         await library.run(f"01{n}", f"walrus number {n}", routine=f"r{n}")
     await kept_for(library, runs=5)
-    assert await library.indexed() == 121
+    assert await library.count_index_rows() == 121
     await kept_for(library)
-    assert await library.indexed() == 121
+    assert await library.count_index_rows() == 121
 
 
 async def test_retention_works_in_small_batches_and_reports_completion(library: Library) -> None:

@@ -43,7 +43,7 @@ async def test_taint_survives_storage(library: Library) -> None:
 
 async def test_a_short_answer_is_found_by_the_question_before_it(library: Library) -> None:
     await library.run("01A", "Has anybody seen my umbrella?", "Under the stairs.")
-    assert "Under the stairs." in await library.found("umbrella")
+    assert "Under the stairs." in await library.find_texts("umbrella")
 
 
 async def test_expanding_an_anchor_shows_neighbours_of_the_same_run_only(library: Library) -> None:
@@ -89,9 +89,9 @@ async def test_an_unknown_anchor_is_not_found(memory: Memory) -> None:
 async def test_archiving_a_run_again_replaces_its_segments(library: Library) -> None:
     await library.run("01A", "the first version speaks of otters", "and more")
     await library.run("01A", "the second version speaks of badgers")
-    assert await library.found("otters") == []
-    assert await library.found("badgers") == ["the second version speaks of badgers"]
-    assert await library.indexed() == 1
+    assert await library.find_texts("otters") == []
+    assert await library.find_texts("badgers") == ["the second version speaks of badgers"]
+    assert await library.count_index_rows() == 1
 
 
 async def test_a_repeated_report_is_recalled_once_from_its_latest_run(library: Library) -> None:
@@ -103,7 +103,7 @@ async def test_a_repeated_report_is_recalled_once_from_its_latest_run(library: L
     assert [(chunk.content, chunk.anchor.run_id) for chunk in hits if chunk.content == report] == [
         (report, "014")
     ]
-    assert await library.indexed() == 2
+    assert await library.count_index_rows() == 2
 
 
 async def test_dropping_the_latest_run_restores_the_earlier_repeated_report(
@@ -113,11 +113,11 @@ async def test_dropping_the_latest_run_restores_the_earlier_repeated_report(
     for run in ("01A", "01B", "01C"):
         library.clock.advance(days=1)
         await library.run(run, report)
-    for gone, left in (("01B", "01C"), ("01C", "01A")):
-        assert await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
+    for removed_run, remaining_run in (("01B", "01C"), ("01C", "01A")):
+        assert await library.memory.memory_store.write(partial(rows.drop_run, run=removed_run))
         (chunk,) = await library.memory.retrieve("backups")
-        assert chunk.anchor.run_id == left
-        assert await library.indexed() == 1
+        assert chunk.anchor.run_id == remaining_run
+        assert await library.count_index_rows() == 1
     assert not await library.memory.memory_store.write(
         lambda connection: rows.drop_run(connection, "01C")
     )
@@ -128,11 +128,11 @@ async def test_of_repeated_reports_of_one_day_the_first_is_recalled(library: Lib
     for run in ("01A", "01B", "01C"):
         library.clock.advance(hours=1)
         await library.run(run, report)
-    for gone, left in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
-        await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
+    for removed_run, remaining_run in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
+        await library.memory.memory_store.write(partial(rows.drop_run, run=removed_run))
         (chunk,) = await library.memory.retrieve("backups")
-        assert chunk.anchor.run_id == left
-        assert await library.indexed() == 1
+        assert chunk.anchor.run_id == remaining_run
+        assert await library.count_index_rows() == 1
 
 
 async def test_a_run_with_a_report_repeated_across_midnight_can_be_dropped(
@@ -144,11 +144,11 @@ async def test_a_run_with_a_report_repeated_across_midnight_can_be_dropped(
     await library.run("01B", report)
     library.clock.advance(minutes=1)
     await library.run("01C", report, report)
-    for gone, left in (("", "01C"), ("01B", "01C"), ("01C", "01A")):
-        await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
+    for removed_run, remaining_run in (("", "01C"), ("01B", "01C"), ("01C", "01A")):
+        await library.memory.memory_store.write(partial(rows.drop_run, run=removed_run))
         (chunk,) = await library.memory.retrieve("backups")
-        assert chunk.anchor.run_id == left
-        assert await library.indexed() == 1
+        assert chunk.anchor.run_id == remaining_run
+        assert await library.count_index_rows() == 1
 
 
 async def test_the_line_about_a_removed_run_is_recalled(
@@ -159,16 +159,20 @@ async def test_the_line_about_a_removed_run_is_recalled(
         make_segments("The walrus sleeps."),
         line="zoo, 2026-11-20: How is the walrus? → It sleeps.",
     )
-    assert await library.found("walrus") == ["The walrus sleeps."]
-    assert await library.found("run:01A") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
+    assert await library.find_texts("walrus") == ["The walrus sleeps."]
+    assert await library.find_texts("run:01A") == [
+        "zoo, 2026-11-20: How is the walrus? → It sleeps."
+    ]
     await library.memory.memory_store.write(partial(rows.drop_run, run="01A"))
-    assert await library.found("walrus") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
+    assert await library.find_texts("walrus") == [
+        "zoo, 2026-11-20: How is the walrus? → It sleeps."
+    ]
     await library.archive(
         "01A",
         make_segments("The walrus sleeps."),
         line="zoo, 2026-11-20: How is the walrus? → It sleeps.",
     )
-    assert await library.found("walrus") == ["The walrus sleeps."]
+    assert await library.find_texts("walrus") == ["The walrus sleeps."]
 
 
 async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> None:
@@ -177,23 +181,23 @@ async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> No
     )
     await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "01A"))
     assert await library.vocabulary() == set()
-    assert await library.indexed() == 0
+    assert await library.count_index_rows() == 0
 
 
 async def test_a_failed_archive_leaves_no_segment_or_index_entry(library: Library) -> None:
     twice = [*make_segments("one walrus"), *make_segments("two walruses")]  # the same place twice
     with pytest.raises(Exception, match=r"UNIQUE constraint failed|violates unique constraint"):
         await library.archive("01A", twice)
-    assert await library.found("walrus") == []
+    assert await library.find_texts("walrus") == []
     assert await library.vocabulary() == set()
 
 
 async def test_a_run_without_text_can_be_archived(library: Library) -> None:
     await library.run("01A")
-    assert await library.indexed() == 0
+    assert await library.count_index_rows() == 0
 
 
 async def test_an_empty_run_hides_no_other_run_of_its_day(library: Library) -> None:
     await library.run("01A", "the walrus is well")
     await library.run("01B", "")
-    assert await library.found("what was it today?") == ["the walrus is well"]
+    assert await library.find_texts("what was it today?") == ["the walrus is well"]

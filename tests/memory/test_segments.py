@@ -50,8 +50,8 @@ def test_repeated_text_has_the_same_digest_despite_case_and_spacing() -> None:
     (again,) = make_segment_parts("daily", make_segments(f"  {long.upper()}\n"))
     assert again.digest == first.digest
     (elsewhere,) = make_segment_parts("weekly", make_segments(long))
-    (shown,) = make_segment_parts("daily", make_segments(long, type=SegmentType.TOOL_RESULT))
-    assert first.digest not in (elsewhere.digest, shown.digest)
+    (part,) = make_segment_parts("daily", make_segments(long, type=SegmentType.TOOL_RESULT))
+    assert first.digest not in (elsewhere.digest, part.digest)
 
 
 def test_a_short_answer_has_the_same_digest_only_after_the_same_question() -> None:

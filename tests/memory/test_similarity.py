@@ -19,7 +19,7 @@ GREETING = (
 
 
 @pytest.mark.parametrize(
-    ("text", "later_text", "same"),
+    ("text", "later_text", "is_same"),
     [
         (GREETING, GREETING.upper() + ".", True),
         (GREETING, GREETING.replace("Good", "Fine"), True),
@@ -39,11 +39,11 @@ GREETING = (
     ],
 )
 def test_texts_with_equal_numbers_and_few_other_words_are_duplicates(
-    text: str, later_text: str, same: bool
+    text: str, later_text: str, is_same: bool
 ) -> None:
     finder = DuplicateFinder()
     assert finder.find_or_add(text) is None
-    assert (finder.find_or_add(later_text) == 0) is same
+    assert (finder.find_or_add(later_text) == 0) is is_same
 
 
 async def test_near_duplicates_are_recalled_once_with_the_newest(

@@ -96,16 +96,16 @@ async def test_question_about_yesterday_ranks_yesterday_first(library: Library) 
         await library.run(
             f"01{day}", f"The backup number {day} took {day + 20} minutes.", routine=f"r{day}"
         )
-    assert await library.found("how long did the backup take yesterday?", 1) == [
+    assert await library.find_texts("how long did the backup take yesterday?", 1) == [
         "The backup number 8 took 28 minutes."
     ]
-    assert await library.found("备份 昨天", 1) == ["The backup number 8 took 28 minutes."]
+    assert await library.find_texts("备份 昨天", 1) == ["The backup number 8 took 28 minutes."]
     # the others are not left out
-    assert len(await library.found("how long did the backup take yesterday?")) == 10
+    assert len(await library.find_texts("how long did the backup take yesterday?")) == 10
 
 
 async def test_a_question_naming_only_a_day_recalls_texts_of_the_day(library: Library) -> None:
     for day in range(5):
         library.clock.move_to(START + timedelta(days=day))
         await library.run(f"01{day}", f"Pump {day} was oiled.", routine=f"r{day}")
-    assert (await library.found("what happened three days ago?", 1)) == ["Pump 1 was oiled."]
+    assert (await library.find_texts("what happened three days ago?", 1)) == ["Pump 1 was oiled."]

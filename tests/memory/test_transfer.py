@@ -67,8 +67,8 @@ async def remember_two_weeks(library: Library) -> None:
             (SegmentType.RESPONSE, "agent", report.text),
         ]
         segments = [
-            Segment(iteration=n, segment=0, type=type_, timestamp=at, text=text, speaker=who)
-            for n, (type_, who, text) in enumerate(texts)
+            Segment(iteration=n, segment=0, type=type_, timestamp=at, text=text, speaker=speaker)
+            for n, (type_, speaker, text) in enumerate(texts)
         ]
         await library.archive(f"01RUN{number:08}", segments, routine=routine.name, line=report.text)
     await library.memory.store("wine", "Ada likes Riesling", category="core")
@@ -114,7 +114,7 @@ async def test_an_imported_memory_answers_fifty_questions_as_the_exported_one(
     await remember_two_weeks(library)
     await move(library, other)
     assert len(fifty_questions()) == 50
-    assert await other.indexed() == await library.indexed()
+    assert await other.count_index_rows() == await library.count_index_rows()
     assert await answers(other.memory) == await answers(library.memory)
 
 
@@ -132,8 +132,8 @@ async def test_an_export_of_an_older_version_can_be_imported(
         return line
 
     await move(library, other, change=make_old)
-    assert await other.found("kettle") == ["The kettle is red and stands on the stove."]
-    assert await other.indexed() == 1
+    assert await other.find_texts("kettle") == ["The kettle is red and stands on the stove."]
+    assert await other.count_index_rows() == 1
 
 
 async def test_what_an_import_names_as_repeated_and_is_not_there_is_found_itself(
@@ -143,10 +143,10 @@ async def test_what_an_import_names_as_repeated_and_is_not_there_is_found_itself
     await library.archive("01A", make_segments(text.format(3), at=library.clock.now()))
     await library.archive("01B", make_segments(text.format(5), at=library.clock.now()))
     await library.archive("01C", make_segments(text.format(4), at=library.clock.now()))
-    assert await library.indexed() == 2  # of the three one lies within the others
+    assert await library.count_index_rows() == 2  # of the three one lies within the others
 
     await move(
         library, other, change=lambda line: HEADER if line.get("archived") == "01A" else line
     )
-    assert await other.indexed() == 2
-    assert text.format(4) in await other.found("kettles")
+    assert await other.count_index_rows() == 2
+    assert text.format(4) in await other.find_texts("kettles")

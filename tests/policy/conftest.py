@@ -21,12 +21,12 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shipped(workspace: Path) -> Policy:
+def shipped_policy(workspace: Path) -> Policy:
     return Policy.load(SHIPPED, workspace=workspace)
 
 
 @pytest.fixture
-def policy(workspace: Path, tmp_path: Path) -> Write:
+def write_policy(workspace: Path, tmp_path: Path) -> Write:
     """Return a way to load a policy from text; `version = 1` is put before it."""
 
     def write(text: str) -> Policy:

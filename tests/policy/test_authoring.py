@@ -93,7 +93,7 @@ class PolicyHarness:
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
             slot = datetime.now(UTC)
-            (queued,) = await journal.slots.open(
+            (queued_run,) = await journal.slots.open(
                 [
                     Claim(
                         routine=run_of,
@@ -105,8 +105,8 @@ class PolicyHarness:
                     )
                 ]
             )
-            assert isinstance(queued, Run)
-            run = await journal.runs.claim(queued.id, owner="test")
+            assert isinstance(queued_run, Run)
+            run = await journal.runs.claim(queued_run.id, owner="test")
             assert run is not None
             await journal.runs.append(
                 run, *(_call(number, *call, **fields) for number, call in enumerate(calls))
@@ -271,12 +271,12 @@ def test_policy_suggest_writes_the_narrowest_section_that_allows_all_recorded_ca
     assert 'commands = [\n    "cat",\n    "df",\n    "git log",\n]' in out
     assert '"reports/a/**"' in out and "tool_calls = 4" in out and "#   1 x shell rm x" in out
     (harness.folder / "policy.toml").write_text(POLICY + out)
-    narrowed = Policy.load(harness.folder / "policy.toml", workspace=harness.state / "workspace")
+    policy = Policy.load(harness.folder / "policy.toml", workspace=harness.state / "workspace")
     for tool, arguments, effect in calls:
-        assert narrowed.judge(tool, arguments, routine="daily").effect == effect
-    assert not narrowed.judge("shell", {"command": "ls"}, routine="daily").allows
-    assert narrowed.judge("shell", {"command": "ls"}, routine="other").allows
-    assert not narrowed.judge("file_write", {"path": "elsewhere.md"}, routine="daily").allows
+        assert policy.judge(tool, arguments, routine="daily").effect == effect
+    assert not policy.judge("shell", {"command": "ls"}, routine="daily").allows
+    assert policy.judge("shell", {"command": "ls"}, routine="other").allows
+    assert not policy.judge("file_write", {"path": "elsewhere.md"}, routine="daily").allows
 
 
 def test_policy_suggest_without_a_journal_is_refused(harness: PolicyHarness) -> None:
@@ -331,8 +331,8 @@ def test_observe_shows_the_change_of_the_policy_and_writes_it_with_yes(
     assert "daily is observed until " in out
     section = Policy.load(file, workspace=harness.state / "workspace").routines["daily"]
     assert section.mode == "observe" and section.observe_until is not None
-    remaining = section.observe_until - datetime.now(UTC)
-    assert timedelta(days=6, hours=23) < remaining <= timedelta(days=7, minutes=1)
+    time_left = section.observe_until - datetime.now(UTC)
+    assert timedelta(days=6, hours=23) < time_left <= timedelta(days=7, minutes=1)
     assert "daily: observe until" in harness.agentd("validate", "--elsewhere")[1]
     assert "note: daily: observe until" in harness.policy("check")[1]
     answer = json.loads(harness.agentd("observe", "daily", "--stop", "--yes", "--json")[1])
@@ -456,12 +456,12 @@ def test_observe_asks_at_a_terminal_and_takes_no_for_an_answer(harness: PolicyHa
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
         os.close(terminal)
-        shown = b""
+        output = b""
         with suppress(OSError):  # the other end is closed
             while part := os.read(controller, 4096):
-                shown += part
+                output += part
         os.close(controller)
-        assert (process.wait(), b"Write this into policy.toml? [y/N]" in shown) == (code, True)
+        assert (process.wait(), b"Write this into policy.toml? [y/N]" in output) == (code, True)
         is_observed = 'mode = "observe"' in (harness.folder / "policy.toml").read_text()
         assert is_observed == (code == 0)
 
@@ -473,7 +473,7 @@ def test_suggest_writes_nothing_into_a_policy_that_was_changed_meanwhile(
     harness.agentd("observe", "daily", "--yes")
     harness.record(("shell", {"command": "uptime"}, "deny"), mode="observe")
     digest = json.loads(harness.policy("suggest", "daily", "--json")[1])["confirm"]
-    changed = file.read_text() + "# a remark\n"
-    file.write_text(changed)
+    new_text = file.read_text() + "# a remark\n"
+    file.write_text(new_text)
     code, _, err = harness.policy("suggest", "daily", "--confirm", digest)
-    assert (code, file.read_text()) == (5, changed), err
+    assert (code, file.read_text()) == (5, new_text), err

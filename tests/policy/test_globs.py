@@ -9,7 +9,7 @@ from tests.properties import scaled_settings
 
 
 @pytest.mark.parametrize(
-    ("pattern", "covered", "not_covered"),
+    ("pattern", "matches", "other_paths"),
     [
         (
             "notes.md",
@@ -35,11 +35,11 @@ from tests.properties import scaled_settings
     ],
 )
 def test_glob_matches_the_paths_it_names(
-    pattern: str, covered: list[str], not_covered: list[str]
+    pattern: str, matches: list[str], other_paths: list[str]
 ) -> None:
     glob = Glob(pattern)
-    assert [path for path in covered if not glob.covers(path)] == []
-    assert [path for path in not_covered if glob.covers(path)] == []
+    assert [path for path in matches if not glob.covers(path)] == []
+    assert [path for path in other_paths if glob.covers(path)] == []
 
 
 def test_a_glob_for_any_depth_matches_outside_the_workspace() -> None:
@@ -162,7 +162,7 @@ def test_a_glob_relative_to_a_folder_matches_the_same_paths(pattern: str, path: 
     for depth in range(1, len(path)):
         beneath = Glob(pattern).relative_to("/".join(path[:depth]))
         # of one part only, a pattern is for any depth, unless it is told from the root
-        covered = any(
+        is_covered = any(
             Glob(f"/{remainder}").covers("/" + "/".join(path[depth:])) for remainder in beneath
         )
-        assert covered == Glob(pattern).covers("/".join(path))
+        assert is_covered == Glob(pattern).covers("/".join(path))

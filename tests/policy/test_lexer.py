@@ -139,9 +139,9 @@ def test_wildcards_are_patterns_outside_quotes_and_literal_inside_quotes() -> No
     ],
 )
 def test_refusal_shows_the_accepted_spelling(line: str, instead: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(Unreadable) as error:
         parse_line(line)
-    assert instead in caught.value.instead
+    assert instead in error.value.instead
 
 
 # Controls, spaces that are none, marks without ink, directions of writing, tags, halves of

@@ -14,16 +14,18 @@ from tests.policy.lines import ALLOWED, DENIED
 from tests.properties import scaled_settings
 
 
-def test_every_listed_line_of_a_report_is_allowed(shipped: Policy) -> None:
+def test_every_listed_line_of_a_report_is_allowed(shipped_policy: Policy) -> None:
     verdicts = {
-        line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in ALLOWED
+        line: shipped_policy.judge("shell", {"command": line}, routine="daily-report")
+        for line in ALLOWED
     }
     assert {line: verdict.reason for line, verdict in verdicts.items() if not verdict.allows} == {}
 
 
-def test_every_listed_harmful_line_is_refused_with_a_reason(shipped: Policy) -> None:
+def test_every_listed_harmful_line_is_refused_with_a_reason(shipped_policy: Policy) -> None:
     verdicts = {
-        line: shipped.judge("shell", {"command": line}, routine="daily-report") for line in DENIED
+        line: shipped_policy.judge("shell", {"command": line}, routine="daily-report")
+        for line in DENIED
     }
     assert [line for line, verdict in verdicts.items() if verdict.allows] == []
     assert [line for line, verdict in verdicts.items() if not verdict.reason] == []
@@ -135,10 +137,10 @@ _LINES = st.one_of(
 def test_a_command_line_is_allowed_only_if_each_command_alone_is_allowed(
     judge: Policy, line: str
 ) -> None:
-    verdict, planned = judge.plan("shell", {"command": line}, routine="daily-report")
+    verdict, pipelines = judge.plan("shell", {"command": line}, routine="daily-report")
     if verdict.allows:
-        assert planned
-        for pipeline in planned:
+        assert pipelines
+        for pipeline in pipelines:
             for index, command in enumerate(pipeline.commands):
                 assert command.program in read_only()
                 again = shlex.join(command.argv) + ("" if index == 0 else " < notes.md")

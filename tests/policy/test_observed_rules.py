@@ -46,7 +46,9 @@ mode = "observe"
 """
 
 
-def recorded(tool: str, arguments: Json, *, tainted: bool = False, run: str = "r1") -> RecordedCall:
+def record_call(
+    tool: str, arguments: Json, *, tainted: bool = False, run: str = "r1"
+) -> RecordedCall:
     return RecordedCall(
         run=run,
         routine="daily",
@@ -61,11 +63,11 @@ def recorded(tool: str, arguments: Json, *, tainted: bool = False, run: str = "r
 
 
 def sh(command: str, **fields: Any) -> RecordedCall:
-    return recorded("shell", {"command": command}, **fields)
+    return record_call("shell", {"command": command}, **fields)
 
 
 def write_file(path: str, **fields: Any) -> RecordedCall:
-    return recorded("file_write", {"path": path, "content": "x"}, **fields)
+    return record_call("file_write", {"path": path, "content": "x"}, **fields)
 
 
 def suggest_for(
@@ -75,10 +77,12 @@ def suggest_for(
     text: str = RULES,
     with_tainted: bool = False,
 ) -> RuleSuggestion:
-    def read(text: str) -> Policy:
+    def read_policy(text: str) -> Policy:
         return Policy.read(text, workspace=workspace, tools=("send",))
 
-    return suggest_rules(calls, read(text), read, routine="daily", with_tainted=with_tainted)
+    return suggest_rules(
+        calls, read_policy(text), read_policy, routine="daily", with_tainted=with_tainted
+    )
 
 
 def load(suggestion: RuleSuggestion, workspace: Path) -> Policy:
@@ -137,11 +141,13 @@ def table(suggestion: RuleSuggestion) -> dict[str, Any]:
             {"tool": "file_write", "paths": ["reports/a.md"], "match": ["reports/a.md"]},
         ),
         (
-            recorded("file_read", {"path": "/var/log/syslog"}),
+            record_call("file_read", {"path": "/var/log/syslog"}),
             {"tool": "file_read", "paths": ["/var/log/syslog"], "match": ["/var/log/syslog"]},
         ),
         (
-            recorded("http_request", {"url": "https://API.example.org/v1?a=b", "method": "POST"}),
+            record_call(
+                "http_request", {"url": "https://API.example.org/v1?a=b", "method": "POST"}
+            ),
             {
                 "tool": "http_request",
                 "urls": ["https://api.example.org/v1?a=b"],
@@ -150,7 +156,7 @@ def table(suggestion: RuleSuggestion) -> dict[str, Any]:
             },
         ),
         (
-            recorded("http_request", {"url": "https://example.org"}),
+            record_call("http_request", {"url": "https://example.org"}),
             {
                 "tool": "http_request",
                 "urls": ["https://example.org/"],
@@ -159,16 +165,16 @@ def table(suggestion: RuleSuggestion) -> dict[str, Any]:
             },
         ),
         (
-            recorded("script", {"name": "backup", "arguments": ["--quick"]}),
+            record_call("script", {"name": "backup", "arguments": ["--quick"]}),
             {"tool": "script", "argv": ["backup", "--quick"], "match": ["backup --quick"]},
         ),
         (
-            recorded("git", {"command": "log -3"}),
+            record_call("git", {"command": "log -3"}),
             {"tool": "git", "argv": ["log", "-3"], "match": ["log -3"]},
         ),
-        (recorded("memory_store", {"key": "k", "content": "c"}), {"tool": "memory_store"}),
-        (recorded("send", {"text": "hi"}), {"tool": "send"}),
-        (recorded("files__read", {"p": 1}), {"tool": "files__read"}),
+        (record_call("memory_store", {"key": "k", "content": "c"}), {"tool": "memory_store"}),
+        (record_call("send", {"text": "hi"}), {"tool": "send"}),
+        (record_call("files__read", {"p": 1}), {"tool": "files__read"}),
     ],
 )
 def test_the_rule_for_one_call_names_its_very_words(
@@ -193,7 +199,9 @@ def test_a_folder_is_named_once_several_files_in_it_were_asked_for(workspace: Pa
     assert judge("file_write", {"path": "reports/d.md"}, routine="daily").allows
     for path in ("reports/deep/a.md", "reports/.env", "other/a.md"):
         assert not judge("file_write", {"path": path}, routine="daily").allows, path
-    outside = [recorded("file_read", {"path": f"/var/log/{name}"}) for name in ("a", "b", "c", "d")]
+    outside = [
+        record_call("file_read", {"path": f"/var/log/{name}"}) for name in ("a", "b", "c", "d")
+    ]
     assert "/var/log/*" not in table(suggest_for(outside, workspace))["paths"]
 
 
@@ -201,7 +209,7 @@ def test_a_folder_is_named_once_several_files_in_it_were_asked_for(workspace: Pa
     ("call", "comments"),
     [
         (sh("touch src/x"), ["also with more words behind these"]),
-        (recorded("send", {"text": "x"}), ["every call of this tool, whatever it is given"]),
+        (record_call("send", {"text": "x"}), ["every call of this tool, whatever it is given"]),
         (
             write_file("a.md", tainted=True),
             [
@@ -214,7 +222,7 @@ def test_a_folder_is_named_once_several_files_in_it_were_asked_for(workspace: Pa
         ),
         (write_file("src/a.md"), []),
         (sh("wc src/a.py"), []),
-        (recorded("http_request", {"url": "https://example.org/"}), []),
+        (record_call("http_request", {"url": "https://example.org/"}), []),
     ],
 )
 def test_what_a_rule_allows_besides_the_call_stands_above_it(
@@ -237,7 +245,7 @@ def test_calls_alike_share_a_rule_and_a_shorter_one_stands_for_longer_ones(
     ]
     load(suggestion, workspace)
     pages = [
-        recorded("http_request", {"url": f"https://example.org/{page}"}) for page in ("a", "b")
+        record_call("http_request", {"url": f"https://example.org/{page}"}) for page in ("a", "b")
     ]
     urls = table(suggest_for(pages, workspace))["urls"]
     assert urls == ["https://example.org/a", "https://example.org/b"]
@@ -257,18 +265,24 @@ def test_calls_alike_share_a_rule_and_a_shorter_one_stands_for_longer_ones(
         (sh("echo $HOME"), "built in"),
         (sh("wc -l *.md"), "which words * and ? stand for"),
         (sh("touch ''"), "an empty word"),
-        (recorded("routine", {"action": "create", "name": "x"}), "changes agentd itself"),
-        (recorded("config", {"action": "set", "key": "agent.language"}), "changes agentd itself"),
-        (recorded("http_request", {"url": "http://127.0.0.1/"}), "no public address"),
-        (recorded("http_request", {"url": "http://[fd00::1]/"}), "no public address"),
-        (recorded("http_request", {"url": "http://localhost/"}), "no public address"),
-        (recorded("http_request", {"url": "ftp://x"}), "built in"),
-        (recorded("http_request", {"url": "https://x.example/?k=[redacted]"}), "keeps no secret"),
+        (record_call("routine", {"action": "create", "name": "x"}), "changes agentd itself"),
+        (
+            record_call("config", {"action": "set", "key": "agent.language"}),
+            "changes agentd itself",
+        ),
+        (record_call("http_request", {"url": "http://127.0.0.1/"}), "no public address"),
+        (record_call("http_request", {"url": "http://[fd00::1]/"}), "no public address"),
+        (record_call("http_request", {"url": "http://localhost/"}), "no public address"),
+        (record_call("http_request", {"url": "ftp://x"}), "built in"),
+        (
+            record_call("http_request", {"url": "https://x.example/?k=[redacted]"}),
+            "keeps no secret",
+        ),
         (write_file("out/a*.md"), "alone"),
         (write_file("out/a[1].md"), "knows * ? and **"),
         (write_file("../elsewhere.md"), "built in"),
         (write_file("a\udcff"), "half a character"),
-        (recorded("file_write", {}), "built in"),
+        (record_call("file_write", {}), "built in"),
     ],
 )
 def test_what_no_rule_should_or_can_allow_is_left_out_with_the_reason(
@@ -376,7 +390,7 @@ def _attack_calls(workspace: Path, *, tainted: bool) -> list[RecordedCall]:
         return [fill(item) for item in value] if isinstance(value, list) else value
 
     return [
-        recorded(tool, fill(arguments), tainted=tainted, run=kind)
+        record_call(tool, fill(arguments), tainted=tainted, run=kind)
         for kind, _, calls in ATTACKS
         for tool, arguments in calls
     ]
@@ -389,7 +403,7 @@ def test_what_a_compromised_model_asked_for_is_in_no_suggested_rule(workspace: P
     assert suggestion.calls > 50
     assert (suggestion.rules, suggestion.allowed, suggestion.text) == ((), 0, text)
     # and the rules for honest calls of the same trial open nothing to it
-    honest = [sh("touch a"), write_file("inbox/a.md"), recorded("file_list", {"path": "src"})]
+    honest = [sh("touch a"), write_file("inbox/a.md"), record_call("file_list", {"path": "src"})]
     new = load(suggest_for([*calls, *honest], workspace, text=text), workspace)
     old = Policy.read(text, workspace=workspace)
     for call in calls:
@@ -473,13 +487,16 @@ def _quote(text: str) -> str:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(calls=st.lists(st.tuples(CALLS, st.booleans()), min_size=1, max_size=8), taken=st.booleans())
+@given(
+    calls=st.lists(st.tuples(CALLS, st.booleans()), min_size=1, max_size=8),
+    with_tainted=st.booleans(),
+)
 def test_whatever_was_recorded_the_suggested_rules_load_and_allow_it(
-    workspace: Path, calls: list[tuple[tuple[str, Json], bool]], taken: bool
+    workspace: Path, calls: list[tuple[tuple[str, Json], bool]], with_tainted: bool
 ) -> None:
-    recorded_calls = [recorded(*call, tainted=tainted) for call, tainted in calls]
+    recorded_calls = [record_call(*call, tainted=tainted) for call, tainted in calls]
     old = Policy.read(RULES, workspace=workspace, tools=("send",))
-    suggestion = suggest_for(recorded_calls, workspace, with_tainted=taken)
+    suggestion = suggest_for(recorded_calls, workspace, with_tainted=with_tainted)
     new = load(suggestion, workspace)
     data = tomllib.loads(suggestion.text)
     assert data["rule"][: len(old.rules)] == tomllib.loads(RULES)["rule"]
@@ -488,7 +505,7 @@ def test_whatever_was_recorded_the_suggested_rules_load_and_allow_it(
         key: value for key, value in tomllib.loads(RULES).items() if key != "rule"
     }
     left_out = {call.call for call in suggestion.left_out}
-    allowed = 0
+    count = 0
     for call in recorded_calls:
         before = old.judge(call.tool, call.arguments, routine="daily", tainted=call.tainted)
         after = new.judge(call.tool, call.arguments, routine="daily", tainted=call.tainted)
@@ -496,13 +513,13 @@ def test_whatever_was_recorded_the_suggested_rules_load_and_allow_it(
         if before.allows:
             assert after.allows
             continue
-        allowed += after.allows
-        shown = f"{call.tool} {call.subject}".strip()
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
-        assert plain.allows or shown in left_out, (call, plain)
+        count += after.allows
+        text = f"{call.tool} {call.subject}".strip()
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        assert plain.allows or text in left_out, (call, plain)
         if before.rule not in ("default", "taint"):
             assert not after.allows, "what a rule denies or asks about stays so"
-    assert suggestion.allowed == allowed
+    assert suggestion.allowed == count
     for rule in suggestion.rules:
         assert rule["effect"] == "allow" and rule["routines"] == ["daily"]
         for pattern in rule.get("paths", ()):

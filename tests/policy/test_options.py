@@ -78,9 +78,9 @@ def test_listed_options_pass_in_every_form(line: str) -> None:
     ],
 )
 def test_unlisted_options_are_refused_by_name(line: str, problem: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(Unreadable) as error:
         usage(line)
-    assert problem in caught.value.problem
+    assert problem in error.value.problem
 
 
 def test_the_refusal_of_an_option_names_the_accepted_options() -> None:

@@ -48,8 +48,8 @@ def judge(policy: Policy, path: str, content: str = "x", *, routine: str = "news
         "./out/news/summary.md",
     ],
 )
-def test_plain_files_are_written_unasked(policy: Write, path: str) -> None:
-    verdict = judge(policy(RULE), path)
+def test_plain_files_are_written_unasked(write_policy: Write, path: str) -> None:
+    verdict = judge(write_policy(RULE), path)
     assert (verdict.effect, verdict.output_folder) == (Effect.ALLOW, "out/news")
 
 
@@ -77,9 +77,9 @@ FOLDERS = (
 
 @pytest.mark.parametrize("name", [*OBEYED, *UNPLAIN, *FOLDERS])
 def test_names_that_something_obeys_and_names_that_are_not_plain_are_denied(
-    policy: Write, name: str
+    write_policy: Write, name: str
 ) -> None:
-    verdict = judge(policy(RULE), f"out/news/{name}")
+    verdict = judge(write_policy(RULE), f"out/news/{name}")
     assert verdict.effect is Effect.DENY
 
 
@@ -97,24 +97,24 @@ def test_names_that_something_obeys_and_names_that_are_not_plain_are_denied(
         "out/ news/today.md",
     ],
 )
-def test_all_else_below_out_is_denied_whatever_its_case(policy: Write, path: str) -> None:
+def test_all_else_below_out_is_denied_whatever_its_case(write_policy: Write, path: str) -> None:
     everywhere = '[[rule]]\ntool = "file_write"\neffect = "allow"\n'
-    assert judge(policy(everywhere), path).effect is Effect.DENY
+    assert judge(write_policy(everywhere), path).effect is Effect.DENY
 
 
 @pytest.mark.parametrize("path", ["reports/today.md", "reports/out/news/today.md"])
-def test_a_person_is_asked_outside_of_out(policy: Write, path: str) -> None:
-    assert judge(policy(RULE), path).effect is Effect.ASK
+def test_a_person_is_asked_outside_of_out(write_policy: Write, path: str) -> None:
+    assert judge(write_policy(RULE), path).effect is Effect.ASK
 
 
 @pytest.mark.parametrize("path", ["out/news/id_card.md", "out/news/private/x.md"])
-def test_rules_that_deny_hold(policy: Write, path: str) -> None:
-    assert judge(policy(RULE), path).effect is Effect.DENY
+def test_rules_that_deny_hold(write_policy: Write, path: str) -> None:
+    assert judge(write_policy(RULE), path).effect is Effect.DENY
 
 
-def test_an_allow_rule_is_needed(policy: Write) -> None:
+def test_an_allow_rule_is_needed(write_policy: Write) -> None:
     only_reports = RULE.replace('"out/**", ', "")
-    verdict = judge(policy(only_reports), "out/news/today.md")
+    verdict = judge(write_policy(only_reports), "out/news/today.md")
     assert (verdict.effect, verdict.rule) == (Effect.DENY, "default")
 
 
@@ -128,55 +128,57 @@ def test_an_allow_rule_is_needed(policy: Write) -> None:
     ],
 )
 def test_what_the_routine_may_not_do_it_may_not_do_here(
-    policy: Write, section: str, effect: Effect
+    write_policy: Write, section: str, effect: Effect
 ) -> None:
-    judged = policy(f"{RULE}[routine.news]\n{section}\n")
-    assert judge(judged, "out/news/today.md").effect is effect
+    policy = write_policy(f"{RULE}[routine.news]\n{section}\n")
+    assert judge(policy, "out/news/today.md").effect is effect
 
 
 @pytest.mark.parametrize("effect", [Effect.ASK, Effect.DENY])
-def test_a_rule_may_be_stricter_for_tainted_runs(policy: Write, effect: Effect) -> None:
-    judged = policy(f'{RULE}tainted = "{effect}"\n')
-    assert judge(judged, "out/news/today.md").effect is effect
+def test_a_rule_may_be_stricter_for_tainted_runs(write_policy: Write, effect: Effect) -> None:
+    policy = write_policy(f'{RULE}tainted = "{effect}"\n')
+    assert judge(policy, "out/news/today.md").effect is effect
 
 
-def test_tainted_tools_lifts_the_bounds_as_it_lifts_the_question(policy: Write) -> None:
-    judged = policy(f'{RULE}[routine.news]\ntainted_tools = ["file_write"]\n')
-    verdict = judge(judged, "out/news/Makefile")
+def test_tainted_tools_lifts_the_bounds_as_it_lifts_the_question(write_policy: Write) -> None:
+    policy = write_policy(f'{RULE}[routine.news]\ntainted_tools = ["file_write"]\n')
+    verdict = judge(policy, "out/news/Makefile")
     assert (verdict.effect, verdict.output_folder) == (Effect.ALLOW, "")
 
 
-def test_an_untainted_run_is_not_bound(policy: Write) -> None:
+def test_an_untainted_run_is_not_bound(write_policy: Write) -> None:
     arguments = {"path": "out/elsewhere/Makefile", "content": "x"}
-    verdict = policy(RULE).judge("file_write", arguments, routine="news")
+    verdict = write_policy(RULE).judge("file_write", arguments, routine="news")
     assert (verdict.effect, verdict.output_folder) == (Effect.ALLOW, "")
 
 
-def test_a_routine_that_an_agent_made_shares_the_folder_of_its_maker(policy: Write) -> None:
-    judged = policy(RULE)
-    verdict = judge(judged, "out/news/today.md", routine="news/child")
+def test_a_routine_that_an_agent_made_shares_the_folder_of_its_maker(write_policy: Write) -> None:
+    policy = write_policy(RULE)
+    verdict = judge(policy, "out/news/today.md", routine="news/child")
     assert (verdict.effect, verdict.output_folder) == (Effect.ALLOW, "out/news")
-    assert judge(judged, "out/child/today.md", routine="news/child").effect is Effect.DENY
+    assert judge(policy, "out/child/today.md", routine="news/child").effect is Effect.DENY
 
 
-def test_a_call_of_no_routine_has_no_folder(policy: Write) -> None:
-    assert judge(policy(RULE), "out/today.md", routine="").effect is Effect.DENY
-    assert judge(policy(RULE), "out//today.md", routine="").effect is Effect.DENY
+def test_a_call_of_no_routine_has_no_folder(write_policy: Write) -> None:
+    assert judge(write_policy(RULE), "out/today.md", routine="").effect is Effect.DENY
+    assert judge(write_policy(RULE), "out//today.md", routine="").effect is Effect.DENY
 
 
 @pytest.mark.parametrize("link", ["out", "out/news", "out/news/today.md", "out/news/sub"])
-def test_no_link_leads_to_or_from_an_output_file(policy: Write, workspace: Path, link: str) -> None:
+def test_no_link_leads_to_or_from_an_output_file(
+    write_policy: Write, workspace: Path, link: str
+) -> None:
     path = "out/news/sub/today.md" if link.endswith("sub") else "out/news/today.md"
     (workspace / link).parent.mkdir(parents=True, exist_ok=True)
     (workspace / "elsewhere").mkdir()
     (workspace / link).symlink_to(workspace / "elsewhere")
-    assert not judge(policy(RULE), path).allows
+    assert not judge(write_policy(RULE), path).allows
 
 
-def test_a_link_elsewhere_is_no_way_in(policy: Write, workspace: Path) -> None:
+def test_a_link_elsewhere_is_no_way_in(write_policy: Write, workspace: Path) -> None:
     (workspace / "out/news").mkdir(parents=True)
     (workspace / "reports").symlink_to(workspace / "out/news")
-    assert judge(policy(RULE), "reports/today.md").effect is Effect.DENY
+    assert judge(write_policy(RULE), "reports/today.md").effect is Effect.DENY
 
 
 @pytest.mark.parametrize(
@@ -191,21 +193,21 @@ def test_a_link_elsewhere_is_no_way_in(policy: Write, workspace: Path) -> None:
         ("out/news/inbox", "out/news/inbox/a/today.md"),
     ],
 )
-def test_folders_in_use_are_denied(policy: Write, folder: str, path: str) -> None:
+def test_folders_in_use_are_denied(write_policy: Write, folder: str, path: str) -> None:
     from dataclasses import replace
 
-    judged = replace(policy(RULE), folders_in_use=(folder,))
-    verdict = judge(judged, path)
+    policy = replace(write_policy(RULE), folders_in_use=(folder,))
+    verdict = judge(policy, path)
     assert verdict.effect is Effect.DENY
     assert "watched, delivered to or searched" in verdict.reason
 
 
 @pytest.mark.parametrize("folder", ["out/news/inbox", "out/newsletter", "inbox", "out/other"])
-def test_folders_in_use_leave_other_folders_alone(policy: Write, folder: str) -> None:
+def test_folders_in_use_leave_other_folders_alone(write_policy: Write, folder: str) -> None:
     from dataclasses import replace
 
-    judged = replace(policy(RULE), folders_in_use=(folder,))
-    assert judge(judged, "out/news/today.md").allows
+    policy = replace(write_policy(RULE), folders_in_use=(folder,))
+    assert judge(policy, "out/news/today.md").allows
 
 
 @pytest.mark.parametrize(
@@ -242,17 +244,17 @@ def test_patterns_in_and_around_out_are_folders_in_use(pattern: str, folder: str
     assert folders == (() if folder is None else (folder,))
 
 
-def test_files_that_may_speak_of_orders_are_not_written(policy: Write) -> None:
-    judged = policy(f'{RULE}[injection]\ntrust = ["out/news/attacks.md"]\n')
-    assert judge(judged, "out/news/attacks.md").effect is Effect.DENY
-    assert judge(judged, "out/news/other.md").allows
+def test_files_that_may_speak_of_orders_are_not_written(write_policy: Write) -> None:
+    policy = write_policy(f'{RULE}[injection]\ntrust = ["out/news/attacks.md"]\n')
+    assert judge(policy, "out/news/attacks.md").effect is Effect.DENY
+    assert judge(policy, "out/news/other.md").allows
 
 
-def test_a_file_has_a_bound(policy: Write) -> None:
-    judged = policy(RULE)
-    assert judge(judged, "out/news/x.txt", "é" * (MAX_FILE_BYTES // 2)).allows
-    assert not judge(judged, "out/news/x.txt", "é" * (MAX_FILE_BYTES // 2 + 1)).allows
-    assert not judge(judged, "out/news/x.txt", "\ud800" * MAX_FILE_BYTES).allows
+def test_a_file_has_a_bound(write_policy: Write) -> None:
+    policy = write_policy(RULE)
+    assert judge(policy, "out/news/x.txt", "é" * (MAX_FILE_BYTES // 2)).allows
+    assert not judge(policy, "out/news/x.txt", "é" * (MAX_FILE_BYTES // 2 + 1)).allows
+    assert not judge(policy, "out/news/x.txt", "\ud800" * MAX_FILE_BYTES).allows
 
 
 @pytest.mark.parametrize(
@@ -279,18 +281,18 @@ def test_a_file_has_a_bound(policy: Write) -> None:
         "a\x00,b",
     ],
 )
-def test_a_table_has_no_formula(policy: Write, content: str) -> None:
-    judged = policy(RULE)
+def test_a_table_has_no_formula(write_policy: Write, content: str) -> None:
+    policy = write_policy(RULE)
     for ending in ("csv", "tsv"):
-        assert not judge(judged, f"out/news/x.{ending}", content).allows
-    assert judge(judged, "out/news/x.txt", content).allows
+        assert not judge(policy, f"out/news/x.{ending}", content).allows
+    assert judge(policy, "out/news/x.txt", content).allows
 
 
 @pytest.mark.parametrize(
     "content", ["a,b\n-1,+2.5%\n-,+\n", "name;2026-11-24;10:30\n", "1=2,a@b.invalid\n", ""]
 )
-def test_tables_of_words_and_numbers_are_written(policy: Write, content: str) -> None:
-    assert judge(policy(RULE), "out/news/x.csv", content).allows
+def test_tables_of_words_and_numbers_are_written(write_policy: Write, content: str) -> None:
+    assert judge(write_policy(RULE), "out/news/x.csv", content).allows
 
 
 @pytest.mark.parametrize(
@@ -311,13 +313,13 @@ def test_tables_of_words_and_numbers_are_written(policy: Write, content: str) ->
         '"\x9b"',
     ],
 )
-def test_json_is_plain_data(policy: Write, content: str) -> None:
-    assert not judge(policy(RULE), "out/news/x.json", content).allows
+def test_json_is_plain_data(write_policy: Write, content: str) -> None:
+    assert not judge(write_policy(RULE), "out/news/x.json", content).allows
 
 
 @pytest.mark.parametrize("content", ["{}", '[1, "$schema", {"a": "@x"}]', '"text"', "null\n"])
-def test_json_without_references_is_written(policy: Write, content: str) -> None:
-    assert judge(policy(RULE), "out/news/x.json", content).allows
+def test_json_without_references_is_written(write_policy: Write, content: str) -> None:
+    assert judge(write_policy(RULE), "out/news/x.json", content).allows
 
 
 @given(st.text(max_size=30))

@@ -16,11 +16,11 @@ from tests.policy.conftest import SHIPPED, Write
 SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
 
 
-def test_a_command_line_gets_the_strictest_verdict_of_its_commands(policy: Write) -> None:
+def test_a_command_line_gets_the_strictest_verdict_of_its_commands(write_policy: Write) -> None:
     rules = (
         f'{SHELL}argv = [["ls", "wc"]]\n[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["make"]\n'
     )
-    judged = policy(rules)
+    policy = write_policy(rules)
     for line, effect in {
         "ls": Effect.ALLOW,
         "ls | wc": Effect.ALLOW,
@@ -28,11 +28,11 @@ def test_a_command_line_gets_the_strictest_verdict_of_its_commands(policy: Write
         "ls; make; rm x": Effect.DENY,
         "ls | make | wc": Effect.ASK,
     }.items():
-        assert judged.judge("shell", {"command": line}, routine="x").effect is effect, line
+        assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
 
 
-def test_a_verdict_has_rule_reason_and_alternative(policy: Write) -> None:
-    judged = policy(
+def test_a_verdict_has_rule_reason_and_alternative(write_policy: Write) -> None:
+    policy = write_policy(
         f'{SHELL}argv = [["cat", "sort"]]\nprofile = "read-only"\n'
         '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secrets"\n'
         '[[rule]]\ntool = "file_write"\neffect = "allow"\npaths = ["reports/**"]\n'
@@ -40,7 +40,7 @@ def test_a_verdict_has_rule_reason_and_alternative(policy: Write) -> None:
     )
 
     def verdict(tool: str, routine: str = "x", **arguments: str) -> tuple[str, str, str]:
-        actual = judged.judge(tool, arguments, routine=routine)
+        actual = policy.judge(tool, arguments, routine=routine)
         return actual.rule, actual.reason, actual.alternative
 
     assert verdict("shell", command="cat notes.md")[0] == "rule 1 (shell: cat…)"
@@ -74,12 +74,12 @@ def test_a_verdict_has_rule_reason_and_alternative(policy: Write) -> None:
     )
 
 
-def test_plan_equals_the_judged_line(shipped: Policy) -> None:
+def test_plan_equals_the_judged_line(shipped_policy: Policy) -> None:
     line = "grep -c TODO *.md 2>/dev/null && wc -l < notes.md || echo 'a  b' | /usr/bin/head -n 1"
-    verdict, planned = shipped.plan("shell", {"command": line}, routine="x")
+    verdict, pipelines = shipped_policy.plan("shell", {"command": line}, routine="x")
     assert verdict.allows
-    assert [pipeline.operator for pipeline in planned] == [";", "&&", "||"]
-    commands = [command for pipeline in planned for command in pipeline.commands]
+    assert [pipeline.operator for pipeline in pipelines] == [";", "&&", "||"]
+    commands = [command for pipeline in pipelines for command in pipeline.commands]
     assert [command.argv for command in commands] == [
         ("grep", "-c", "TODO", "./notes.md"),
         ("wc", "-l"),
@@ -91,48 +91,54 @@ def test_plan_equals_the_judged_line(shipped: Policy) -> None:
     assert [command.program for command in commands] == ["grep", "wc", "echo", "head"]
 
 
-def test_a_recursive_search_runs_with_denied_names_excluded(shipped: Policy) -> None:
-    verdict, (pipeline,) = shipped.plan("shell", {"command": "grep -r x -- src"}, routine="x")
+def test_a_recursive_search_runs_with_denied_names_excluded(shipped_policy: Policy) -> None:
+    verdict, (pipeline,) = shipped_policy.plan(
+        "shell", {"command": "grep -r x -- src"}, routine="x"
+    )
     argv = pipeline.commands[0].argv
     assert verdict.allows
     assert (argv[:3], argv[-2:]) == (("grep", "-r", "x"), ("--", "src"))
     assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI\u0130\u0131][tT]"} <= set(argv)
 
 
-def test_paths_denied_to_one_program_are_excluded_from_its_searches_only(policy: Write) -> None:
-    judged = policy(
+def test_paths_denied_to_one_program_are_excluded_from_its_searches_only(
+    write_policy: Write,
+) -> None:
+    policy = write_policy(
         f'{SHELL}argv = [["grep", "rg"]]\nprofile = "read-only"\n'
         '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["grep"]\npaths = ["*.bak"]\n'
     )
 
-    def planned(line: str) -> tuple[str, ...]:
-        verdict, (pipeline,) = judged.plan("shell", {"command": line}, routine="x")
+    def plan(line: str) -> tuple[str, ...]:
+        verdict, (pipeline,) = policy.plan("shell", {"command": line}, routine="x")
         assert verdict.allows
         return pipeline.commands[0].argv
 
     # the last is the sign of Kelvin
-    assert "--exclude=*.[bB][aA][kK\u212a]" in planned("grep -r x src")
-    assert planned("rg x src") == ("rg", "x", "src")
+    assert "--exclude=*.[bB][aA][kK\u212a]" in plan("grep -r x src")
+    assert plan("rg x src") == ("rg", "x", "src")
 
 
-def test_a_routine_section_narrows_tools_and_limits_but_never_denies_finish(policy: Write) -> None:
-    judged = policy(
+def test_a_routine_section_narrows_tools_and_limits_but_never_denies_finish(
+    write_policy: Write,
+) -> None:
+    policy = write_policy(
         '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = '
         '"allow"\n'
         '[routine.heartbeat]\ntools = ["memory_r*"]\nlimits = { tool_calls = 3 }\n'
     )
-    assert judged.judge("sysinfo", {}, routine="daily").allows
-    assert not judged.judge("sysinfo", {}, routine="heartbeat").allows
-    assert judged.judge("memory_recall", {}, routine="heartbeat").allows
-    assert judged.judge("finish", {}, routine="heartbeat").allows
-    assert judged.limits_for("daily").tool_calls == 40
-    assert judged.limits_for("heartbeat").tool_calls == 3
-    assert judged.limits_for("heartbeat").shell_seconds == 120
+    assert policy.judge("sysinfo", {}, routine="daily").allows
+    assert not policy.judge("sysinfo", {}, routine="heartbeat").allows
+    assert policy.judge("memory_recall", {}, routine="heartbeat").allows
+    assert policy.judge("finish", {}, routine="heartbeat").allows
+    assert policy.limits_for("daily").tool_calls == 40
+    assert policy.limits_for("heartbeat").tool_calls == 3
+    assert policy.limits_for("heartbeat").shell_seconds == 120
 
 
-def test_limits_of_a_routine_section_only_lower_limits(policy: Write) -> None:
-    judged = policy("[limits]\nshell_seconds = 10\n[routine.x.limits]\nshell_seconds = 600\n")
-    assert judged.limits_for("x").shell_seconds == 10
+def test_limits_of_a_routine_section_only_lower_limits(write_policy: Write) -> None:
+    policy = write_policy("[limits]\nshell_seconds = 10\n[routine.x.limits]\nshell_seconds = 600\n")
+    assert policy.limits_for("x").shell_seconds == 10
 
 
 @pytest.mark.parametrize(
@@ -160,13 +166,15 @@ def test_limits_of_a_routine_section_only_lower_limits(policy: Write) -> None:
     ],
 )
 def test_read_only_calls_are_recognized(
-    shipped: Policy, tool: str, arguments: dict[str, str], looks: bool
+    shipped_policy: Policy, tool: str, arguments: dict[str, str], looks: bool
 ) -> None:
-    assert shipped.is_read_only(tool, arguments) is looks
+    assert shipped_policy.is_read_only(tool, arguments) is looks
 
 
-def test_a_path_is_judged_by_where_it_leads_and_not_by_how_it_was_written(policy: Write) -> None:
-    judged = policy(
+def test_a_path_is_judged_by_where_it_leads_and_not_by_how_it_was_written(
+    write_policy: Write,
+) -> None:
+    policy = write_policy(
         '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
         '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["secret/**"]\n'
         '[routine.narrow]\ntools = ["sysinfo"]\n'
@@ -174,7 +182,7 @@ def test_a_path_is_judged_by_where_it_leads_and_not_by_how_it_was_written(policy
 
     def effect(*names: str, tool: str = "file_read", routine: str = "x") -> Effect:
         path = CallPath(text=names[-1], real=f"/w/{names[0]}", root="/w", names=names)
-        return judged.judge_path(tool, path, routine=routine).effect
+        return policy.judge_path(tool, path, routine=routine).effect
 
     assert effect("notes.md", "secret/link") is Effect.ALLOW
     assert effect("secret/key", "notes.md") is Effect.DENY
@@ -183,19 +191,19 @@ def test_a_path_is_judged_by_where_it_leads_and_not_by_how_it_was_written(policy
 
 
 def test_a_routine_is_singled_out_by_its_section_or_by_a_rule_that_may_grant_it_something(
-    policy: Write,
+    write_policy: Write,
 ) -> None:
-    judged = policy(
+    policy = write_policy(
         '[routine.own]\ntools = ["sysinfo"]\n'
         '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n'
         '[[rule]]\ntool = "file_read"\neffect = "ask"\nroutines = ["granted*"]\n'
         '[[rule]]\ntool = "memory_store"\neffect = "deny"\nroutines = ["denied"]\n'
     )
-    assert judged.rule_singling_out("own", "maker") == "[routine.own]"
-    assert judged.rule_singling_out("granted", "maker") == judged.rules[1].label
-    assert judged.rule_singling_out("granted", "granted-too") == ""
-    assert judged.rule_singling_out("denied", "maker") == ""
-    assert judged.rule_singling_out("maker", "granted") == ""
+    assert policy.rule_singling_out("own", "maker") == "[routine.own]"
+    assert policy.rule_singling_out("granted", "maker") == policy.rules[1].label
+    assert policy.rule_singling_out("granted", "granted-too") == ""
+    assert policy.rule_singling_out("denied", "maker") == ""
+    assert policy.rule_singling_out("maker", "granted") == ""
 
 
 def test_user_and_mcp_tools_are_allowed_by_name_or_server_pattern(
@@ -208,17 +216,17 @@ def test_user_and_mcp_tools_are_allowed_by_name_or_server_pattern(
             '"time__*"\neffect = "allow"\n'
         )
     )
-    judged = Policy.load(path, workspace=workspace, tools=["weather"])
-    assert judged.judge("weather", {"city": "x"}, routine="x").allows
-    assert judged.judge("time__now", {}, routine="x").allows
-    assert not judged.judge("mail__send", {}, routine="x").allows
+    policy = Policy.load(path, workspace=workspace, tools=["weather"])
+    assert policy.judge("weather", {"city": "x"}, routine="x").allows
+    assert policy.judge("time__now", {}, routine="x").allows
+    assert not policy.judge("mail__send", {}, routine="x").allows
 
 
-def test_a_rule_without_a_profile_cannot_reach_denied_paths(policy: Write) -> None:
-    judged = policy(
+def test_a_rule_without_a_profile_cannot_reach_denied_paths(write_policy: Write) -> None:
+    policy = write_policy(
         f'{SHELL}argv = ["backup"]\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n'
     )
-    assert judged.judge("shell", {"command": "backup report"}, routine="x").allows
+    assert policy.judge("shell", {"command": "backup report"}, routine="x").allows
     for line in (
         "backup .env",
         "backup -f config/.env.local",
@@ -226,19 +234,19 @@ def test_a_rule_without_a_profile_cannot_reach_denied_paths(policy: Write) -> No
         "backup < .env",
         "backup ../a/.env",
     ):
-        assert not judged.judge("shell", {"command": line}, routine="x").allows, line
+        assert not policy.judge("shell", {"command": line}, routine="x").allows, line
 
 
-def test_policy_hash_is_the_hash_of_its_file(shipped: Policy) -> None:
-    assert shipped.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
+def test_policy_hash_is_the_hash_of_its_file(shipped_policy: Policy) -> None:
+    assert shipped_policy.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
     output = subprocess.run(
         ["sha256sum", SHIPPED], capture_output=True, text=True, check=True
     ).stdout
-    assert output.startswith(shipped.hash)
+    assert output.startswith(shipped_policy.hash)
 
 
-def test_the_policy_summary_for_a_prompt_is_short(shipped: Policy) -> None:
-    text = shipped.summary(
+def test_the_policy_summary_for_a_prompt_is_short(shipped_policy: Policy) -> None:
+    text = shipped_policy.summary(
         "daily-report", ["shell", "file_read", "file_write", "sysinfo", "http_request", "finish"]
     )
     lines = text.splitlines()
@@ -251,5 +259,5 @@ def test_the_policy_summary_for_a_prompt_is_short(shipped: Policy) -> None:
     assert lines[4].startswith("- never: *.pem")
     assert "http_request" not in text
     assert len(text) < 1500
-    assert shipped.summary("x", ["http_request"]) == "- no tool"
-    assert "绝不" in shipped.summary("x", ["shell"], language="zh")
+    assert shipped_policy.summary("x", ["http_request"]) == "- no tool"
+    assert "绝不" in shipped_policy.summary("x", ["shell"], language="zh")

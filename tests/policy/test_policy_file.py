@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.errors import ConfigError
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
-from tests.docs import registered
+from tests.docs import register_tools
 from tests.policy.conftest import SHIPPED, Write
 from tests.properties import scaled_settings
 
@@ -29,8 +29,8 @@ def faults(write: Write, text: str) -> list[str]:
     return []
 
 
-def test_the_empty_policy_allows_only_the_tool_finish(policy: Write) -> None:
-    strict = policy("")
+def test_the_empty_policy_allows_only_the_tool_finish(write_policy: Write) -> None:
+    strict = write_policy("")
     for tool in ("shell", "file_read", "sysinfo", "memory_recall"):
         assert not strict.judge(tool, {"command": "ls", "path": "notes.md"}, routine="x").allows
     assert strict.judge("finish", {}, routine="x").allows
@@ -145,16 +145,18 @@ def test_the_empty_policy_allows_only_the_tool_finish(policy: Write) -> None:
     ],
 )
 def test_fault_is_reported_with_its_place_and_correction(
-    policy: Write, text: str, expected_text: str
+    write_policy: Write, text: str, expected_text: str
 ) -> None:
-    assert any(expected_text in fault for fault in faults(policy, text)), faults(policy, text)
+    assert any(expected_text in fault for fault in faults(write_policy, text)), faults(
+        write_policy, text
+    )
 
 
-def test_all_faults_are_reported_together(policy: Write) -> None:
+def test_all_faults_are_reported_together(write_policy: Write) -> None:
     text = (
         'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'
     )
-    assert len(faults(policy, text)) == 3
+    assert len(faults(write_policy, text)) == 3
 
 
 @pytest.mark.parametrize(
@@ -191,12 +193,14 @@ def test_all_faults_are_reported_together(policy: Write) -> None:
         ),
     ],
 )
-def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, second: str) -> None:
+def test_a_rule_that_can_never_decide_is_an_error(
+    write_policy: Write, first: str, second: str
+) -> None:
     for text in (
         f"[[rule]]\n{first}\n[[rule]]\n{second}",
         f"[[rule]]\n{second}\n[[rule]]\n{first}",
     ):
-        assert any("can never decide anything" in fault for fault in faults(policy, text))
+        assert any("can never decide anything" in fault for fault in faults(write_policy, text))
 
 
 @pytest.mark.parametrize(
@@ -208,27 +212,27 @@ def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, sec
     ],
 )
 def test_a_misspelt_rule_is_the_only_one_that_is_reported(
-    policy: Write, misspelt: str, real_faults: list[str]
+    write_policy: Write, misspelt: str, real_faults: list[str]
 ) -> None:
     neighbours = "".join(
         f'[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["{path}"]\n'
         for path in ("notes/**", "reports/a.md")
     )
-    found = faults(policy, f'[[rule]]\ntool = "file_read"\n{misspelt}\n{neighbours}')
-    assert len(found) == len(real_faults)
-    for fault, expected in zip(found, real_faults, strict=True):
+    problems = faults(write_policy, f'[[rule]]\ntool = "file_read"\n{misspelt}\n{neighbours}')
+    assert len(problems) == len(real_faults)
+    for fault, expected in zip(problems, real_faults, strict=True):
         assert expected in fault
 
 
-def test_a_misspelt_key_of_a_rule_is_not_reported_as_missing(policy: Write) -> None:
+def test_a_misspelt_key_of_a_rule_is_not_reported_as_missing(write_policy: Write) -> None:
     text = '[[rule]]\ntool = "http_request"\neffect = "allow"\nhots = ["api.example.org"]'
-    (fault,) = faults(policy, text)
+    (fault,) = faults(write_policy, text)
     assert fault.endswith('did you mean "hosts"?')
 
 
-def test_duplicate_rules_are_reported_once(policy: Write) -> None:
+def test_duplicate_rules_are_reported_once(write_policy: Write) -> None:
     twin = '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
-    assert len(faults(policy, twin * 2)) == 1
+    assert len(faults(write_policy, twin * 2)) == 1
 
 
 @pytest.mark.parametrize(
@@ -253,22 +257,24 @@ def test_duplicate_rules_are_reported_once(policy: Write) -> None:
     ],
 )
 def test_a_deny_rule_for_part_of_an_allow_rule_is_no_fault(
-    policy: Write, first: str, second: str
+    write_policy: Write, first: str, second: str
 ) -> None:
-    assert faults(policy, f"[[rule]]\n{first}\n[[rule]]\n{second}") == []
+    assert faults(write_policy, f"[[rule]]\n{first}\n[[rule]]\n{second}") == []
 
 
 # --- whose file it is
 
 
 @pytest.mark.parametrize(
-    ("mode", "refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)]
+    ("mode", "is_refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)]
 )
-def test_a_policy_writable_by_others_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
+def test_a_policy_writable_by_others_is_refused(
+    tmp_path: Path, mode: int, is_refused: bool
+) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")
     path.chmod(mode)
-    if refused:
+    if is_refused:
         with pytest.raises(ConfigError, match="can be written by everybody; chmod o-w"):
             Policy.load(path, workspace=tmp_path / "workspace")
     else:
@@ -452,7 +458,7 @@ def test_the_shipped_policy_with_lost_lines_allows_no_more_tools(
 
 
 def test_a_tool_that_may_not_be_repeated_is_declared_as_changing_something() -> None:
-    registry = registered()
+    registry = register_tools()
     for name in registry.names():
         definition = registry.get_function(name)
         assert definition is not None

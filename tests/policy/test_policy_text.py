@@ -19,7 +19,7 @@ RULE = {"tool": "shell", "effect": "allow", "argv": ["df"]}
 
 
 @pytest.mark.parametrize(
-    ("text", "changed"),
+    ("text", "new_text"),
     [
         ("version = 1\n", f"version = 1\n\n[routine.daily]\n{TRIAL}"),
         ("version = 1", f"version = 1\n\n[routine.daily]\n{TRIAL}"),
@@ -35,10 +35,10 @@ RULE = {"tool": "shell", "effect": "allow", "argv": ["df"]}
         ("\ufeffversion = 1\n", f"\ufeffversion = 1\n\n[routine.daily]\n{TRIAL}"),
     ],
 )
-def test_a_trial_stands_in_the_section_of_its_routine(text: str, changed: str) -> None:
-    assert set_trial(text, "daily", END) == changed
-    assert set_trial(changed, "daily", END) == changed, "a second time replaces the first"
-    without = tomllib.loads(remove_trial(changed, "daily").removeprefix("\ufeff"))
+def test_a_trial_stands_in_the_section_of_its_routine(text: str, new_text: str) -> None:
+    assert set_trial(text, "daily", END) == new_text
+    assert set_trial(new_text, "daily", END) == new_text, "a second time replaces the first"
+    without = tomllib.loads(remove_trial(new_text, "daily").removeprefix("\ufeff"))
     section = without.get("routine", {}).get("daily", {})
     assert "mode" not in section and "observe_until" not in section
 

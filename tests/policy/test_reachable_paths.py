@@ -32,8 +32,8 @@ def reach(workspace: Path, tmp_path: Path) -> ReachablePaths:
 
 
 def expand(reach: ReachablePaths, word: str) -> list[str]:
-    parsed = parse_line(f"ls {word}")[0].commands[0].words[1]
-    return [path.text for path in reach.expand(parsed)]
+    parsed_word = parse_line(f"ls {word}")[0].commands[0].words[1]
+    return [path.text for path in reach.expand(parsed_word)]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_a_readable_path_that_may_not_be_followed_keeps_its_name(workspace: Path
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    followed, keeps_name, answer = json.loads(result.stdout)
-    assert (followed, keeps_name) == (None, True)
+    path, keeps_name, answer = json.loads(result.stdout)
+    assert (path, keeps_name) == (None, True)
     # os.path.realpath raises PermissionError in Python 3.11, and leaves the name as it is in 3.14
     assert answer in ("LINK/etc cannot be followed: Permission denied", "LINK/etc")
 

@@ -53,77 +53,77 @@ def which(effects_by_call: dict[str, str], effect: str) -> set[str]:
     return {name for name, call_effect in effects_by_call.items() if call_effect == effect}
 
 
-def test_without_a_preset_rules_apply_as_written(policy: Write) -> None:
-    assert which(effects(policy(RULES)), "allow") == set(CALLS)
+def test_without_a_preset_rules_apply_as_written(write_policy: Write) -> None:
+    assert which(effects(write_policy(RULES)), "allow") == set(CALLS)
 
 
-def test_readonly_denies_all_changing_calls(policy: Write) -> None:
-    effects_by_call = effects(policy(f'autonomy = "readonly"\n{RULES}'))
+def test_readonly_denies_all_changing_calls(write_policy: Write) -> None:
+    effects_by_call = effects(write_policy(f'autonomy = "readonly"\n{RULES}'))
     assert which(effects_by_call, "allow") == {"looks", "knows", "fetches"}
     assert which(effects_by_call, "deny") == {"makes", "writes", "foreign"}
 
 
-def test_supervised_asks_before_changing_calls(policy: Write) -> None:
-    effects_by_call = effects(policy(f'autonomy = "supervised"\n{RULES}'))
+def test_supervised_asks_before_changing_calls(write_policy: Write) -> None:
+    effects_by_call = effects(write_policy(f'autonomy = "supervised"\n{RULES}'))
     assert which(effects_by_call, "ask") == {"makes", "writes", "foreign"}
 
 
-def test_autonomy_of_a_routine_may_only_be_stricter_than_of_the_file(policy: Write) -> None:
-    careful = policy(f'{RULES}[routine.x]\nautonomy = "readonly"\n')
+def test_autonomy_of_a_routine_may_only_be_stricter_than_of_the_file(write_policy: Write) -> None:
+    careful = write_policy(f'{RULES}[routine.x]\nautonomy = "readonly"\n')
     assert which(effects(careful), "deny") == {"makes", "writes", "foreign"}
     assert which(effects(careful, "other"), "allow") == set(CALLS)
     with pytest.raises(
         ConfigError, match='can only be narrower than the file, which says "supervised"'
     ):
-        policy(f'autonomy = "supervised"\n{RULES}[routine.x]\nautonomy = "full"\n')
+        write_policy(f'autonomy = "supervised"\n{RULES}[routine.x]\nautonomy = "full"\n')
 
 
 def test_a_tainted_run_asks_before_changing_or_sending_calls(
-    policy: Write,
+    write_policy: Write,
 ) -> None:
-    judged = policy(f'{RULES}[routine.x]\ntainted_tools = ["file_write", "notes__*"]\n')
-    assert which(effects(judged, "other", tainted=True), "ask") == {
+    policy = write_policy(f'{RULES}[routine.x]\ntainted_tools = ["file_write", "notes__*"]\n')
+    assert which(effects(policy, "other", tainted=True), "ask") == {
         "makes",
         "writes",
         "fetches",
         "foreign",
     }
-    assert which(effects(judged, tainted=True), "ask") == {"makes", "fetches"}
-    verdict = judged.judge(
+    assert which(effects(policy, tainted=True), "ask") == {"makes", "fetches"}
+    verdict = policy.judge(
         "http_request", {"url": "https://example.org/"}, routine="other", tainted=True
     )
     assert (verdict.rule, "tainted_tools" in verdict.alternative) == ("taint", True)
 
 
-def test_on_ask_deny_turns_ask_into_deny(policy: Write) -> None:
-    judged = policy(f'on_ask = "deny"\n{RULES}[routine.patient]\non_ask = "park"\n')
-    verdict = judged.judge("file_write", {"path": "x"}, routine="x", tainted=True)
+def test_on_ask_deny_turns_ask_into_deny(write_policy: Write) -> None:
+    policy = write_policy(f'on_ask = "deny"\n{RULES}[routine.patient]\non_ask = "park"\n')
+    verdict = policy.judge("file_write", {"path": "x"}, routine="x", tainted=True)
     assert verdict.effect is Effect.DENY
     assert "nobody is asked here" in verdict.reason
     assert (
-        judged.judge("file_write", {"path": "x"}, routine="patient", tainted=True).effect
+        policy.judge("file_write", {"path": "x"}, routine="patient", tainted=True).effect
         is Effect.ASK
     )
 
 
-def test_injected_results_are_shown_only_where_the_policy_trusts_them(policy: Write) -> None:
-    judged = policy(
+def test_injected_results_are_shown_only_where_the_policy_trusts_them(write_policy: Write) -> None:
+    policy = write_policy(
         (  # noqa: UP034
             f'{RULES}[injection]\ntrust = ["docs/security/**"]\n[routine.research]\ninjection = '
             '"review"\n'
         )
     )
-    assert not judged.shows_injected_result("file_read", {"path": "notes.md"}, routine="x")
-    assert judged.shows_injected_result(
+    assert not policy.shows_injected_result("file_read", {"path": "notes.md"}, routine="x")
+    assert policy.shows_injected_result(
         "file_read", {"path": "docs/security/attacks.md"}, routine="x"
     )
-    assert not judged.shows_injected_result(
+    assert not policy.shows_injected_result(
         "file_read", {"path": "docs/security/../../notes.md"}, routine="x"
     )
-    assert not judged.shows_injected_result(
+    assert not policy.shows_injected_result(
         "shell", {"command": "cat docs/security/attacks.md"}, routine="x"
     )
-    assert judged.shows_injected_result("shell", {"command": "cat notes.md"}, routine="research")
+    assert policy.shows_injected_result("shell", {"command": "cat notes.md"}, routine="research")
 
 
 ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
@@ -146,12 +146,12 @@ def test_no_restriction_makes_a_verdict_milder(
     effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lowered = restriction.lower(
+    lower_verdict = restriction.lower(
         verdict, CallTraits(tool="shell", is_read_only=looks, sends=sends), tainted=tainted
     )
-    assert ORDER.index(lowered.effect) >= ORDER.index(effect)
+    assert ORDER.index(lower_verdict.effect) >= ORDER.index(effect)
     if not restriction.may_lower(verdict, tainted=tainted):
-        assert lowered == verdict
+        assert lower_verdict == verdict
 
 
 TAINTED = """
@@ -175,9 +175,9 @@ tainted_tools = ["shell"]
 
 
 def test_a_tainted_effect_of_a_rule_applies_despite_tainted_tools(
-    policy: Write,
+    write_policy: Write,
 ) -> None:
-    tainted_policy = policy(TAINTED)
+    tainted_policy = write_policy(TAINTED)
 
     def says(tool: str, *, tainted: bool, **arguments: str) -> Verdict:
         return tainted_policy.judge(tool, arguments, routine="x", tainted=tainted)
@@ -190,22 +190,22 @@ def test_a_tainted_effect_of_a_rule_applies_despite_tainted_tools(
         and "strangers" in verdict.reason
     )
     assert says("file_read", path="private/a", tainted=False).allows
-    denied = says("file_read", path="private/a", tainted=True)
-    assert denied.effect is Effect.DENY and denied.reason == "keys and strangers' words do not meet"
+    denial = says("file_read", path="private/a", tainted=True)
+    assert denial.effect is Effect.DENY and denial.reason == "keys and strangers' words do not meet"
     assert says("file_read", path="notes", tainted=True).allows
 
 
 @pytest.mark.parametrize("effect", ["ask", "deny"])
-def test_tainted_effect_equal_to_the_effect_is_a_fault(policy: Write, effect: str) -> None:
+def test_tainted_effect_equal_to_the_effect_is_a_fault(write_policy: Write, effect: str) -> None:
     with pytest.raises(ConfigError, match="changes nothing beside effect"):
-        policy(f'[[rule]]\ntool = "file_read"\neffect = "{effect}"\ntainted = "ask"\n')
+        write_policy(f'[[rule]]\ntool = "file_read"\neffect = "{effect}"\ntainted = "ask"\n')
 
 
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
-def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(policy):
-    judge = policy(
+def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(write_policy):
+    judge = write_policy(
         '[routine.daily]\nmode = "observe"\nobserve_until = 2026-11-27T09:00:00+01:00\n'
         '[routine.forever]\nmode = "observe"\n'
     )
@@ -232,6 +232,6 @@ def test_a_routine_is_observed_until_its_trial_ends_and_so_is_what_it_made(polic
         ("observe_until = 2026-11-27T09:00:00Z", "ends no trial, as this routine is not observed"),
     ],
 )
-def test_a_faulty_trial_is_refused_with_its_key(policy, text, problem):
+def test_a_faulty_trial_is_refused_with_its_key(write_policy, text, problem):
     with pytest.raises(ConfigError, match=problem):
-        policy(f"[routine.daily]\n{text}\n")
+        write_policy(f"[routine.daily]\n{text}\n")

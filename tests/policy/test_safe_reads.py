@@ -22,10 +22,10 @@ def judge(policy: Policy, *, tainted: bool = True, **call: object):
 
 
 @pytest.mark.parametrize("tainted", [False, True])
-def test_a_plain_get_of_a_named_address_is_allowed_and_read_once(policy: Write, tainted):
-    verdict = judge(policy(RULE), tainted=tainted, url=PAGE)
+def test_a_plain_get_of_a_named_address_is_allowed_and_read_once(write_policy: Write, tainted):
+    verdict = judge(write_policy(RULE), tainted=tainted, url=PAGE)
     assert (verdict.effect, verdict.once) == (Effect.ALLOW, PAGE)
-    assert judge(policy(RULE), tainted=tainted, url=PAGE, method="GET", headers={}).allows
+    assert judge(write_policy(RULE), tainted=tainted, url=PAGE, method="GET", headers={}).allows
 
 
 @pytest.mark.parametrize(
@@ -47,42 +47,42 @@ def test_a_plain_get_of_a_named_address_is_allowed_and_read_once(policy: Write, 
     ],
 )
 @pytest.mark.parametrize("rules", [RULE, RULE + HOSTS, HOSTS + RULE])
-def test_a_request_with_parts_chosen_by_the_model_is_not_safe(policy: Write, rules, call):
-    assert judge(policy(rules), **call).effect is not Effect.ALLOW
+def test_a_request_with_parts_chosen_by_the_model_is_not_safe(write_policy: Write, rules, call):
+    assert judge(write_policy(rules), **call).effect is not Effect.ALLOW
 
 
-def test_the_fragment_of_a_url_is_ignored(policy: Write):
-    assert judge(policy(RULE), url=f"{PAGE}#secret").once == PAGE
+def test_the_fragment_of_a_url_is_ignored(write_policy: Write):
+    assert judge(write_policy(RULE), url=f"{PAGE}#secret").once == PAGE
 
 
-def test_a_wider_rule_beside_a_safe_rule_applies_only_to_untainted_runs(policy: Write):
-    both, other_page = policy(RULE + HOSTS), "https://example.org/other"
-    assert judge(both, tainted=False, url=other_page).allows
-    assert judge(both, tainted=True, url=other_page).rule == "taint"
-    assert judge(both, tainted=True, url=PAGE).allows
+def test_a_wider_rule_beside_a_safe_rule_applies_only_to_untainted_runs(write_policy: Write):
+    policy, other_page = write_policy(RULE + HOSTS), "https://example.org/other"
+    assert judge(policy, tainted=False, url=other_page).allows
+    assert judge(policy, tainted=True, url=other_page).rule == "taint"
+    assert judge(policy, tainted=True, url=PAGE).allows
 
 
-def test_a_deny_or_ask_rule_precedes_a_safe_rule(policy: Write):
+def test_a_deny_or_ask_rule_precedes_a_safe_rule(write_policy: Write):
     for effect in ("deny", "ask"):
         rules = RULE + HOSTS.replace('"allow"', f'"{effect}"')
-        verdict = judge(policy(rules), url=PAGE)
+        verdict = judge(write_policy(rules), url=PAGE)
         assert (verdict.effect.value, verdict.once) == (effect, "")
 
 
-def test_a_safe_rule_respects_the_hosts_of_the_routine(policy: Write):
-    closed = policy(f'{RULE}[routine.releases]\nhosts = ["api.example.net"]\n')
-    assert not judge(closed, url=PAGE).allows
+def test_a_safe_rule_respects_the_hosts_of_the_routine(write_policy: Write):
+    policy = write_policy(f'{RULE}[routine.releases]\nhosts = ["api.example.net"]\n')
+    assert not judge(policy, url=PAGE).allows
 
 
-def test_a_rule_with_urls_alone_is_not_safe(policy: Write):
-    plain = policy(RULE.replace("safe = true\n", ""))
+def test_a_rule_with_urls_alone_is_not_safe(write_policy: Write):
+    plain = write_policy(RULE.replace("safe = true\n", ""))
     assert judge(plain, tainted=False, url=PAGE).allows
     assert judge(plain, tainted=True, url=PAGE).rule == "taint"
     assert not judge(plain, tainted=False, url=f"{PAGE}2").allows
 
 
-def test_the_prompt_names_the_addresses(policy: Write):
-    assert f"http_request: GET {PAGE}" in policy(RULE).summary("releases", ["http_request"])
+def test_the_prompt_names_the_addresses(write_policy: Write):
+    assert f"http_request: GET {PAGE}" in write_policy(RULE).summary("releases", ["http_request"])
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_the_prompt_names_the_addresses(policy: Write):
         (RULE + RULE, "can never decide anything"),
     ],
 )
-def test_an_invalid_safe_rule_is_refused(policy: Write, text, fault):
+def test_an_invalid_safe_rule_is_refused(write_policy: Write, text, fault):
     with pytest.raises(ConfigError) as error:
-        policy(text)
+        write_policy(text)
     assert any(fault in str(finding) for finding in error.value.faults), error.value.faults
 
 

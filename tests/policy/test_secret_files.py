@@ -64,13 +64,13 @@ def test_ordinary_files_are_shown(tmp_path: Path) -> None:
 def test_rules_alone_decide_where_the_preset_is_not_chosen(tmp_path: Path) -> None:
     text = SHIPPED.read_text().replace('secret = "deny"', 'secret = "rules"')
     policy = Policy.read(text, workspace=tmp_path)
-    shown = policy.judge("file_read", {"path": "x.kdbx"}, routine="x")
-    assert shown.allows
-    denied = Policy.load(SHIPPED, workspace=tmp_path).judge(
+    verdict = policy.judge("file_read", {"path": "x.kdbx"}, routine="x")
+    assert verdict.allows
+    verdict = Policy.load(SHIPPED, workspace=tmp_path).judge(
         "file_read", {"path": "x.kdbx"}, routine="x"
     )
-    assert (denied.allows, denied.rule) == (False, "[paths] secret")
-    assert "keys, passwords or tokens" in denied.reason
+    assert (verdict.allows, verdict.rule) == (False, "[paths] secret")
+    assert "keys, passwords or tokens" in verdict.reason
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,8 @@ def every_call() -> Iterator[tuple[str, Json]]:
 def test_a_hostile_model_reads_no_file_of_such_a_name(workspace: Path) -> None:
     call, calls = caller(workspace, SHIPPED.read_text()), list(every_call())
     assert len(calls) > (1_100 if quick_share() >= 1 else 200)
-    shown = [(tool, arguments) for tool, arguments in calls if CANARY in call(tool, arguments)]
-    assert shown == []
+    leaks = [(tool, arguments) for tool, arguments in calls if CANARY in call(tool, arguments)]
+    assert leaks == []
 
 
 def test_without_the_preset_a_hostile_model_reads_some_of_them(workspace: Path) -> None:
@@ -177,8 +177,8 @@ def test_without_the_preset_a_hostile_model_reads_some_of_them(workspace: Path) 
     for tool, arguments in ON_ONE_FILE:
         if "git" not in (tool, str(arguments.get("command", ""))[:3]) or shutil.which("git"):
             words = {"file": ".my.cnf", "quoted": "'.my.cnf'"}
-            filled = {key: text.format(**words) for key, text in arguments.items()}
-            assert CANARY in call(tool, filled), (tool, filled)
+            values = {key: text.format(**words) for key, text in arguments.items()}
+            assert CANARY in call(tool, values), (tool, values)
 
 
 # Tokens whose form says what they are, put together here so that no scanner takes them for real.

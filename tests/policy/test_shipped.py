@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def shipped(tmp_path: Path) -> Policy:
+def shipped_policy(tmp_path: Path) -> Policy:
     (tmp_path / "notes.md").write_text("a line\n")
     return Policy.load(ROOT / "policy.toml", workspace=tmp_path)
 
@@ -31,9 +31,9 @@ def shipped(tmp_path: Path) -> Policy:
     ],
 )
 def test_shipped_policy_allows_the_calls_of_a_report(
-    shipped: Policy, tool: str, arguments: dict[str, str]
+    shipped_policy: Policy, tool: str, arguments: dict[str, str]
 ) -> None:
-    assert shipped.judge(tool, arguments, routine="daily-report").allows
+    assert shipped_policy.judge(tool, arguments, routine="daily-report").allows
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_shipped_policy_allows_the_calls_of_a_report(
     ],
 )
 def test_shipped_policy_denies_unnamed_calls_with_a_reason(
-    shipped: Policy, tool: str, arguments: dict[str, str]
+    shipped_policy: Policy, tool: str, arguments: dict[str, str]
 ) -> None:
-    verdict = shipped.judge(tool, arguments, routine="daily-report")
+    verdict = shipped_policy.judge(tool, arguments, routine="daily-report")
     assert not verdict.allows
     assert verdict.rule and verdict.reason

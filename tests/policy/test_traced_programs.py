@@ -185,19 +185,21 @@ def programs_that_read() -> dict[str, Sequence[str]]:
     }
 
 
-def spelled(option: str, value: str, joined: bool) -> list[str]:
+def spell(option: str, value: str, is_joined: bool) -> list[str]:
     """Return the words of an option of a table, such as `-n:NUM`, `--color[=WORD]` or `-abc`."""
     if option.startswith("--"):
         name = re.split(r"[\[=]", option)[0]
         if "=" not in option:
             return [name]
-        return [f"{name}={value}"] if joined or "[" in option else [name, value]
+        return [f"{name}={value}"] if is_joined or "[" in option else [name, value]
     match = re.fullmatch(r"(-\w)([:?])\w+", option)
     if match:
-        return [match[1] + value] if joined or match[2] == "?" else [match[1], value]
+        return [match[1] + value] if is_joined or match[2] == "?" else [match[1], value]
     if option == "-NUM":
         return ["-3"]
-    return [option if joined or len(option) < 3 else f"-{option[1:][len(value) % len(option[1:])]}"]
+    return [
+        option if is_joined or len(option) < 3 else f"-{option[1:][len(value) % len(option[1:])]}"
+    ]
 
 
 @st.composite
@@ -212,7 +214,7 @@ def command_lines(draw: st.DrawFn) -> str:
     else:
         options, start, names = programs_that_read()[program], [program], st.sampled_from(NAMES)
     groups = [
-        spelled(draw(st.sampled_from(options)), draw(values), draw(st.booleans()))
+        spell(draw(st.sampled_from(options)), draw(values), draw(st.booleans()))
         for _ in range(draw(st.integers(0, 3)) if options else 0)
     ]
     if program in ("grep", "diff", "ls", "du") and draw(st.booleans()):
@@ -280,7 +282,7 @@ def check(workspace: Path, policy_file: Path, lines: Sequence[str]) -> int:
     or shown; return how many were run.
     """
     policy = Policy.load(policy_file, workspace=workspace)
-    allowed = [
+    allowed_lines = [
         line for line in lines if policy.judge("shell", {"command": line}, routine="x").allows
     ]
     trace, results = policy_file.with_name("trace"), policy_file.with_name("results")
@@ -300,7 +302,7 @@ def check(workspace: Path, policy_file: Path, lines: Sequence[str]) -> int:
             *command,
             *map(str, (trace, sys.executable, "-m", RUNNER, workspace, policy_file, results)),
         ],
-        input=json.dumps(allowed),
+        input=json.dumps(allowed_lines),
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -309,14 +311,14 @@ def check(workspace: Path, policy_file: Path, lines: Sequence[str]) -> int:
     if "ptrace" in process.stderr and "not permitted" in process.stderr:
         pytest.skip("strace may not trace here (ptrace is forbidden)")
     assert process.returncode == 0, process.stderr
-    shown = [
+    leaks = [
         line
-        for line, text in zip(allowed, json.loads(results.read_text()), strict=True)
+        for line, text in zip(allowed_lines, json.loads(results.read_text()), strict=True)
         if "CANARY" in text and "CANARY" not in line
     ]
-    assert shown == []
+    assert leaks == []
     programs: dict[str, str] = {}
-    opened = []
+    opened_files = []
     for line in trace.read_text(errors="replace").splitlines():
         if match := _STARTED.match(line):
             programs[match[1]] = match[2]
@@ -324,9 +326,9 @@ def check(workspace: Path, policy_file: Path, lines: Sequence[str]) -> int:
             program = programs.get(match[1], "")
             path = os.path.relpath(match[2], workspace)
             if path in DENIED and not re.match(r'\["(?:[^"]*/)?git"', program):
-                opened.append((path, program))
-    assert opened == []
-    return len(allowed)
+                opened_files.append((path, program))
+    assert opened_files == []
+    return len(allowed_lines)
 
 
 def test_a_denied_file_that_is_opened_is_noticed(workspace: Path, policy_file: Path) -> None:
@@ -368,16 +370,16 @@ def test_no_program_opens_or_shows_what_is_denied(workspace: Path, policy_file: 
 def test_no_program_opens_or_shows_what_is_denied_in_20000_lines(
     workspace: Path, policy_file: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    tried = run_lines = 0
+    line_count = run_lines = 0
 
     @settings(UNSHRUNK, max_examples=100)
     @given(lines=BATCH)
     def run(lines: list[str]) -> None:
-        nonlocal tried, run_lines
-        tried += len(lines)
+        nonlocal line_count, run_lines
+        line_count += len(lines)
         run_lines += check(workspace, policy_file, lines)
 
     run()
-    record_property("lines tried", tried)
+    record_property("lines tried", line_count)
     record_property("lines run", run_lines)
-    assert tried >= 20_000
+    assert line_count >= 20_000

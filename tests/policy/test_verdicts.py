@@ -45,7 +45,7 @@ def test_call_without_a_matching_rule_is_denied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effects", "decided"),
+    ("effects", "strictest"),
     [
         ([ALLOW], ALLOW),
         ([ALLOW, ASK], ASK),
@@ -54,10 +54,10 @@ def test_call_without_a_matching_rule_is_denied() -> None:
         ([DENY, ALLOW], DENY),
     ],
 )
-def test_strictest_rule_decides_at_any_position(effects: list[Effect], decided: Effect) -> None:
+def test_strictest_rule_decides_at_any_position(effects: list[Effect], strictest: Effect) -> None:
     rules = [rule(effect, number=number) for number, effect in enumerate(effects, 1)]
     verdict = judge_part(command("ls"), rules, routine="daily")
-    assert (verdict.effect, verdict.rule) == (decided, f"rule {effects.index(decided) + 1}")
+    assert (verdict.effect, verdict.rule) == (strictest, f"rule {effects.index(strictest) + 1}")
 
 
 def test_first_of_equally_strict_rules_decides() -> None:
@@ -70,13 +70,13 @@ def test_first_of_equally_strict_rules_decides() -> None:
 def test_a_verdict_made_stricter_by_taint_gives_taint_as_the_reason() -> None:
     part = CallPart(tool="file_write", paths=(("x",),))
     silent = rule(ALLOW, "file_write", tainted=ASK)
-    explained = rule(ALLOW, "file_write", tainted=ASK, reason="it is kept")
+    rule_with_reason = rule(ALLOW, "file_write", tainted=ASK, reason="it is kept")
     strangers = "this run has read text that strangers may have written"
     for rules, tainted, expected in (
         ([silent], True, (ASK, strangers)),
         ([silent], False, (ALLOW, "")),
-        ([explained], True, (ASK, "it is kept")),
-        ([explained], False, (ALLOW, "it is kept")),
+        ([rule_with_reason], True, (ASK, "it is kept")),
+        ([rule_with_reason], False, (ALLOW, "it is kept")),
     ):
         verdict = judge_part(part, rules, routine="daily", tainted=tainted)
         assert (verdict.effect, verdict.reason) == expected
@@ -84,14 +84,14 @@ def test_a_verdict_made_stricter_by_taint_gives_taint_as_the_reason() -> None:
 
 
 def test_a_denied_call_is_named_by_the_parts_a_rule_could_allow() -> None:
-    allowed = rule(ALLOW, "file_write", paths="reports/**")
-    asked = rule(ASK, "file_write", paths="reports/**")
+    allow = rule(ALLOW, "file_write", paths="reports/**")
+    ask = rule(ASK, "file_write", paths="reports/**")
     write = CallPart(tool="file_write", paths=(("notes.md",),))
     shell = rule(ALLOW, argv="git|hg log")
     for part, rules, expected in (
-        (write, [allowed], "no rule allows file_write on notes.md"),
+        (write, [allow], "no rule allows file_write on notes.md"),
         (write, [], "no rule allows file_write"),
-        (CallPart(tool="file_write"), [asked], "no rule allows file_write"),
+        (CallPart(tool="file_write"), [ask], "no rule allows file_write"),
         (command("rm x"), [shell], "no rule allows the program rm"),
         (command("hg push"), [shell], "no rule allows hg push"),
         (
@@ -122,12 +122,12 @@ def test_argv_of_a_rule_is_compared_word_by_word_from_the_first(line: str, spoke
 
 def test_a_rule_with_a_profile_denies_calls_outside_the_profile() -> None:
     misfit = command("sort -o x", misfit=MISFIT)
-    profiled = rule(ALLOW, argv="sort", profile=True)
-    assert effect(command("sort x"), profiled) is ALLOW
-    assert effect(misfit, profiled) is DENY
-    assert effect(misfit, profiled, rule(ALLOW, argv="sort -o")) is ALLOW
+    rule_with_profile = rule(ALLOW, argv="sort", profile=True)
+    assert effect(command("sort x"), rule_with_profile) is ALLOW
+    assert effect(misfit, rule_with_profile) is DENY
+    assert effect(misfit, rule_with_profile, rule(ALLOW, argv="sort -o")) is ALLOW
     any_program = rule(ALLOW, profile=True)
-    for rules in ([profiled], [any_program]):
+    for rules in ([rule_with_profile], [any_program]):
         assert judge_part(misfit, rules, routine="daily").reason == MISFIT.problem
 
 
@@ -152,10 +152,10 @@ def test_denied_path_is_denied_under_each_of_its_names() -> None:
 def test_a_search_of_a_tree_with_denied_paths_is_denied_unless_they_are_excluded() -> None:
     free = rule(ALLOW, argv="grep", profile=True)
     tree = command("grep -r x src", "src", trees=(("src",),))
-    excluded = tuple(
+    excluded_globs = tuple(
         Glob(pattern, ignore_case=True) for pattern in (".env*", "*.pem", "**/.ssh/**")
     )
-    passing = command("grep -r x src", "src", trees=(("src",),), excluded=excluded)
+    passing = command("grep -r x src", "src", trees=(("src",),), excluded=excluded_globs)
     for pattern in (".env*", "*.pem", "**/.ssh/**"):
         assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY
         assert effect(passing, free, rule(DENY, "*", paths=pattern)) is ALLOW

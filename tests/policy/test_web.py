@@ -14,7 +14,7 @@ WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
 
 
 @pytest.mark.parametrize(
-    ("url", "read"),
+    ("url", "rebuilt_url"),
     [
         ("https://api.example.org", "https://api.example.org/"),
         ("HTTPS://API.Example.ORG:443/a?b=ü#c", "https://api.example.org/a?b=%C3%BC"),
@@ -25,8 +25,8 @@ WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
         ("https://example.org/%41%zz/../x", "https://example.org/%41%zz/../x"),
     ],
 )
-def test_a_url_is_rebuilt_from_its_parsed_parts(url: str, read: str) -> None:
-    assert parse_target(url).url == read
+def test_a_url_is_rebuilt_from_its_parsed_parts(url: str, rebuilt_url: str) -> None:
+    assert parse_target(url).url == rebuilt_url
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_an_ambiguous_url_is_refused(url: str) -> None:
 )
 def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
     try:
-        read = parse_target(url)
+        target = parse_target(url)
     except Unreadable:
         return
-    assert parse_target(read.url) == read
-    assert read.url.isascii() and "@" not in read.origin and " " not in read.url
+    assert parse_target(target.url) == target
+    assert target.url.isascii() and "@" not in target.origin and " " not in target.url
 
 
 @pytest.mark.parametrize(
-    ("pattern", "meant", "not_meant"),
+    ("pattern", "matches", "other_urls"),
     [
         (
             "example.org",
@@ -117,11 +117,11 @@ def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
     ],
 )
 def test_host_pattern_of_a_rule_matches_these_hosts(
-    pattern: str, meant: list[str], not_meant: list[str]
+    pattern: str, matches: list[str], other_urls: list[str]
 ) -> None:
     host = HostPattern.of(pattern)
-    assert [url for url in meant if not host.matches(parse_target(url))] == []
-    assert [url for url in not_meant if host.matches(parse_target(url))] == []
+    assert [url for url in matches if not host.matches(parse_target(url))] == []
+    assert [url for url in other_urls if host.matches(parse_target(url))] == []
 
 
 @pytest.mark.parametrize(
@@ -133,55 +133,57 @@ def test_an_invalid_host_pattern_is_refused(pattern: str) -> None:
         HostPattern.of(pattern)
 
 
-def allowed(policy: Policy, url: str, method: str = "GET") -> bool:
+def is_allowed(policy: Policy, url: str, method: str = "GET") -> bool:
     return policy.judge("http_request", {"url": url, "method": method}, routine="x").allows
 
 
-def test_a_host_rule_allows_only_its_hosts_and_read_only_methods_by_default(policy: Write) -> None:
-    judged = policy(
+def test_a_host_rule_allows_only_its_hosts_and_read_only_methods_by_default(
+    write_policy: Write,
+) -> None:
+    policy = write_policy(
         f'{WEB}hosts = ["*.example.org"]\nmatch = ["https://a.example.org/x", "HEAD '
         'https://a.example.org"]\n'
         'not_match = ["POST https://a.example.org", "https://example.org"]\n'
         f'{WEB}hosts = ["hooks.example.net"]\nmethods = ["POST"]\n'
         '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["secret.example.org"]\n'
     )
-    assert allowed(judged, "https://a.example.org/") and not allowed(
-        judged, "https://a.example.org/", "DELETE"
+    assert is_allowed(policy, "https://a.example.org/") and not is_allowed(
+        policy, "https://a.example.org/", "DELETE"
     )
-    assert allowed(judged, "https://hooks.example.net/", "POST") and not allowed(
-        judged, "https://hooks.example.net/"
+    assert is_allowed(policy, "https://hooks.example.net/", "POST") and not is_allowed(
+        policy, "https://hooks.example.net/"
     )
-    assert not allowed(judged, "https://secret.example.org/")
-    assert not allowed(judged, "https://elsewhere.example/")
-    assert judged.is_read_only("http_request", {"url": "https://a.example.org/"})
-    assert not judged.is_read_only(
+    assert not is_allowed(policy, "https://secret.example.org/")
+    assert not is_allowed(policy, "https://elsewhere.example/")
+    assert policy.is_read_only("http_request", {"url": "https://a.example.org/"})
+    assert not policy.is_read_only(
         "http_request", {"url": "https://a.example.org/", "method": "POST"}
     )
 
 
-def test_a_denied_http_request_names_the_host_and_the_allowed_hosts(policy: Write) -> None:
-    judged = policy(f'{WEB}hosts = ["api.example.org"]\nmethods = ["GET"]')
-    verdict = judged.judge("http_request", {"url": "https://evil.example/?q=secret"}, routine="x")
+def test_a_denied_http_request_names_the_host_and_the_allowed_hosts(write_policy: Write) -> None:
+    policy = write_policy(f'{WEB}hosts = ["api.example.org"]\nmethods = ["GET"]')
+    verdict = policy.judge("http_request", {"url": "https://evil.example/?q=secret"}, routine="x")
     assert verdict.reason == "no rule allows GET https://evil.example"
     assert verdict.alternative == "http_request may use GET api.example.org"
-    assert "http_request: GET api.example.org" in judged.summary("x", ["http_request"])
+    assert "http_request: GET api.example.org" in policy.summary("x", ["http_request"])
 
 
-def test_private_networks_belong_only_to_the_rule_that_names_them(policy: Write) -> None:
-    judged = policy(
+def test_private_networks_belong_only_to_the_rule_that_names_them(write_policy: Write) -> None:
+    policy = write_policy(
         (  # noqa: UP034
             f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = '
             '["a.example"]'
         )
     )
     assert [
-        str(network) for network in judged.networks(parse_target("http://nas.example:8080/"), "x")
+        str(network) for network in policy.networks(parse_target("http://nas.example:8080/"), "x")
     ] == ["192.168.1.0/24"]
-    assert judged.networks(parse_target("http://a.example/"), "x") == ()
+    assert policy.networks(parse_target("http://a.example/"), "x") == ()
 
 
-def test_only_read_only_git_commands_are_allowed(policy: Write) -> None:
-    judged = policy(
+def test_only_read_only_git_commands_are_allowed(write_policy: Write) -> None:
+    policy = write_policy(
         '[[rule]]\ntool = "git"\neffect = "allow"\nmatch = ["log --oneline -5"]\nnot_match = ["log '
         '--output=x"]\n'
         '[[rule]]\ntool = "git"\neffect = "deny"\nargv = ["remote"]\n'
@@ -189,7 +191,7 @@ def test_only_read_only_git_commands_are_allowed(policy: Write) -> None:
     )
 
     def may(command: str, repository: str = ".") -> bool:
-        return judged.judge(
+        return policy.judge(
             "git", {"command": command, "repository": repository}, routine="x"
         ).allows
 
@@ -212,19 +214,19 @@ def test_only_read_only_git_commands_are_allowed(policy: Write) -> None:
     )
 
 
-def test_scripts_are_judged_by_name_and_arguments(policy: Write) -> None:
-    judged = policy(
+def test_scripts_are_judged_by_name_and_arguments(write_policy: Write) -> None:
+    policy = write_policy(
         '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
     )
 
     def may(name: str, *arguments: str) -> bool:
-        return judged.judge(
+        return policy.judge(
             "script", {"name": name, "arguments": list(arguments)}, routine="x"
         ).allows
 
     assert may("backup", "daily") and may("backup", "weekly", "x")
     assert not may("backup") and not may("backup", "--force") and not may("other", "daily")
     assert (
-        judged.judge("script", {"name": "other"}, routine="x").alternative
+        policy.judge("script", {"name": "other"}, routine="x").alternative
         == "script may use backup daily|weekly"
     )

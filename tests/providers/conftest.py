@@ -14,7 +14,7 @@ from tests.providers import calls
 
 
 @pytest.fixture
-def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
     """The events that are logged during the test."""
     before = structlog.get_config()
     # whatever another test has set
@@ -27,12 +27,12 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 @pytest.fixture
 async def provider_for() -> AsyncIterator[calls.Opener]:
     """Open providers, and close them when the test is over."""
-    opened: list[LLMProvider] = []
+    providers: list[LLMProvider] = []
 
     def open_one(way: str, vendor: FakeVendor | str, **settings: Any) -> LLMProvider:
-        opened.append(calls.provider(way, vendor, **settings))
-        return opened[-1]
+        providers.append(calls.provider(way, vendor, **settings))
+        return providers[-1]
 
     yield open_one
-    for provider in opened:
+    for provider in providers:
         await provider.close()

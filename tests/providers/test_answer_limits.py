@@ -39,9 +39,9 @@ PASSED_OVER = ("interim answers", "extensions of chunks")
 
 
 async def failure_of(provider: LLMProvider) -> ProviderError:
-    with pytest.raises(ProviderError) as caught:
+    with pytest.raises(ProviderError) as error:
         await provider.chat([user("hi")])
-    return caught.value
+    return error.value
 
 
 @combinations_of(kind=TOO_LARGE, way=LANGUAGES)
@@ -57,7 +57,7 @@ async def test_an_answer_over_its_limit_is_a_named_failure(
             assert "raise max_answer_mb of [providers.mine]" in str(error)
             assert "1,000,000 bytes" in str(error)
             assert error.unsure, "the vendor may charge for it"
-            assert flood.sent < SOON
+            assert flood.sent_bytes < SOON
             assert flood.requests == attempt
 
 
@@ -73,7 +73,7 @@ async def test_a_stream_over_its_limit_is_a_named_failure(
     assert type(error) is AnswerTooLarge
     assert "raise max_answer_mb of [providers.mine]" in str(error)
     assert error.unsure
-    assert flood.sent < SOON
+    assert flood.sent_bytes < SOON
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -85,7 +85,7 @@ async def test_endless_data_around_an_answer_is_limited(
         error = await failure_of(provider_for(way, flood.url, timeout=30))
     assert type(error) is Transport
     assert "no answer within" not in str(error)
-    assert flood.sent < SOON
+    assert flood.sent_bytes < SOON
 
 
 @combinations_of(kind=PASSED_OVER, way=TRANSPORTS)
@@ -163,7 +163,7 @@ async def test_a_list_of_models_has_the_same_limit(way: str, provider_for: Opene
     async with Flood("chunks") as flood:
         with pytest.raises(AnswerTooLarge, match="max_answer_mb"):
             await provider_for(way, flood.url, max_answer_mb=1).list_models()
-        assert flood.sent < SOON
+        assert flood.sent_bytes < SOON
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -184,4 +184,4 @@ async def test_the_answer_limit_applies_through_a_proxy(
         for _ in range(2):
             error = await failure_of(provider)
             assert type(error) is AnswerTooLarge
-            assert flood.sent < SOON
+            assert flood.sent_bytes < SOON

@@ -16,7 +16,7 @@ async def test_sequential_calls_share_one_connection(way: str, provider_for: Ope
         provider = provider_for(way, vendor)
         for _ in range(3):
             await provider.chat([user("hi")])
-        assert vendor.accepted == 1
+        assert vendor.connection_count == 1
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -44,7 +44,7 @@ async def test_a_closed_provider_reopens_at_the_next_call(way: str, provider_for
         await provider.close()
         await provider.close()
         assert (await provider.chat([user("hi")])).content == "b"
-        assert vendor.accepted == 2
+        assert vendor.connection_count == 2
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -78,5 +78,5 @@ async def test_concurrent_warm_ups_open_one_client(way: str, provider_for: Opene
     async with FakeVendor(["a"]) as vendor:
         provider = provider_for(way, vendor)
         await asyncio.gather(provider.load(), provider.load())
-        assert vendor.accepted == 0  # nothing is said to the vendor yet
+        assert vendor.connection_count == 0  # nothing is said to the vendor yet
         await provider.chat([user("hi")])

@@ -95,16 +95,16 @@ def test_unknown_setting_is_a_type_error() -> None:
 def test_invalid_settings_are_refused_with_place_and_correction(
     settings: dict[str, Any], key: str, problem: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         create_provider(**settings)
-    assert key in [fault.key for fault in caught.value.faults]
-    assert problem in str(caught.value)
+    assert key in [fault.key for fault in error.value.faults]
+    assert problem in str(error.value)
 
 
 def test_all_faults_of_a_capabilities_table_are_reported_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         capabilities("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
-    keys = sorted(fault.key for fault in caught.value.faults)
+    keys = sorted(fault.key for fault in error.value.faults)
     assert keys == [
         f"providers.mine.capabilities.{key}" for key in ("echo", "imagse", "temperature[1]")
     ]

@@ -38,14 +38,14 @@ async def test_each_vendor_is_sent_the_effort_in_its_own_field(
 
 @pytest.mark.parametrize("way", ["openai chat, no reasoning", "claude haiku", "kimi", "minimax"])
 async def test_a_model_without_levels_is_sent_none_and_the_log_says_so_once(
-    way: str, logged: list[Json], provider_for: Opener
+    way: str, log_lines: list[Json], provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
         for _ in range(2):
             await provider.chat([user("hi")], effort="high")
     assert vendor.refusals == []
-    (warning,) = [line for line in logged if line["log_level"] == "warning"]
+    (warning,) = [line for line in log_lines if line["log_level"] == "warning"]
     assert (warning["event"], warning["param"]) == ("provider.param_dropped", "effort")
     assert warning["model"] == WAYS[way][1]
 

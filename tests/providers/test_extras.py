@@ -18,7 +18,7 @@ def redact(text: str) -> str:
     return text.replace(SECRET, "[redacted]")
 
 
-def spoken(thinking: str) -> Json:
+def spoken_reply(thinking: str) -> Json:
     call = {"name": "shell", "arguments": {"command": f"curl -u {SECRET}"}}
     return {"thinking": thinking, "text": f"I use {SECRET}.", "tool_calls": [call]}
 
@@ -27,7 +27,7 @@ def spoken(thinking: str) -> Json:
 async def test_a_redacted_conversation_is_accepted_by_the_vendor(
     way: str, provider_for: Opener
 ) -> None:
-    async with FakeVendor([spoken("Hm."), spoken("Hm again."), "Done."]) as vendor:
+    async with FakeVendor([spoken_reply("Hm."), spoken_reply("Hm again."), "Done."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         for _ in range(3):
             await talk.ask()
@@ -50,8 +50,11 @@ async def test_a_redacted_conversation_is_accepted_by_the_vendor(
 
 
 def test_provider_extras_with_a_signed_secret_are_dropped() -> None:
-    thought = {"type": "thinking", "thinking": f"It is {SECRET}.", "signature": "s"}
-    assert redact_extras({"vendor": "v", "api": "messages", "blocks": [thought]}, redact) is None
+    thinking_block = {"type": "thinking", "thinking": f"It is {SECRET}.", "signature": "s"}
+    assert (
+        redact_extras({"vendor": "v", "api": "messages", "blocks": [thinking_block]}, redact)
+        is None
+    )
 
 
 @pytest.mark.parametrize("extras", [None, {}, {"vendor": "v", "api": "chat", "blocks": []}])

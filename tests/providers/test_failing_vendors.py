@@ -130,10 +130,10 @@ async def test_failing_vendor_fails_the_run_with_the_reason(
     assert requests <= len(vendor.requests) <= 3
     (end,) = app.log("run.finished")
     assert (end["status"], end["detail"]) == ("failed", run.detail)
-    retried = [line["error"] for line in app.log("provider.retry_scheduled")]
+    errors = [line["error"] for line in app.log("provider.retry_scheduled")]
     if way != "messages" or fault != "no answer in it":
-        assert len(retried) == (2 if requests > 1 else 0)
-        assert all(saying in line for line in retried)
+        assert len(errors) == (2 if requests > 1 else 0)
+        assert all(saying in line for line in errors)
     report = (app.state / "workspace" / "report.md").read_text()
     assert saying in report
 
@@ -159,10 +159,10 @@ async def test_an_interrupted_answer_is_requested_again(app: ReplayedApp) -> Non
 
 
 async def test_an_unreadable_tool_call_is_answered_to_the_model(app: ReplayedApp) -> None:
-    broken = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
+    broken_reply = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
     for way in WAYS:
         run, _, vendor = await run_with_vendor(
-            app, way, [broken, "Never mind."], more='mode = "agent"'
+            app, way, [broken_reply, "Never mind."], more='mode = "agent"'
         )
         assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
         assert (
@@ -178,8 +178,8 @@ async def test_an_unreadable_tool_call_is_answered_to_the_model(app: ReplayedApp
 async def test_unavailable_vendor_is_replaced_for_the_remaining_run(
     app: ReplayedApp,
 ) -> None:
-    called = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
-    async with FakeVendor([called, "From the second."]) as other_vendor:
+    call_reply = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
+    async with FakeVendor([call_reply, "From the second."]) as other_vendor:
         turns = [{"error": 500, "repeat": 3}, "From the first."]
         more = 'mode = "agent"\ntools = ["self_info"]\nfallback = ["second"]'
         run, app, vendor = await run_with_vendor(
@@ -253,7 +253,7 @@ LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. 
 
 
 @pytest.mark.parametrize(
-    ("loaded", "read", "expected_text"),
+    ("loaded_models", "prompt_tokens", "expected_text"),
     [
         (
             [{"model": "llama:latest", "context_length": 4096}],
@@ -271,11 +271,11 @@ LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. 
     ],
 )
 async def test_a_prompt_cut_by_the_server_is_reported(
-    app: ReplayedApp, loaded: list[Any] | None, read: int, expected_text: str
+    app: ReplayedApp, loaded_models: list[Any] | None, prompt_tokens: int, expected_text: str
 ) -> None:
-    turn = {"text": "All is well.", "usage": {"prompt_tokens": read}}
+    turn = {"text": "All is well.", "usage": {"prompt_tokens": prompt_tokens}}
     async with FakeVendor([turn]) as vendor:
-        vendor.loaded = loaded
+        vendor.loaded_models = loaded_models
         text = CONFIG.format(
             kind="open_source",
             model="llama",

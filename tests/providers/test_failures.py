@@ -114,11 +114,11 @@ async def test_each_vendor_failure_has_its_class_and_one_line(
     turn, kind, saying = FAILURES[failure]
     async with FakeVendor([turn, "well again"]) as vendor:
         provider = provider_for(way, vendor, name="mine", timeout=3 if failure == "hang" else 60)
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider.chat([user("hi")])
         again = await provider.chat([user("hi")])
-    text = str(caught.value)
-    assert type(caught.value) is kind
+    text = str(error.value)
+    assert type(error.value) is kind
     assert text.startswith(f"mine ({provider.model_name}): ")
     assert saying in text
     assert "\n" not in text
@@ -199,11 +199,11 @@ async def test_retry_after_of_a_vendor_is_read(way: str, provider_for: Opener) -
         provider = provider_for(way, vendor)
         with pytest.raises(Overloaded) as busy:
             await provider.chat([user("hi")])
-        with pytest.raises(Unavailable) as broken:
+        with pytest.raises(Unavailable) as broken_error:
             await provider.chat([user("hi")])
     assert busy.value.retry_after == 7
-    assert broken.value.retry_after is None
-    assert (busy.value.request_id, broken.value.request_id) == ("req_1", "req_2")
+    assert broken_error.value.retry_after is None
+    assert (busy.value.request_id, broken_error.value.request_id) == ("req_1", "req_2")
     assert len(vendor.requests) == 2  # the SDKs' own retries are off
 
 
@@ -229,15 +229,15 @@ async def test_claude_turn_without_text_is_accepted(provider_for: Opener) -> Non
 async def test_a_refused_api_key_is_not_repeated_in_the_error(
     way: str, provider_for: Opener
 ) -> None:
-    echoed = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
-    async with FakeVendor([echoed]) as vendor:
-        with pytest.raises(BadKey) as caught:
+    error_reply = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
+    async with FakeVendor([error_reply]) as vendor:
+        with pytest.raises(BadKey) as error:
             await provider_for(way, vendor).chat([user("hi")])
         with pytest.raises(BadKey):
             await provider_for(way, vendor, api_key="wrong").chat([user("hi")])
-    assert KEY not in str(caught.value)
-    assert KEY not in repr(caught.value)
-    assert "[redacted]" in str(caught.value)
+    assert KEY not in str(error.value)
+    assert KEY not in repr(error.value)
+    assert "[redacted]" in str(error.value)
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -246,10 +246,10 @@ async def test_a_refused_api_key_is_not_repeated_in_the_error(
 )
 async def test_an_invalid_api_key_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
     async with FakeVendor([]) as vendor:
-        with pytest.raises(BadKey, match="holds a character that no key has") as caught:
+        with pytest.raises(BadKey, match="holds a character that no key has") as error:
             await provider_for(way, vendor, api_key=key).chat([user("hi")])
     assert vendor.requests == []
-    assert key not in str(caught.value)
+    assert key not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ async def test_an_unreachable_vendor_is_named(way: str, provider_for: Opener) ->
         # bound and not listening: refused, and nobody else gets the port
         busy_socket.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{busy_socket.getsockname()[1]}"
-        with pytest.raises(NothingListens, match=f"no connection to {address}") as caught:
+        with pytest.raises(NothingListens, match=f"no connection to {address}") as error:
             await provider_for(way, f"http://{address}").chat([user("hi")])
-        assert str(caught.value).endswith(
+        assert str(error.value).endswith(
             f"no connection to {address}: nothing listens there (Connection refused); "
             "is the model server started?"
         )
@@ -322,12 +322,12 @@ async def test_an_unreachable_vendor_is_named(way: str, provider_for: Opener) ->
 async def test_a_refusal_of_the_model_is_returned_and_not_sent_back(
     way: str, finish: str, provider_for: Opener
 ) -> None:
-    declined: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
-    declined["tool_calls"] = [{"name": "shell", "arguments": {"command": "x"}}]
+    refusal: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
+    refusal["tool_calls"] = [{"name": "shell", "arguments": {"command": "x"}}]
     if finish == "content_filter":
-        del declined["refusal"]
-        declined["finish"] = "refusal" if way in ("claude opus", "minimax") else "content_filter"
-    async with FakeVendor([declined, "Fine."]) as vendor:
+        del refusal["refusal"]
+        refusal["finish"] = "refusal" if way in ("claude opus", "minimax") else "content_filter"
+    async with FakeVendor([refusal, "Fine."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         answer = await talk.ask()
         talk.messages.append(user("Then something else."))
@@ -351,9 +351,9 @@ async def test_truncated_answer_with_status_200_is_a_retryable_error(
     way: str, finish: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is", "finish": finish}]) as vendor:
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider_for(way, vendor).chat([user("hi")])
-    assert caught.value.request_id == "req_1"
+    assert error.value.request_id == "req_1"
 
 
 @pytest.mark.parametrize(

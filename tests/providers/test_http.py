@@ -48,29 +48,29 @@ async def server(
 
     Yields the address, the number of the connection of each request, and the head of each request.
     """
-    left, connections, heads, count = list(answers), list[int](), list[bytes](), 0
+    answers_left, connections, heads, count = list(answers), list[int](), list[bytes](), 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
         count += 1
         number = count
         try:
-            while left:
+            while answers_left:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(
                     int(head.lower().partition(b"content-length: ")[2].split()[0])
                 )
                 connections.append(number)
                 heads.append(head)
-                writer.write(left.pop(0))
+                writer.write(answers_left.pop(0))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         writer.close()
 
-    async with await asyncio.start_server(serve, host, 0, ssl=tls) as listening:
-        scheme, port = "https" if tls else "http", listening.sockets[0].getsockname()[1]
-        named = f"[{host}]" if ":" in host else host
-        yield f"{scheme}://{named}:{port}", connections, heads
+    async with await asyncio.start_server(serve, host, 0, ssl=tls) as http_server:
+        scheme, port = "https" if tls else "http", http_server.sockets[0].getsockname()[1]
+        authority = f"[{host}]" if ":" in host else host
+        yield f"{scheme}://{authority}:{port}", connections, heads
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -129,7 +129,7 @@ async def test_bytes_sent_at_connection_close_do_not_answer_the_next_request(
             b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         )
         assert (await provider.chat([user("hi")])).content == "b"
-        assert vendor.accepted == 2
+        assert vendor.connection_count == 2
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -142,7 +142,7 @@ async def test_an_abandoned_stream_does_not_answer_the_next_request(
         await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]
         assert (await provider.chat([user("hi")])).content == "next"
-        assert vendor.accepted == 2
+        assert vendor.connection_count == 2
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -179,23 +179,23 @@ async def test_an_incomplete_answer_is_an_interrupted_connection(
     async with server(answer) as (url, _, _):
         with pytest.raises(
             Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
-        ) as caught:
+        ) as error:
             await provider_for(way, url).chat([user("hi")])
-    assert caught.value.unsure
-    assert len(str(caught.value)) < 500
+    assert error.value.unsure
+    assert len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize(
-    ("name", "packed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
+    ("name", "compressed"), [("gzip", gzip.compress(BODY)), ("deflate", zlib.compress(BODY))]
 )
 async def test_compressed_answers_are_decompressed(
-    way: str, name: str, packed: bytes, provider_for: Opener
+    way: str, name: str, compressed: bytes, provider_for: Opener
 ) -> None:
     head = (
-        f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {name}\r\n\r\n"
+        f"HTTP/1.1 200 OK\r\ncontent-length: {len(compressed)}\r\ncontent-encoding: {name}\r\n\r\n"
     ).encode()
-    async with server(head + packed, head + packed) as (url, connections, heads):
+    async with server(head + compressed, head + compressed) as (url, connections, heads):
         provider = provider_for(way, url)
         for _ in range(2):
             assert (await provider.chat([user("hi")])).content == "hello"
@@ -367,7 +367,7 @@ async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_byte
     import httpx2
     import openai
 
-    broken = (
+    message = (
         "the SDK no longer hands out raw streams: look at `post` in its _base_client.py, and at "
         "providers/sdk.py"
     )
@@ -380,11 +380,11 @@ async def test_the_raw_post_of_the_sdks_takes_bytes_and_returns_a_stream_of_byte
         path = "/chat/completions" if way == "openai chat" else "/v1/messages"
         async with kind(api_key=KEY, base_url=vendor.url, max_retries=0) as client:
             response = await client.post(path, content=body, cast_to=httpx2.Response, stream=True)  # type: ignore
-            assert isinstance(response, httpx2.Response), broken
-            assert not response.is_stream_consumed, broken
+            assert isinstance(response, httpx2.Response), message
+            assert not response.is_stream_consumed, message
             await response.aread()
             await response.aclose()
-    assert vendor.requests[0].raw == body, broken
+    assert vendor.requests[0].raw == body, message
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

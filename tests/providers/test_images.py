@@ -57,13 +57,13 @@ SEEING = ("openai responses", "openai chat", "claude opus", "minimax")
 async def test_a_model_with_vision_gets_pictures_before_the_text(
     way: str, provider_for: Opener
 ) -> None:
-    shown = LLMMessage(
+    message = LLMMessage(
         role="user",
         content="What is this?",
         images=(parse_image(PNG), parse_image(b"\xff\xd8\xff rest")),
     )
     async with FakeVendor(["Red.", "Still red."]) as vendor:
-        talk = Talk(provider_for(way, vendor), messages=[shown])
+        talk = Talk(provider_for(way, vendor), messages=[message])
         await talk.ask()
         talk.messages.append(LLMMessage(role="user", images=(parse_image(PNG),)))
         await talk.ask()

@@ -82,9 +82,9 @@ async def test_a_user_defined_provider_class_works_like_a_built_in_provider(
 def test_an_unusable_provider_class_is_refused_with_the_reason(
     kind: str, options: Any, problem: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"config.toml: providers.mine.kind") as caught:
+    with pytest.raises(ConfigError, match=r"config.toml: providers.mine.kind") as error:
         create_provider(kind, name="mine", model="m", options=options)
-    assert problem in str(caught.value)
+    assert problem in str(error.value)
 
 
 @pytest.mark.usefixtures("package")

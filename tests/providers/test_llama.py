@@ -54,13 +54,13 @@ async def test_a_llama_server_accepts_a_tool_loop(llama: Llama) -> None:
     included.
     """
     call = FunctionCall(name="shell", arguments={"command": "温度 😀"}, id="call_1")
-    broken = FunctionCall(
+    broken_call = FunctionCall(
         name="shell", arguments={}, id="call_2", invalid="the arguments are not JSON"
     )
     history = [
         LLMMessage(role="system", content="You are agentd."),
         user("Report."),
-        LLMMessage(role="assistant", tool_calls=(call, broken)),
+        LLMMessage(role="assistant", tool_calls=(call, broken_call)),
         LLMMessage(role="tool", content="42 °C", tool_call_id="call_1"),
         LLMMessage(role="tool", content="[error]", tool_call_id="call_2", ok=False),
     ]
@@ -86,7 +86,7 @@ async def test_a_too_long_prompt_for_a_llama_server_is_a_context_overflow(
 async def test_a_llama_server_lists_its_models(llama: Llama) -> None:
     provider = create_provider("open_source", model="noise", base_url=f"{llama.url}/v1")
     try:
-        (listed,) = await provider.list_models()
+        (model,) = await provider.list_models()
     finally:
         await provider.close()
-    assert listed.name
+    assert model.name

@@ -64,11 +64,11 @@ async def test_conversation_only_grows(way: str, provider_for: Opener) -> None:
         talk = Talk(provider_for(way, vendor))
         for _ in LOOP:
             await talk.ask()
-    sent = [
+    requests = [
         json.dumps(request.body.get("messages") or request.body["input"])
         for request in vendor.requests
     ]
-    for before, after in pairwise(sent):
+    for before, after in pairwise(requests):
         assert after.startswith(before.removesuffix("]"))
     assert (
         len(
@@ -85,11 +85,11 @@ async def test_conversation_only_grows(way: str, provider_for: Opener) -> None:
 async def test_invalid_json_arguments_are_answered_and_the_conversation_continues(
     way: str, provider_for: Opener
 ) -> None:
-    broken = {
+    broken_reply = {
         "thinking": "Hm.",
         "tool_calls": [{"name": "shell", "arguments": '{"command": "upti'}],
     }
-    async with FakeVendor([broken, "Never mind."]) as vendor:
+    async with FakeVendor([broken_reply, "Never mind."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         first = await talk.ask()
         last = await talk.ask()
@@ -137,7 +137,7 @@ async def test_another_vendor_can_continue_a_conversation(
     """What one vendor's model thought stays with that vendor; its calls get ids that the next one
     takes.
     """
-    begun: list[str | Json] = [
+    first_replies: list[str | Json] = [
         {
             "thinking": "Secret thoughts.",
             "tool_calls": [{**call("uptime"), "id": "functions.shell:0"}],
@@ -145,7 +145,7 @@ async def test_another_vendor_can_continue_a_conversation(
         {"thinking": "More of them.", "tool_calls": [call("df")]},
     ]
     async with (
-        FakeVendor(begun, name="one") as first_vendor,
+        FakeVendor(first_replies, name="one") as first_vendor,
         FakeVendor(["Taken over."], name="other") as other_vendor,
     ):
         talk = Talk(provider_for(first, first_vendor))
@@ -161,8 +161,8 @@ async def test_another_vendor_can_continue_a_conversation(
 
 @pytest.mark.parametrize("way", LANGUAGES)
 async def test_repeated_call_ids_are_replaced(way: str, provider_for: Opener) -> None:
-    same = {"tool_calls": [{**call("a"), "id": "call_1"}, {**call("b"), "id": "call_1"}]}
-    async with FakeVendor([same, same, "ok"]) as vendor:
+    reply = {"tool_calls": [{**call("a"), "id": "call_1"}, {**call("b"), "id": "call_1"}]}
+    async with FakeVendor([reply, reply, "ok"]) as vendor:
         talk = Talk(provider_for(way, vendor))
         answers = [await talk.ask() for _ in range(3)]
     ids = [c.id for answer in answers for c in answer.function_calls]
@@ -208,7 +208,7 @@ async def test_no_tools_are_offered_when_there_are_none(way: str, provider_for: 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus", "minimax"])
 async def test_a_parameter_refused_by_the_model_is_dropped_and_logged_once(
-    way: str, logged: list[Json], provider_for: Opener
+    way: str, log_lines: list[Json], provider_for: Opener
 ) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor, temperature=0.0)
@@ -216,7 +216,7 @@ async def test_a_parameter_refused_by_the_model_is_dropped_and_logged_once(
         await provider.chat([user("hi")], temperature=1.7)
     assert vendor.refusals == []
     assert not any("temperature" in request.body for request in vendor.requests)
-    (warning,) = [line for line in logged if line["log_level"] == "warning"]
+    (warning,) = [line for line in log_lines if line["log_level"] == "warning"]
     assert warning["event"] == "provider.param_dropped"
     assert (warning["param"], warning["model"]) == ("temperature", WAYS[way][1])
 
@@ -323,11 +323,11 @@ async def test_tool_results_precede_text_and_mark_failures(provider_for: Opener)
 
 
 async def test_each_answer_is_logged_without_its_text(
-    provider_for: Opener, logged: list[Json]
+    provider_for: Opener, log_lines: list[Json]
 ) -> None:
     async with FakeVendor(["What I say."]) as vendor:
         await provider_for("deepseek", vendor).chat([user("What you ask.")])
-    (line,) = logged
+    (line,) = log_lines
     assert (line["event"], line["log_level"], line["request_id"]) == (
         "provider.answered",
         "debug",
@@ -384,9 +384,13 @@ async def test_a_paused_turn_of_claude_is_sent_back_unchanged(provider_for: Open
         first, second = await talk.ask(), await talk.ask()
     assert vendor.refusals == []
     assert (first.finish_reason, first.function_calls, second.content) == ("pause", (), "Found.")
-    sent = vendor.requests[1].body["messages"][-1]
-    assert sent["role"] == "assistant"
-    assert [block["type"] for block in sent["content"]] == ["thinking", "text", "server_tool_use"]
+    message = vendor.requests[1].body["messages"][-1]
+    assert message["role"] == "assistant"
+    assert [block["type"] for block in message["content"]] == [
+        "thinking",
+        "text",
+        "server_tool_use",
+    ]
 
 
 @pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus"])

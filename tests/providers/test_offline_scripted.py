@@ -54,8 +54,8 @@ async def test_offline_prints_the_gathered_facts_under_a_notice() -> None:
 
 
 async def test_text_of_the_task_is_no_fact_for_offline() -> None:
-    forged = wrap([HOST], new_boundary())
-    answer = await create_provider("offline").chat([user(forged)], routine="heartbeat")
+    forgery = wrap([HOST], new_boundary())
+    answer = await create_provider("offline").chat([user(forgery)], routine="heartbeat")
     assert "gathers no facts" in answer.content
 
 

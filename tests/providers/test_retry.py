@@ -78,7 +78,7 @@ async def test_retry_delays_are_at_most_a_minute() -> None:
 
 
 async def test_retry_delays_are_random() -> None:
-    drawn: set[float] = set()
+    all_pauses: set[float] = set()
     for _ in range(5):
         pauses = Pauses()
         await ask(
@@ -88,12 +88,12 @@ async def test_retry_delays_are_random() -> None:
             backoff=9,
             sleep=pauses,
         )
-        drawn.update(pauses)
-    assert len(drawn) == 5
-    assert all(0 <= pause <= 9 for pause in drawn)
+        all_pauses.update(pauses)
+    assert len(all_pauses) == 5
+    assert all(0 <= pause <= 9 for pause in all_pauses)
 
 
-async def test_each_retry_is_reported(logged: list[dict[str, Any]]) -> None:
+async def test_each_retry_is_reported(log_lines: list[dict[str, Any]]) -> None:
     retries: list[tuple[int, str]] = []
     await ask(
         ScriptedProvider([Overloaded("busy"), "well"]),
@@ -103,7 +103,7 @@ async def test_each_retry_is_reported(logged: list[dict[str, Any]]) -> None:
         on_retry=lambda number, pause, error: retries.append((number, str(error))),
     )
     assert retries == [(1, "busy")]
-    assert [(line["event"], line["attempt"], line["error"]) for line in logged] == [
+    assert [(line["event"], line["attempt"], line["error"]) for line in log_lines] == [
         ("provider.retry_scheduled", 1, "busy")
     ]
 

@@ -24,7 +24,7 @@ from tests.providers.test_loops import LOOP
 from tests.providers.test_wire import question
 
 
-class Streamed(Talk):
+class StreamedTalk(Talk):
     """A conversation whose answers come in pieces."""
 
     async def ask(self, **kw: Any) -> LLMResponse:
@@ -32,18 +32,18 @@ class Streamed(Talk):
         try:
             return await super().ask(**kw)
         finally:
-            self.seen = self.provider.seen  # type: ignore[attr-defined]
+            self.chunks = self.provider.chunks  # type: ignore[attr-defined]
             self.provider = self.provider.inner  # type: ignore[attr-defined]
 
 
 class _Streaming:
     def __init__(self, inner: LLMProvider) -> None:
         self.inner = inner
-        self.seen: list[Chunk] = []
+        self.chunks: list[Chunk] = []
 
     async def chat(self, *args: Any, **kw: Any) -> LLMResponse:
-        self.seen = [chunk async for chunk in self.inner.chat_stream(*args, **kw)]
-        response = self.seen[-1].response
+        self.chunks = [chunk async for chunk in self.inner.chat_stream(*args, **kw)]
+        response = self.chunks[-1].response
         assert response is not None
         return response
 
@@ -53,12 +53,12 @@ async def test_a_streamed_tool_loop_equals_the_unstreamed_tool_loop(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor(LOOP) as vendor, FakeVendor(LOOP) as plain:
-        talk, whole = Streamed(provider_for(way, vendor)), Talk(provider_for(way, plain))
+        talk, whole = StreamedTalk(provider_for(way, vendor)), Talk(provider_for(way, plain))
         for turn in LOOP:
             answer, expected = await talk.ask(), await whole.ask()
-            assert "".join(chunk.delta for chunk in talk.seen) == turn.get("text", "")
+            assert "".join(chunk.delta for chunk in talk.chunks) == turn.get("text", "")
             if answer.reasoning:
-                assert "".join(chunk.thinking for chunk in talk.seen) == answer.reasoning
+                assert "".join(chunk.thinking for chunk in talk.chunks) == answer.reasoning
             for key in (
                 "content",
                 "function_calls",
@@ -68,13 +68,13 @@ async def test_a_streamed_tool_loop_equals_the_unstreamed_tool_loop(
                 "request_id",
             ):
                 assert getattr(answer, key) == getattr(expected, key)
-        sent = [
+        requests = [
             json.dumps(request.body.get("messages") or request.body["input"])
             for request in vendor.requests
         ]
     assert vendor.refusals == []
     assert all(request.body["stream"] is True for request in vendor.requests)
-    for before, after in pairwise(sent):
+    for before, after in pairwise(requests):
         assert after.startswith(before.removesuffix("]"))
 
 
@@ -105,7 +105,7 @@ async def test_a_completed_stream_leaves_a_reusable_connection(
         provider = provider_for(way, vendor)
         for _ in range(3):
             assert [chunk async for chunk in provider.chat_stream([user("hi")])][-1].response
-        assert vendor.accepted == 1
+        assert vendor.connection_count == 1
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
@@ -145,10 +145,10 @@ async def test_an_interrupted_stream_is_no_answer(
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=2 if fault == "stands still" else 60)
         await provider.load()
-        with pytest.raises(Transport, match=saying) as caught:
+        with pytest.raises(Transport, match=saying) as error:
             await provider.chat([user("hi")], max_tokens=30_000)
         again = await provider.chat([user("hi")], max_tokens=30_000)
-    assert str(caught.value).startswith(f"{provider.name} (")
+    assert str(error.value).startswith(f"{provider.name} (")
     assert again.content == "well again"
 
 
@@ -173,17 +173,17 @@ async def test_an_error_within_a_stream_has_its_class(
     way: str, kind: type[Retryable], provider_for: Opener
 ) -> None:
     async with FakeVendor([{"text": "All is well", "stream_error": True}]) as vendor:
-        with pytest.raises(kind) as caught:
+        with pytest.raises(kind) as error:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
-    assert caught.value.request_id == "req_1"
+    assert error.value.request_id == "req_1"
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
 async def test_an_error_before_a_stream_has_its_class(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}]) as vendor:
-        with pytest.raises(Overloaded) as caught:
+        with pytest.raises(Overloaded) as error:
             await provider_for(way, vendor).chat([user("hi")], max_tokens=30_000)
-    assert caught.value.retry_after == 7
+    assert error.value.retry_after == 7
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

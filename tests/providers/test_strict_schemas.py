@@ -111,7 +111,7 @@ def test_a_function_without_parameters_is_strict_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "meant"),
+    ("arguments", "remaining_arguments"),
     [
         (
             {
@@ -134,8 +134,10 @@ def test_a_function_without_parameters_is_strict_too() -> None:
         ({"unknown": None}, {"unknown": None}),  # not ours to judge: the call fails with its reason
     ],
 )
-def test_null_for_an_optional_argument_is_removed(sent: Json, meant: Json) -> None:
-    assert remove_filler_nulls(sent, schema_of(draw)["parameters"]) == meant
+def test_null_for_an_optional_argument_is_removed(
+    arguments: Json, remaining_arguments: Json
+) -> None:
+    assert remove_filler_nulls(arguments, schema_of(draw)["parameters"]) == remaining_arguments
 
 
 leaves = st.sampled_from(
@@ -155,10 +157,10 @@ schemas = st.recursive(
     lambda inner: (
         st.builds(lambda items: {"type": "array", "items": items}, inner)
         | st.builds(
-            lambda properties, required: {
+            lambda properties, required_names: {
                 "type": "object",
                 "properties": properties,
-                "required": [name for name in properties if name in required],
+                "required": [name for name in properties if name in required_names],
             },
             st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
             st.sets(st.sampled_from("abcd")),
@@ -184,8 +186,10 @@ def test_every_strict_schema_obeys_the_rules_of_the_vendor(properties: Json) -> 
 async def test_openai_gets_strict_schemas_transparently_for_functions(
     way: str, provider_for: Opener
 ) -> None:
-    called = {"tool_calls": [{"name": "shell", "arguments": {"command": "uptime", "words": None}}]}
-    async with FakeVendor([called, called, "Done."]) as vendor:
+    call_reply = {
+        "tool_calls": [{"name": "shell", "arguments": {"command": "uptime", "words": None}}]
+    }
+    async with FakeVendor([call_reply, call_reply, "Done."]) as vendor:
         talk = Talk(provider_for(way, vendor))
         first = await talk.ask()
         second = await talk.ask(max_tokens=30_000)

@@ -47,9 +47,9 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", heads
+    http_server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with http_server:
+        yield f"http://127.0.0.1:{http_server.sockets[0].getsockname()[1]}", heads
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

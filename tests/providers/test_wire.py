@@ -111,8 +111,8 @@ def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
 @scaled_settings(100)
 @given(moments=conversations())
 def test_serialized_message_never_changes(api: str, moments: list[list[LLMMessage]]) -> None:
-    sent = [pieces(WIRES[api], messages) for messages in moments]
-    for before, after in itertools.pairwise(sent):
+    requests = [pieces(WIRES[api], messages) for messages in moments]
+    for before, after in itertools.pairwise(requests):
         assert after[: len(before)] == before
 
 
@@ -246,8 +246,8 @@ def test_calls_are_sent_back_unchanged() -> None:
 def test_invalid_arguments_are_not_sent_back(words: Any) -> None:
     answer = CHAT.parse_answer(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
     assert answer.provider_extras is not None
-    sent = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
-    assert json.loads(sent) == answer.function_calls[0].arguments
+    arguments = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == answer.function_calls[0].arguments
 
 
 @pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
@@ -278,16 +278,16 @@ def test_ids_of_the_same_vendor_are_sent_back_unchanged() -> None:
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == "functions.f:0"
 
 
-@pytest.mark.parametrize("missing", [None, "", 7])
-def test_a_call_without_an_id_gets_one(missing: Any) -> None:
+@pytest.mark.parametrize("empty_id", [None, "", 7])
+def test_a_call_without_an_id_gets_one(empty_id: Any) -> None:
     answer = CHAT.parse_answer(
-        chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question()
+        chat_answer("tool_calls", tool_calls=[chat_call(call_id=empty_id)]), question()
     )
     assert str(answer.function_calls[0].id).startswith("call_")
 
 
 @pytest.mark.parametrize(
-    ("content", "text", "thought"),
+    ("content", "text", "reasoning"),
     [
         ("hello", "hello", ""),
         ("<think>\nhm\n</think>\n\nhello", "hello", "hm"),
@@ -306,13 +306,13 @@ def test_a_call_without_an_id_gets_one(missing: Any) -> None:
         ),
     ],
 )
-def test_thinking_left_in_the_text_is_removed(content: Any, text: str, thought: str) -> None:
+def test_thinking_left_in_the_text_is_removed(content: Any, text: str, reasoning: str) -> None:
     answer = CHAT.parse_answer(chat_answer(content=content), question())
-    assert (answer.content, answer.reasoning) == (text, thought)
+    assert (answer.content, answer.reasoning) == (text, reasoning)
 
 
 @pytest.mark.parametrize(
-    ("finish", "calls", "ours"),
+    ("finish", "calls", "expected"),
     [
         ("stop", False, "stop"),
         ("tool_calls", True, "tool_calls"),
@@ -326,11 +326,11 @@ def test_thinking_left_in_the_text_is_removed(content: Any, text: str, thought: 
         ("new", False, "stop"),
     ],
 )
-def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, ours: str) -> None:
+def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, expected: str) -> None:
     answer = CHAT.parse_answer(
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )
-    assert answer.finish_reason == ours
+    assert answer.finish_reason == expected
 
 
 # --- Messages
@@ -368,15 +368,17 @@ def test_a_request_has_the_thinking_and_extra_fields_of_its_model() -> None:
 
 
 def test_the_cache_key_is_sent_only_to_vendors_that_support_it() -> None:
-    keyed = {"cache_key": "routine:daily"}
+    options = {"cache_key": "routine:daily"}
     assert (
-        CHAT.build_body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"]
+        CHAT.build_body(question(user("x"), vendor="api.openai.com", **options))["prompt_cache_key"]
         == "routine:daily"
     )
     assert "prompt_cache_key" not in CHAT.build_body(
-        question(user("x"), vendor="api.deepseek.com", **keyed)
+        question(user("x"), vendor="api.deepseek.com", **options)
     )
-    assert RESPONSES.build_body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
+    assert (
+        RESPONSES.build_body(question(user("x"), **options))["prompt_cache_key"] == "routine:daily"
+    )
 
 
 def test_a_function_without_parameters_still_has_a_schema() -> None:
@@ -478,7 +480,7 @@ def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) ->
 
 
 @pytest.mark.parametrize(
-    ("wire", "usage", "ours"),
+    ("wire", "usage", "expected"),
     [
         (
             CHAT,
@@ -530,11 +532,11 @@ def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) ->
     ],
 )
 def test_usage_has_one_convention_for_all_vendors(
-    wire: WireFormat, usage: Any, ours: Usage
+    wire: WireFormat, usage: Any, expected: Usage
 ) -> None:
     answers: dict[str, Json] = {
         "chat": chat_answer(content="x"),
         "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},
         "messages": {"content": []},
     }
-    assert wire.parse_answer(answers[wire.api] | {"usage": usage}, question()).usage == ours
+    assert wire.parse_answer(answers[wire.api] | {"usage": usage}, question()).usage == expected

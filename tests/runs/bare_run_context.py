@@ -20,7 +20,7 @@ class BareRunContext:
     runs = RunContext.runs
 
     def __init__(self) -> None:
-        self.woken = 0
+        self.wakeups = 0
         self.approvals: Any = SimpleNamespace(wake=self.wake)
         self.pings: set[Any] = set()
 
@@ -33,7 +33,7 @@ class BareRunContext:
         return SimpleNamespace(targets=SimpleNamespace(ping_started=self.ping))
 
     def wake(self) -> None:
-        self.woken += 1
+        self.wakeups += 1
 
     async def ping(self, target: str, run: Run) -> None:
         """Take the ping that a run starts."""

@@ -77,8 +77,10 @@ async def test_the_last_report_of_another_routine_is_in_the_prompt(app):
 async def test_a_failed_run_reports_nothing_and_a_silent_one_says_so(app):
     async with app:
         await report(app, "collect", "Two letters came.")
-        failed, _ = await report(app, "collect", tool_call("finish", status="failed", report="Oh."))
-        assert failed.status is Status.FAILED
+        failed_run, _ = await report(
+            app, "collect", tool_call("finish", status="failed", report="Oh.")
+        )
+        assert failed_run.status is Status.FAILED
         _, prompt = await report(app, "sum-up", "Two letters.")
         assert "Two letters came." in prompt["system"]
         silent, _ = await report(app, "collect", "NOTHING")
@@ -89,8 +91,8 @@ async def test_a_failed_run_reports_nothing_and_a_silent_one_says_so(app):
 
 async def test_a_tainted_report_taints_a_run_that_loses_no_tool_and_stands_between_marks(app):
     async with app:
-        collected, _ = await report(app, "collect", READ, "The garden letter: roses bloom.")
-        assert collected.taint is Taint.TAINTED
+        collected_run, _ = await report(app, "collect", READ, "The garden letter: roses bloom.")
+        assert collected_run.taint is Taint.TAINTED
         run, prompt = await report(app, "sum-up", "Roses.")
         assert run.taint is Taint.TAINTED
         assert "The garden letter: roses bloom." in prompt["system"]

@@ -42,12 +42,12 @@ class Hindrance:
         self.errors: dict[str, list[Exception]] = {}
         """What is raised at an operation, one error each time."""
         self.pause_at = ""
-        self.reached, self.released = asyncio.Event(), asyncio.Event()
+        self.has_reached, self.is_released = asyncio.Event(), asyncio.Event()
 
     async def hinder(self, operation: str) -> None:
         if self.pause_at == operation:
-            self.reached.set()
-            await self.released.wait()
+            self.has_reached.set()
+            await self.is_released.wait()
         if errors := self.errors.get(operation):
             raise errors.pop(0)
 
@@ -58,8 +58,8 @@ class HinderedRuns(RunRepository):
     hindrance: Hindrance
 
     def claim_lazily(self, run_id: str, *, owner: str) -> Any:
-        hindered = "claim" in self.hindrance.errors or self.hindrance.pause_at == "claim"
-        return None if hindered else super().claim_lazily(run_id, owner=owner)
+        is_hindered = "claim" in self.hindrance.errors or self.hindrance.pause_at == "claim"
+        return None if is_hindered else super().claim_lazily(run_id, owner=owner)
 
     async def claim(self, run_id: str, **options: Any) -> Any:
         await self.hindrance.hinder("claim")
@@ -293,35 +293,35 @@ async def test_each_ending_of_a_run(name, journal):
     harness.agent_error, harness.routine_error = ending.agent_error, ending.routine_error
     in_tool = asyncio.Event()
 
-    async def stuck() -> str:
+    async def hang() -> str:
         """Wait for ever, the first time."""
         if not in_tool.is_set():
             in_tool.set()
             await asyncio.Event().wait()
         return "free"
 
-    harness.registry.register("stuck", None, stuck, read_only=True)
+    harness.registry.register("stuck", None, hang, read_only=True)
     run = await harness.open(trigger=ending.trigger, outcome=Outcome.RAN)
     journal.hindrance.errors = {
         operation: list(errors) for operation, errors in ending.errors.items()
     }
     journal.hindrance.pause_at = ending.cancel_at
 
-    watching = harness.events.follow(run.id)
+    follower = harness.events.follow(run.id)
     task = asyncio.create_task(supervise(run.id, harness))
     if ending.cancel_at:
-        await (in_tool if ending.cancel_at == "tool" else journal.hindrance.reached).wait()
+        await (in_tool if ending.cancel_at == "tool" else journal.hindrance.has_reached).wait()
         if ending.by_person:
             await journal.runs.request_cancel(run.id)
         for _ in range(ending.cancels):
             task.cancel()
             await asyncio.sleep(0)
-        journal.hindrance.released.set()
+        journal.hindrance.is_released.set()
         with pytest.raises(asyncio.CancelledError):
             await task
     else:
-        returned = await task
-        assert (returned is not None) is ending.returns_row
+        ended_run = await task
+        assert (ended_run is not None) is ending.returns_row
 
     row = await journal.runs.get(run.id)
     assert (row.status, row.report or None) == (ending.status, ending.report), row.detail
@@ -329,12 +329,12 @@ async def test_each_ending_of_a_run(name, journal):
     assert len(await journal.outbox.find(run=run.id)) == ending.deliveries
     assert row.taint is (Taint.TAINTED if ending.tainted else Taint.NONE)
     harness.events.close()
-    events = [event["type"] async for event in watching]
+    events = [event["type"] async for event in follower]
     assert events.count("run_ended") == int(ending.status.has_ended), "once, and after the commit"
     if ending.next_supervise:
         journal.hindrance.pause_at = ""
-        resumed = await supervise(run.id, harness)
-        assert resumed is not None and resumed.status is ending.next_supervise
+        resumed_run = await supervise(run.id, harness)
+        assert resumed_run is not None and resumed_run.status is ending.next_supervise
 
 
 async def test_uninterrupted_work_is_abandoned_after_its_grace():

@@ -42,10 +42,10 @@ async def test_follower_receives_all_later_events_of_its_run_only() -> None:
 async def test_a_waiting_follower_is_woken() -> None:
     events = EventBus()
     follower = events.follow("R1")
-    waiting = asyncio.create_task(anext(follower))
+    next_event = asyncio.create_task(anext(follower))
     await asyncio.sleep(0)
     events.publish("R1", {"type": "thinking"})
-    event = await waiting
+    event = await next_event
     assert event["type"] == "thinking"
     assert datetime.fromisoformat(event["at"]).tzinfo is not None
 
@@ -58,13 +58,13 @@ async def test_following_a_closed_bus_ends_at_once() -> None:
 
 async def test_a_dropped_or_closed_follower_is_removed_from_the_bus() -> None:
     events = EventBus()
-    closed = events.follow()
-    closed.close()
+    closed_follower = events.follow()
+    closed_follower.close()
     events.follow()
     gc.collect()
     assert not events._followers
     events.publish("R1", {"type": "thinking"})
-    assert [event async for event in closed] == []
+    assert [event async for event in closed_follower] == []
 
 
 async def test_a_slow_follower_misses_old_events_and_memory_stays_bounded() -> None:

@@ -47,7 +47,7 @@ argv = [["test", "cat", "sleep", "touch"]]
 """
 
 
-class Gated(RunHarness):
+class GatedHarness(RunHarness):
     """A host whose gates run real programs in a real workspace."""
 
     def __init__(self, journal, folder, command, **fields):
@@ -82,8 +82,8 @@ TODO = ["test", "-s", "inbox/to do"]
 
 
 async def test_a_failing_gate_command_skips_the_run_before_facts_are_gathered(journal, tmp_path):
-    harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
-    run = await harness.one()
+    harness = GatedHarness(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    run = await harness.run_once()
     assert (run.status, run.detail) == (
         Status.SKIPPED,
         "the gate's command said no: test -s 'inbox/to do'",
@@ -99,10 +99,10 @@ async def test_a_failing_gate_command_skips_the_run_before_facts_are_gathered(jo
 
 
 async def test_a_succeeding_gate_command_lets_the_run_start(journal, tmp_path):
-    harness = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    harness = GatedHarness(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
     (harness.workspace / "inbox").mkdir()
     (harness.workspace / "inbox/to do").write_text("water the plants")
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
     assert "exit_code" not in harness.provider.calls[-1].messages[-1].content, (
         "the model is not told of the gate"
@@ -124,8 +124,8 @@ async def test_a_succeeding_gate_command_lets_the_run_start(journal, tmp_path):
 async def test_a_gate_command_that_cannot_run_fails_the_run_with_the_reason(
     journal, tmp_path, command, detail
 ):
-    harness = Gated(journal, tmp_path, command)
-    run = await harness.one()
+    harness = GatedHarness(journal, tmp_path, command)
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail.startswith(detail)
     assert "\n" not in run.detail
@@ -134,34 +134,34 @@ async def test_a_gate_command_that_cannot_run_fails_the_run_with_the_reason(
 
 @pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])
 async def test_run_started_by_a_person_skips_the_gate(journal, tmp_path, trigger):
-    harness = Gated(journal, tmp_path, TODO)
-    run = await harness.one(trigger=trigger, event="e")
+    harness = GatedHarness(journal, tmp_path, TODO)
+    run = await harness.run_once(trigger=trigger, event="e")
     assert run.status is Status.SUCCEEDED
 
 
 async def test_a_resumed_run_keeps_the_result_of_its_gate(journal, tmp_path):
-    harness = Gated(
+    harness = GatedHarness(
         journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}]
     )
-    started = asyncio.Event()
+    has_started = asyncio.Event()
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
-        started.set()
+        has_started.set()
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck, read_only=True)
+    harness.registry.register("stuck", None, hang, read_only=True)
     run = await harness.open()
     task = asyncio.create_task(supervise(run.id, harness))
-    await started.wait()
+    await has_started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     (harness.workspace / "seen").touch()
     harness.registry.get_function("stuck")
     task = asyncio.create_task(supervise(run.id, harness))
-    started.clear()
-    await started.wait()  # it got past the gate once more
+    has_started.clear()
+    await has_started.wait()  # it got past the gate once more
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -172,7 +172,7 @@ async def test_a_resumed_run_keeps_the_result_of_its_gate(journal, tmp_path):
 
 
 async def test_an_interrupted_gate_command_is_not_run_twice(journal, tmp_path):
-    harness = Gated(journal, tmp_path, ["touch", "seen"])
+    harness = GatedHarness(journal, tmp_path, ["touch", "seen"])
     run = await harness.open()
     claimed_run = await journal.runs.claim(run.id, owner="dies")
     body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
@@ -235,15 +235,15 @@ def test_random_moments_differ_by_day_and_by_routine():
         timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="08:00-21:00"
     )
     days = [datetime(2026, 3, day, 12, tzinfo=UTC) for day in range(1, 29)]
-    drawn = [
+    moments_by_day = [
         [
             f"{slot.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}"
             for slot in random_moments(schedule, "a", 2, day)
         ]
         for day in days
     ]
-    assert all(len(moment) == 2 for moment in drawn)
-    assert len({tuple(moment) for moment in drawn}) > 20
+    assert all(len(moment) == 2 for moment in moments_by_day)
+    assert len({tuple(moment) for moment in moments_by_day}) > 20
     assert random_moments(schedule, "a", 2, days[0]) != random_moments(schedule, "b", 2, days[0])
 
 
@@ -266,7 +266,7 @@ def greeting(**gate):
     )
 
 
-async def speak(harness: Ledger, delivered: bool | None = True) -> None:
+async def speak(harness: Ledger, is_delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
     for run in await harness.journal.runs.find_active():
         claimed_run = await harness.journal.runs.claim(run.id, owner="test")
@@ -275,9 +275,9 @@ async def speak(harness: Ledger, delivered: bool | None = True) -> None:
             claimed_run.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})]
         )
         for delivery in await harness.journal.outbox.find(run=run.id):
-            if delivered:
+            if is_delivered:
                 await harness.journal.outbox.mark_delivered(delivery.id, "said")
-            elif delivered is False:
+            elif is_delivered is False:
                 await harness.journal.outbox.mark_failed(delivery.id, "nobody there", None)
 
 
@@ -286,11 +286,13 @@ async def through_the_day(harness: Ledger, day: str = "02", **how) -> list[str]:
         await harness.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
         await speak(harness, **how)
     return [
-        run.slot.strftime("%H:%M") for run in harness.submitted if run.slot.strftime("%d") == day
+        run.slot.strftime("%H:%M")
+        for run in harness.submitted_runs
+        if run.slot.strftime("%d") == day
     ]
 
 
-def drawn(day: str = "02") -> list[str]:
+def draw_moments(day: str = "02") -> list[str]:
     schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="08:00-21:00")
     return [
         f"{slot:%H:%M}" for slot in random_moments(schedule, "heartbeat", 2, at(f"{day} 12:00"))
@@ -307,7 +309,7 @@ async def test_a_routine_with_moments_runs_at_its_random_moments_and_skips_other
     harness: Ledger,
 ) -> None:
     await settle_in(harness)
-    assert await through_the_day(harness) == drawn()
+    assert await through_the_day(harness) == draw_moments()
     assert all(
         "skipped gate" in row or "ran" in row or "quiet_hours" in row
         for row in await harness.rows()
@@ -316,7 +318,7 @@ async def test_a_routine_with_moments_runs_at_its_random_moments_and_skips_other
 
 async def test_restart_keeps_the_random_moments(harness: Ledger) -> None:
     await settle_in(harness)
-    first, second = drawn()
+    first, second = draw_moments()
     await harness.reach(f"02 {first}")
     await speak(harness)
     await harness.boot(greeting())
@@ -327,24 +329,24 @@ async def test_an_undelivered_report_leaves_its_random_moment_to_the_next_slot(
     harness: Ledger,
 ) -> None:
     await settle_in(harness)
-    first, _ = drawn()
+    first, _ = draw_moments()
     await harness.reach(f"02 {first}")
-    await speak(harness, delivered=False)
+    await speak(harness, is_delivered=False)
     await harness.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
     await speak(harness)
     await harness.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
-    greeted = [run for run in harness.submitted if run.slot >= at("02 00:00")]
-    assert len(greeted) == 2, "the second one arrived and has used the moment up"
+    greetings = [run for run in harness.submitted_runs if run.slot >= at("02 00:00")]
+    assert len(greetings) == 2, "the second one arrived and has used the moment up"
 
 
 async def test_a_pending_delivery_uses_up_its_random_moment(harness: Ledger) -> None:
     await settle_in(harness)
-    assert await through_the_day(harness, delivered=None) == drawn()
+    assert await through_the_day(harness, is_delivered=None) == draw_moments()
 
 
 async def test_a_silent_run_leaves_its_random_moment_to_the_next_slot(harness: Ledger) -> None:
     await settle_in(harness)
-    first, _ = drawn()
+    first, _ = draw_moments()
     await harness.reach(f"02 {first}")
     (run,) = [
         run for run in await harness.journal.runs.find_active() if run.slot == at(f"02 {first}")
@@ -355,25 +357,25 @@ async def test_a_silent_run_leaves_its_random_moment_to_the_next_slot(harness: L
     )
     following = at(f"02 {first}") + timedelta(minutes=30)
     await harness.reach(following.isoformat()[:16])
-    assert harness.submitted[-1].slot == following
+    assert harness.submitted_runs[-1].slot == following
 
 
 async def test_a_busy_operator_delays_the_random_moment_and_reports_never_follow_directly(
     harness: Ledger,
 ) -> None:
     await settle_in(harness, idle="4h")
-    _, second = drawn()
+    _, second = draw_moments()
     seen_at = at(f"02 {second}") - timedelta(minutes=10)
     await harness.journal.key_values.put("operator_seen", seen_at.isoformat())
     await harness.reach(seen_at.isoformat()[:16])
-    before = len(harness.submitted)
+    before = len(harness.submitted_runs)
     await speak(harness)
     await harness.reach((seen_at + timedelta(hours=3)).isoformat()[:16])
-    assert len(harness.submitted) == before, "somebody is at work"
+    assert len(harness.submitted_runs) == before, "somebody is at work"
 
 
 async def test_a_random_moment_before_the_baseline_is_past(harness: Ledger) -> None:
-    first, second = drawn()
+    first, second = draw_moments()
     harness.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
     await harness.boot(greeting())
     assert await through_the_day(harness) == [second]
@@ -394,7 +396,7 @@ async def test_the_schedule_of_a_routine_with_moments_names_its_random_moments(
 async def test_next_fires_are_the_random_moments_only(harness: Ledger) -> None:
     await settle_in(harness)
     days = ("02", "03", "04")
-    expected = [at(f"{day} {moment}") for day in days for moment in drawn(day)]
+    expected = [at(f"{day} {moment}") for day in days for moment in draw_moments(day)]
     assert harness.engine.next_fires("heartbeat", 6) == expected
     assert harness.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
 
@@ -450,7 +452,7 @@ async def test_a_skipped_slot_keeps_the_gate_key_that_closed_it(
     harness: Ledger,
 ) -> None:
     await settle_in(harness, idle="4h")
-    await harness.journal.key_values.put("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await harness.journal.key_values.put("operator_seen", at(f"02 {draw_moments()[0]}").isoformat())
     await through_the_day(harness)
     await harness.reload(greeting())
     rows = {
@@ -498,8 +500,8 @@ to = "log"
             "gate      a run by hand looks at none: changed, idle, max_per_day, moments, command "
             "did not count" in " ".join(output.split("\n"))
         )
-        ungated = await app.run("free")
-        assert "gate" not in (await agentctl(socket, "inspect", ungated.id)).out
+        ungated_run = await app.run("free")
+        assert "gate" not in (await agentctl(socket, "inspect", ungated_run.id)).out
 
 
 def test_inspect_knows_how_runs_are_started_that_look_at_no_gate():

@@ -110,8 +110,8 @@ async def test_a_trusted_server_whose_tools_changed_taints_until_a_person_accept
             assert "changed: events" in incident["detail"]
             assert incident["count"] == 1
             assert incident["targets"] == ["desk"]
-            acknowledged = await app.request("POST", f"/v1/incidents/{incident['id']}/ack")
-            assert acknowledged.json["closed"] is None
+            response = await app.request("POST", f"/v1/incidents/{incident['id']}/ack")
+            assert response.json["closed"] is None
     async with app:
         (server,) = (await app.request("GET", "/v1/mcp")).json["items"]
         (tool,) = server["tools"]
@@ -120,8 +120,8 @@ async def test_a_trusted_server_whose_tools_changed_taints_until_a_person_accept
         wrong = await app.request("POST", "/v1/mcp/calendar/accept", {"digest": "0" * 64})
         assert (wrong.status, wrong.json["code"]) == (409, "refused")
         body = {"digest": server["digest"]}
-        accepted = await app.request("POST", "/v1/mcp/calendar/accept", body)
-        assert (accepted.status, accepted.json["changed"]) == (200, False)
+        acceptance = await app.request("POST", "/v1/mcp/calendar/accept", body)
+        assert (acceptance.status, acceptance.json["changed"]) == (200, False)
         assert await incidents_of_calendar(app) == []
         assert await note(app) == UNASKED
 

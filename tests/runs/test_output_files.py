@@ -230,8 +230,8 @@ async def test_a_hostile_model_gains_nothing_below_out(app, tmp_path, policy):
                 await app.request("POST", f"/v1/approvals/{approval['id']}/reject", {})
                 await app.finish(run.id)
     after = {path for path in tmp_path.rglob("*") if "state/logs" not in str(path)}
-    written = {path for path in after - before if app.workspace in path.parents}
-    assert written == set()
+    files = {path for path in after - before if app.workspace in path.parents}
+    assert files == set()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

@@ -105,8 +105,8 @@ async def test_the_model_is_told_the_place_and_repairs_its_report(app):
         calls = [step.call_id for step in await app.steps(run) if step.kind is StepKind.CALL]
         assert calls == ["check.schema.0", "check.schema.1"]
         async with app.serve_api() as socket:
-            shown = (await agentctl(socket, "inspect", run.id)).out
-            assert 'expected number, found "12"' in shown
+            output = (await agentctl(socket, "inspect", run.id)).out
+            assert 'expected number, found "12"' in output
 
 
 async def test_a_script_is_held_to_a_schema_too(app):

@@ -44,7 +44,7 @@ class RunHarness(BareRunContext):
             "Europe/Berlin",
         )
         self.moment = START
-        self.archived = []
+        self.archived_replies = []
         self.provider = create_provider("scripted", replies=replies)
         self.policy = Rules()
         self.registry = FunctionRegistry()
@@ -107,7 +107,7 @@ class RunHarness(BareRunContext):
         return self.call_runner_for(run, routine)
 
     async def agent_for(self, run, routine, record, deadline):
-        offered = [*routine.run.tools, "finish"] if routine.run.mode == "agent" else []
+        tools = [*routine.run.tools, "finish"] if routine.run.mode == "agent" else []
         return Agent(
             self.provider,
             self.registry,
@@ -121,7 +121,7 @@ class RunHarness(BareRunContext):
                     silent_token=routine.run.silent_token or "",
                 ),
                 tool_context=self.context(run),
-                offered_tools=offered,
+                offered_tools=tools,
                 limits=LoopLimits(attempts=1),
                 deadline=deadline,
             ),
@@ -130,7 +130,7 @@ class RunHarness(BareRunContext):
         )
 
     async def archive(self, run, routine, reply, steps):
-        self.archived.append((run.id, reply.content))
+        self.archived_replies.append((run.id, reply.content))
         return Usage()
 
     async def open(self, trigger="cron", event=None, outcome=Outcome.RAN, **more):
@@ -147,7 +147,7 @@ class RunHarness(BareRunContext):
         (run,) = await self.journal.slots.open([claim])
         return run
 
-    async def one(self, **claim):
+    async def run_once(self, **claim):
         """Open a slot, live its run, and move on by a day."""
         run = await self.open(**claim)
         await supervise(run.id, self)
@@ -173,20 +173,20 @@ GATHER = [{"name": "host", "tool": "disks"}]
 
 async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     harness = RunHarness(journal, ["All is well."])
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
     (delivery,) = await journal.outbox.find(run=run.id)
     assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
     assert delivery.report.scheduled_zone == "Europe/Berlin"
-    assert harness.woken == 1
-    assert harness.archived == [(run.id, "All is well.")]
+    assert harness.wakeups == 1
+    assert harness.archived_replies == [(run.id, "All is well.")]
 
 
 async def test_the_prompt_shows_facts_and_their_changes(journal):
     harness = RunHarness(journal, ["first", "second"], gather=GATHER)
-    await harness.one()
+    await harness.run_once()
     harness.disk = "84 %"
-    await harness.one()
+    await harness.run_once()
     goal = harness.provider.calls[-1].messages[-1].content
     assert "84 %" in goal
     assert "71 % → 84 %" in goal
@@ -194,7 +194,7 @@ async def test_the_prompt_shows_facts_and_their_changes(journal):
 
 async def test_a_closed_gate_calls_no_model_and_costs_nothing(journal):
     harness = RunHarness(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
-    first, second = await harness.one(), await harness.one()
+    first, second = await harness.run_once(), await harness.run_once()
     assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
     assert second.detail == "nothing changed in host.disks since the last good run"
     assert second.usage.total == 0
@@ -207,23 +207,23 @@ async def test_the_gate_opens_when_the_fact_changes(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
     )
-    await harness.one()
+    await harness.run_once()
     harness.disk = "84 %"
-    assert (await harness.one()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
 
 
 async def test_a_manual_run_ignores_the_changed_gate(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
     )
-    await harness.one()
-    assert (await harness.one(trigger="manual", event="e1")).status is Status.SUCCEEDED
+    await harness.run_once()
+    assert (await harness.run_once(trigger="manual", event="e1")).status is Status.SUCCEEDED
 
 
 async def test_a_required_fact_that_cannot_be_gathered_fails_the_run(journal):
     harness = RunHarness(journal, ["I could not look."], gather=GATHER)
     harness.disk = "broken"
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: host")
     assert run.report == "I could not look."
 
@@ -231,14 +231,14 @@ async def test_a_required_fact_that_cannot_be_gathered_fails_the_run(journal):
 async def test_an_optional_fact_may_fail(journal):
     harness = RunHarness(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
     harness.disk = "broken"
-    assert (await harness.one()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
 
 
 async def test_a_rule_without_a_reason_is_named_where_it_denies_a_gather_step(journal):
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
     text = 'version = 1\n[[rule]]\ntool = "disks"\neffect = "deny"\n'
     harness.policy = Policy.read(text, workspace=Path("/"))
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (
         Status.FAILED,
         "could not gather host: the policy denies it (rule 1 (disks))",
@@ -247,8 +247,8 @@ async def test_a_rule_without_a_reason_is_named_where_it_denies_a_gather_step(jo
 
 async def test_a_denied_gather_step_fails_the_run_and_no_model_is_asked(journal):
     harness = RunHarness(journal, ["Nothing."], gather=GATHER)
-    harness.policy = Rules(denied=["disks"])
-    run = await harness.one()
+    harness.policy = Rules(denied_tools=["disks"])
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail.startswith("could not gather host: ")
     assert harness.provider.calls == []
@@ -260,7 +260,7 @@ LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "
 
 async def test_prompt_of_a_file_run_lists_the_files_and_their_facts(journal):
     harness = RunHarness(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
-    run = await harness.one(**LANDED)
+    run = await harness.run_once(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
     facts = {fact.name: fact for fact in harness.provider.calls[-1].messages[-1].facts}
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
@@ -276,7 +276,7 @@ async def test_an_unreadable_required_file_fails_the_run(journal):
     harness = RunHarness(
         journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}]
     )
-    run = await harness.one(**LANDED)
+    run = await harness.run_once(**LANDED)
     assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
 
 
@@ -290,7 +290,7 @@ async def test_resumed_run_gets_the_same_prompt(journal):
 
 async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
     harness = RunHarness(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
     assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.SUPPRESSED
@@ -299,7 +299,7 @@ async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
 
 async def test_a_permanent_vendor_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, [BadKey("the key was refused: s3cr3t")])
-    run = await harness.one()
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
     assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.PENDING
@@ -339,29 +339,29 @@ async def test_a_run_over_its_timeout_is_timed_out(journal):
         run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]},
     )
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck)
-    run = await harness.one()
+    harness.registry.register("stuck", None, hang)
+    run = await harness.run_once()
     assert (run.status, run.detail) == (Status.TIMED_OUT, "not done within 1 s of active time")
     assert run.usage.total > 0, "what was spent until then is counted"
 
 
 async def stopped_in_the_middle(harness):
     """Live a run until its tool has started, and return it with its task."""
-    started = asyncio.Event()
+    has_started = asyncio.Event()
 
-    async def stuck() -> None:
+    async def hang() -> None:
         """Wait."""
-        started.set()
+        has_started.set()
         await asyncio.Event().wait()
 
-    harness.registry.register("stuck", None, stuck)
+    harness.registry.register("stuck", None, hang)
     run = await harness.open()
     task = asyncio.create_task(supervise(run.id, harness))
-    await started.wait()
+    await has_started.wait()
     return run, task
 
 
@@ -371,13 +371,13 @@ STUCK = {"mode": "agent", "prompt": "x", "tools": ["stuck"]}
 async def test_a_cancelled_run_ends_and_notifies_its_followers(journal):
     harness = RunHarness(journal, [calls(call("stuck"))], run=STUCK)
     run, task = await stopped_in_the_middle(harness)
-    watching = harness.events.follow(run.id)
+    follower = harness.events.follow(run.id)
     await journal.runs.request_cancel(run.id)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await journal.runs.get(run.id)).status is Status.CANCELLED
-    assert (await anext(watching))["type"] == "run_ended"
+    assert (await anext(follower))["type"] == "run_ended"
 
 
 async def test_the_end_of_the_process_suspends_a_run_and_the_next_process_continues_it(journal):
@@ -407,7 +407,7 @@ async def test_a_run_that_kills_its_process_three_times_is_interrupted(journal):
 
 async def test_an_ended_run_is_not_executed_again(journal):
     harness = RunHarness(journal, ["once"])
-    run = await harness.one()
+    run = await harness.run_once()
     assert await supervise(run.id, harness) is None
     assert len(harness.provider.calls) == 1
 
@@ -428,7 +428,7 @@ async def test_ping_is_sent_after_the_run_is_recorded(journal, tmp_path):
             )
 
     harness.ping = ping
-    await harness.one()
+    await harness.run_once()
     assert pings == [("alive", "running", 1)]
 
 
@@ -466,11 +466,11 @@ async def test_a_cancellation_during_the_claim_leaves_the_run_queued(journal):
 async def test_an_internal_error_fails_the_run_in_one_line(journal):
     harness = RunHarness(journal, ["never"])
 
-    async def broken(run, routine, record, deadline):
+    async def fail(run, routine, record, deadline):
         raise ZeroDivisionError("oops")
 
-    harness.agent_for = broken
-    run = await harness.one()
+    harness.agent_for = fail
+    run = await harness.run_once()
     assert run.status is Status.FAILED
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
 
@@ -488,11 +488,11 @@ async def test_an_internal_error_fails_the_run_in_one_line(journal):
 async def test_a_run_for_which_the_machine_lacks_room_is_tried_again_later(journal, error):
     harness = RunHarness(journal, ["never"])
 
-    async def broken(run, routine, record, deadline):
+    async def fail(run, routine, record, deadline):
         raise error
 
-    harness.agent_for = broken
-    run = await harness.one()
+    harness.agent_for = fail
+    run = await harness.run_once()
     assert run.status is Status.QUEUED
     assert run.not_before is not None
     assert "this machine lacks room" in run.detail
@@ -594,7 +594,7 @@ async def test_a_run_that_a_person_waits_for_fails_at_once_where_no_server_is_st
     journal, trigger, status
 ):
     harness = RunHarness(journal, [NothingListens("nothing listens there")] * 3)
-    run = await harness.one(trigger=trigger)
+    run = await harness.run_once(trigger=trigger)
     assert (run.status, run.detail) == (status, "nothing listens there")
     assert (run.not_before is None) == (status is Status.FAILED)
 
@@ -605,7 +605,7 @@ async def test_a_run_that_a_model_has_answered_waits_for_its_server_to_come_back
         [calls(call("peek", path="a")), *[NothingListens("gone")] * 3],
         run={"prompt": "x", "mode": "agent", "tools": ["peek"]},
     )
-    assert (await harness.one(trigger="manual")).status is Status.QUEUED
+    assert (await harness.run_once(trigger="manual")).status is Status.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -625,24 +625,24 @@ async def test_a_run_begins_tainted_where_the_run_that_made_its_routine_was(jour
         return await RunHarness.agent_for(harness, run, routine, record, deadline)
 
     harness.agent_for = note_taint
-    assert (await harness.one()).status is Status.SUCCEEDED
+    assert (await harness.run_once()).status is Status.SUCCEEDED
     assert run_taints == [taint]
 
 
 async def test_a_report_names_the_time_zone_of_its_routine(journal):
     trigger = {"cron": "0 9 * * *", "timezone": "Asia/Tokyo"}
-    run = await RunHarness(journal, ["Done."], trigger=trigger).one()
+    run = await RunHarness(journal, ["Done."], trigger=trigger).run_once()
     (delivery,) = await journal.outbox.find(run=run.id)
     assert delivery.report.scheduled_zone == "Asia/Tokyo"
 
 
 async def test_usage_of_a_memory_summary_counts_for_the_run(journal):
-    plain_run = await RunHarness(journal, ["Done."]).one()
+    plain_run = await RunHarness(journal, ["Done."]).run_once()
     harness = RunHarness(journal, ["Done."])
 
     async def archive(run, routine, reply, steps):
         return Usage(input=300, output=20)
 
     harness.archive = archive
-    run = await harness.one(event="again")
+    run = await harness.run_once(event="again")
     assert run.usage == plain_run.usage + Usage(input=300, output=20)

@@ -35,7 +35,7 @@ networks = ["127.0.0.0/8"]
 
 @pytest.fixture
 async def server():
-    async with Server().running() as server:
+    async with Server().serve() as server:
         server.says("/one", b"The first page.")
         server.says("/two", b"The second page.")
         yield server
@@ -61,7 +61,7 @@ async def results(app, run):
 
 
 def paths(server):
-    return [request.split()[1] for request in server.asked]
+    return [request.split()[1] for request in server.requests]
 
 
 async def test_a_tainted_run_reads_two_safe_addresses_without_an_approval(app, server):
@@ -134,7 +134,7 @@ async def test_headers_of_the_models_choice_are_denied(app, server):
         assert run.status is Status.SUCCEEDED
         (result,) = await results(app, run)
     assert not result["ok"]
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_a_tainted_subagent_reads_no_address(app, server):
@@ -149,11 +149,11 @@ async def test_a_tainted_subagent_reads_no_address(app, server):
         )
         run = await app.run("news")
         assert run.status is Status.SUCCEEDED
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_headers_of_the_model_do_not_reach_a_safe_address_by_a_redirect(app, server):
-    async with Server().running() as other_server:
+    async with Server().serve() as other_server:
         other_server.leads("/start", f"{app.url}/one")
         rule = f"""
 [[rule]]
@@ -169,8 +169,8 @@ networks = ["127.0.0.0/8"]
             app.model.enqueue(call, "It failed.")
             run = await app.run("news")
             assert run.status is Status.SUCCEEDED, run.detail
-    assert len(other_server.asked) == 1
-    assert server.asked == []
+    assert len(other_server.requests) == 1
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("more", [{"body": ""}, {"headers": []}, {"timeout": 5}])

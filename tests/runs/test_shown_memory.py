@@ -72,13 +72,13 @@ async def test_five_runs_that_write_and_then_read_never_wait_for_an_approval(app
         for _ in range(5):
             run = await run_with_report(app, "writer", WRITE, READ)
             assert (run.status, run.taint) == (Status.SUCCEEDED, Taint.TAINTED), run.detail
-        shown = await prompt_of(app, run)
-        assert REPORT not in shown["system"]
-        assert shown["left_out"]["previous_report"]
-        assert "The last report (2026-11-20 12:00 UTC" in shown["system"]
-        assert "is not shown, as strangers may have written parts of it" in shown["system"]
-        assert shown["left_out"]["memories"] >= 1
-        assert shown["left_out"]["tools"] == ["file_write"]
+        prompt = await prompt_of(app, run)
+        assert REPORT not in prompt["system"]
+        assert prompt["left_out"]["previous_report"]
+        assert "The last report (2026-11-20 12:00 UTC" in prompt["system"]
+        assert "is not shown, as strangers may have written parts of it" in prompt["system"]
+        assert prompt["left_out"]["memories"] >= 1
+        assert prompt["left_out"]["tools"] == ["file_write"]
 
 
 async def test_recalling_tainted_memory_taints_the_run(app):
@@ -107,9 +107,9 @@ async def test_a_run_without_tools_to_lose_gets_tainted_memory_and_report(app, r
         if routine == "reader":
             await run_with_report(app, routine, READ)
         run = await run_with_report(app, routine)
-        shown = await prompt_of(app, run)
-        assert "the roses bloom" in shown["system"]
-        assert "left_out" not in shown
+        prompt = await prompt_of(app, run)
+        assert "the roses bloom" in prompt["system"]
+        assert "left_out" not in prompt
         assert run.taint is Taint.TAINTED
 
 
@@ -119,9 +119,9 @@ async def test_a_routine_with_tainted_tools_gets_all_memory(app):
         await run_with_report(app, "writer", READ)
         run = await run_with_report(app, "writer", WRITE)
         assert run.status is Status.SUCCEEDED
-        shown = await prompt_of(app, run)
-        assert REPORT in shown["system"]
-        assert "left_out" not in shown
+        prompt = await prompt_of(app, run)
+        assert REPORT in prompt["system"]
+        assert "left_out" not in prompt
 
 
 async def test_a_run_tainted_from_the_start_gets_all_memory(app):
@@ -131,9 +131,9 @@ async def test_a_run_tainted_from_the_start_gets_all_memory(app):
     )
     async with app:
         await run_with_report(app, "writer")
-        shown = await prompt_of(app, await run_with_report(app, "writer"))
-        assert REPORT in shown["system"]
-        assert "left_out" not in shown
+        prompt = await prompt_of(app, await run_with_report(app, "writer"))
+        assert REPORT in prompt["system"]
+        assert "left_out" not in prompt
 
 
 async def test_untainted_memory_is_shown_beside_the_note_on_omitted_memory(app):
@@ -143,20 +143,20 @@ async def test_untainted_memory_is_shown_beside_the_note_on_omitted_memory(app):
         for room in ("kitchen", "cellar", "attic", "hall"):
             await memory.store(room, f"The {room} was painted last year.")
         await run_with_report(app, "writer", READ)
-        shown = await prompt_of(app, await run_with_report(app, "writer", WRITE))
-        assert "the owner likes to know" in shown["system"]
-        assert REPORT not in shown["system"]
-        assert "taint" not in shown
+        prompt = await prompt_of(app, await run_with_report(app, "writer", WRITE))
+        assert "the owner likes to know" in prompt["system"]
+        assert REPORT not in prompt["system"]
+        assert "taint" not in prompt
 
 
 async def test_inspect_names_the_omitted_memory(app):
     async with app, app.serve_api() as socket:
         await run_with_report(app, "writer", READ)
         run = await run_with_report(app, "writer", WRITE)
-        inspected = await agentctl(socket, "inspect", run.id)
-        previewed = await agentctl(socket, "preview", "writer")
+        inspection = await agentctl(socket, "inspect", run.id)
+        preview = await agentctl(socket, "preview", "writer")
     inspected_text, previewed_text = (
-        " ".join(result.out.split()) for result in (inspected, previewed)
+        " ".join(result.out.split()) for result in (inspection, preview)
     )
     assert "and the last report with words of strangers" in inspected_text
     for text in (inspected_text, previewed_text):
@@ -178,9 +178,9 @@ effect = "allow"
     app.write_routine("reader", READER.replace('"memory_recall"]', '"http_request", "subagent"]'))
     async with app:
         await run_with_report(app, "reader", READ)
-        shown = await prompt_of(app, await run_with_report(app, "reader"))
-        assert shown["left_out"]["tools"] == ["http_request"]
-        assert "taint" not in shown
+        prompt = await prompt_of(app, await run_with_report(app, "reader"))
+        assert prompt["left_out"]["tools"] == ["http_request"]
+        assert "taint" not in prompt
 
 
 async def test_a_remembered_approval_holds_for_the_next_run(app):
@@ -189,13 +189,13 @@ async def test_a_remembered_approval_holds_for_the_next_run(app):
         POLICY.replace('"file_write"\neffect = "allow"', '"file_write"\neffect = "ask"'),
     )
     async with app:
-        waiting = await run_with_report(app, "writer", WRITE, READ)
-        assert waiting.status is Status.WAITING
+        waiting_run = await run_with_report(app, "writer", WRITE, READ)
+        assert waiting_run.status is Status.WAITING
         approvals = app.daemon.runs.approvals
-        (request,) = await app.daemon.store.journal.approvals.find(run=waiting.id)
+        (request,) = await app.daemon.store.journal.approvals.find(run=waiting_run.id)
         _, token = await approvals.proposal(request.id)
         await approvals.approve(request.id, by="uid 1000", remember=token)
-        assert (await app.finish(waiting.id)).status is Status.SUCCEEDED
+        assert (await app.finish(waiting_run.id)).status is Status.SUCCEEDED
         for _ in range(3):
             run = await run_with_report(app, "writer", WRITE, READ)
             assert (run.status, run.taint) == (Status.SUCCEEDED, Taint.TAINTED), run.detail
@@ -218,8 +218,8 @@ async def test_a_count_of_left_out_memories_never_exceeds_what_would_be_shown(ap
             await app.daemon.store.memory.store(
                 f"garden-{number}", f"A word {number} of the garden inbox.", tainted=True
             )
-        shown = await prompt_of(app, await run_with_report(app, "writer", WRITE))
-        assert shown["left_out"]["memories"] == 10
+        prompt = await prompt_of(app, await run_with_report(app, "writer", WRITE))
+        assert prompt["left_out"]["memories"] == 10
 
 
 async def test_a_run_without_errors_in_its_machine_report_is_not_tainted(app):
@@ -245,8 +245,11 @@ async def test_the_prompt_tells_of_finish_where_it_is_offered(app):
     async with app:
         app.model.enqueue("Twelve.")
         answer = (await app.request("POST", "/v1/ask", {"text": "How many roses?"})).json
-        asked = await prompt_of(app, await app.finish(answer["id"]))
-        assert "finish" not in [tool["name"] for tool in asked["functions"]]
-        assert "`finish" not in asked["system"] and "End with your final text" in asked["system"]
-        scheduled = await prompt_of(app, await run_with_report(app, "writer"))
-        assert "End with `finish` or with your final text" in scheduled["system"]
+        answer_prompt = await prompt_of(app, await app.finish(answer["id"]))
+        assert "finish" not in [tool["name"] for tool in answer_prompt["functions"]]
+        assert (
+            "`finish" not in answer_prompt["system"]
+            and "End with your final text" in answer_prompt["system"]
+        )
+        scheduled_prompt = await prompt_of(app, await run_with_report(app, "writer"))
+        assert "End with `finish` or with your final text" in scheduled_prompt["system"]

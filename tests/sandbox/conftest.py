@@ -42,13 +42,13 @@ class Cell:
         }
         workspace = str(self.workspace)
         repositories = Repositories.find(workspace) if bounds.get("writes") else None
-        protected = tuple(repositories.protected_paths()) if repositories else ()
-        within = Bounds(workspace=workspace, folder=workspace, protected=protected, **bounds)
-        running = PreparedProgram(
+        protected_paths = tuple(repositories.protected_paths()) if repositories else ()
+        within = Bounds(workspace=workspace, folder=workspace, protected=protected_paths, **bounds)
+        program = PreparedProgram(
             path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more
         )
         return await run(
-            [(";", [running])],
+            [(";", [program])],
             folder=self.workspace,
             environment={},
             seconds=120,
@@ -68,20 +68,20 @@ class Cell:
 
 
 @pytest.fixture(scope="session")
-def climbed() -> dict[str, Sandbox]:
+def sandboxes() -> dict[str, Sandbox]:
     """What was found out about each rung; once, as it takes a fifth of a second."""
     return {}
 
 
 @pytest.fixture(params=RUNGS)
 async def cell(
-    request: pytest.FixtureRequest, tmp_path: Path, user: User | None, climbed: dict[str, Sandbox]
+    request: pytest.FixtureRequest, tmp_path: Path, user: User | None, sandboxes: dict[str, Sandbox]
 ) -> Cell:
     """The rung of that name; where this machine does not have it, the next one down that holds."""
-    if request.param not in climbed:
+    if request.param not in sandboxes:
         bwrap = NOT_THERE if request.param == "landlock" else BWRAP
-        climbed[request.param] = await choose_sandbox("prefer", tmp_path, user, bwrap=bwrap)
-    sandbox = climbed[request.param]
+        sandboxes[request.param] = await choose_sandbox("prefer", tmp_path, user, bwrap=bwrap)
+    sandbox = sandboxes[request.param]
     if not sandbox.confines:
         pytest.fail(f"this machine has no sandbox at all: {'; '.join(sandbox.missing)}")
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"

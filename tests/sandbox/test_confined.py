@@ -111,10 +111,10 @@ async def test_a_program_cannot_read_the_environment_of_the_daemon(
 
 
 async def test_a_child_in_a_session_of_its_own_is_killed_with_its_program(cell: Cell) -> None:
-    with life_line() as (reading, writing):
-        result = await cell.python(ESCAPE, stdin=writing)
+    with life_line() as (reader, writer):
+        result = await cell.python(ESCAPE, stdin=writer)
         assert (result.code, result.unkilled_pids) == (0, ())
-        assert nobody_holds(writing, reading)
+        assert nobody_holds(writer, reader)
 
 
 async def test_a_program_cannot_connect_to_any_socket(cell: Cell) -> None:
@@ -189,14 +189,14 @@ except BlockingIOError:
     pass
 print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
 """
-    reading, writing = os.pipe()
+    reader, writer = os.pipe()
     try:
-        result = await cell.python(code, limits=ProgramLimits(processes=16), stdin=reading)
+        result = await cell.python(code, limits=ProgramLimits(processes=16), stdin=reader)
     finally:
-        os.close(reading)
-        os.close(writing)
-    children, limited = result.output.text().split()
-    assert limited == "True"
+        os.close(reader)
+        os.close(writer)
+    children, is_limited = result.output.text().split()
+    assert is_limited == "True"
     if cell.sandbox.level == "bubblewrap" and Path("/usr/bin/prlimit").exists():
         assert int(children) < 16
 
@@ -288,10 +288,10 @@ program = PreparedProgram(path={python!r}, argv={words!r}, stdin=os.dup(0), cell
 folder = Path({str(cell.workspace)!r})
 asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60, output_bytes=1000))
 """  # noqa: E501
-    with life_line() as (reading, writing):
-        with subprocess.Popen([sys.executable, "-c", daemon], stdin=writing) as process:
-            os.close(writing)
-            assert os.read(reading, 1) == b"!"
+    with life_line() as (reader, writer):
+        with subprocess.Popen([sys.executable, "-c", daemon], stdin=writer) as process:
+            os.close(writer)
+            assert os.read(reader, 1) == b"!"
             process.kill()
         # comes when the last one is gone; the test's own limit if one stays
-        assert os.read(reading, 1) == b""
+        assert os.read(reader, 1) == b""

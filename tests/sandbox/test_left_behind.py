@@ -81,10 +81,15 @@ def write(path):
 async def test_a_repository_of_the_workspace_is_not_changed_however_deep_it_lies(
     cell: Cell,
 ) -> None:
-    nested = cell.workspace / "a" / "b"
-    for folder in (cell.workspace / "a", nested, nested / ".git", cell.workspace / "free"):
+    inner_folder = cell.workspace / "a" / "b"
+    for folder in (
+        cell.workspace / "a",
+        inner_folder,
+        inner_folder / ".git",
+        cell.workspace / "free",
+    ):
         folder.mkdir()
-    (nested / ".git" / "config").write_text("")
+    (inner_folder / ".git" / "config").write_text("")
     link, store = cell.workspace / "free" / ".git", cell.workspace / "store"
     store.mkdir()
     (store / "config").write_text("")
@@ -108,8 +113,8 @@ for old, new in (("a/b/.git", "a/b/old"), ("worktree/.git", "x"), ("store", "y")
 """
     result = await cell.python(code, writes=True)
     assert result.code == 0, result.output.text()
-    assert (nested / ".git" / "config").read_text() == ""
-    assert not (nested / ".git" / "hooks").exists()
+    assert (inner_folder / ".git" / "config").read_text() == ""
+    assert not (inner_folder / ".git" / "hooks").exists()
     assert (store / "config").read_text() == "" and not (other_store / "config").exists()
     assert (worktree / ".git").read_text() == "gitdir: ../other-store\n"
 
@@ -136,8 +141,8 @@ except OSError:
         "sub/.GIT",
         "sub/.git",
     ]
-    left = [path.name for path in cell.workspace.rglob("*") if path.name.lower() == ".git"]
-    assert left == []
+    leftovers = [path.name for path in cell.workspace.rglob("*") if path.name.lower() == ".git"]
+    assert leftovers == []
     assert (cell.workspace / DISARMED / "config").exists()
     assert (cell.workspace / "sub" / f"{DISARMED}-2").exists()
 

@@ -8,7 +8,7 @@ from daemon.sandbox.output import BoundedOutput, decode_readable
 from tests.properties import scaled_settings
 
 
-def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
+def collect(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
     output = BoundedOutput(limit)
     for at in range(0, len(data), piece):
         output.add(data[at : at + piece])
@@ -19,7 +19,7 @@ def collected(data: bytes, limit: int, piece: int = 7) -> BoundedOutput:
 @given(st.text(alphabet="ab\n日é", max_size=60), st.integers(1, 80), st.integers(1, 9))
 def test_output_within_the_limit_is_unchanged(text: str, limit: int, piece: int) -> None:
     data = text.encode()
-    output = collected(data, limit, piece)
+    output = collect(data, limit, piece)
     assert output.size == len(data)
     if len(data) <= limit // 2 * 2:
         assert output.text() == text
@@ -30,7 +30,7 @@ def test_output_within_the_limit_is_unchanged(text: str, limit: int, piece: int)
 def test_output_over_the_limit_keeps_both_ends_and_counts_the_cut_bytes(
     data: bytes, limit: int, piece: int
 ) -> None:
-    output = collected(data, limit, piece)
+    output = collect(data, limit, piece)
     text = output.text()
     assert "bytes cut from the middle" in text
     assert len(output._head) + len(output._tail) <= limit // 2 + max(2 * limit, piece) + 2
@@ -38,10 +38,10 @@ def test_output_over_the_limit_keeps_both_ends_and_counts_the_cut_bytes(
 
 def test_output_is_cut_between_lines_and_between_characters() -> None:
     data = b"".join(b"line %d\n" % number for number in range(100))
-    head, _, tail = collected(data, 100).text().partition("[…")
+    head, _, tail = collect(data, 100).text().partition("[…")
     assert head == "line 0\nline 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"
     assert tail.endswith("line 98\nline 99\n")
-    wide = collected("日本語".encode() * 100, 50).text()
+    wide = collect("日本語".encode() * 100, 50).text()
     assert "\\x" not in wide
 
 

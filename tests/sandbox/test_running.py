@@ -49,18 +49,18 @@ def life_line() -> Iterator[tuple[int, int]]:
     """Yield the two ends of a pipe: reading meets its end once every process that holds the other
     one is gone.
     """
-    reading, writing = os.pipe()
+    reader, writer = os.pipe()
     try:
-        yield reading, writing
+        yield reader, writer
     finally:
-        os.close(reading)
+        os.close(reader)
 
 
-def nobody_holds(writing: int, reading: int) -> bool:
-    os.close(writing)
-    os.set_blocking(reading, False)
+def nobody_holds(writer: int, reader: int) -> bool:
+    os.close(writer)
+    os.set_blocking(reader, False)
     try:
-        while os.read(reading, 100):
+        while os.read(reader, 100):
             pass
     except BlockingIOError:
         return False
@@ -128,8 +128,12 @@ async def test_a_program_starts_without_ignored_signals(tmp_path: Path) -> None:
     result = await run_in(
         tmp_path, (";", [PreparedProgram(path="/bin/cat", argv=["cat", "/proc/self/status"])])
     )
-    ignored = next(line for line in result.output.text().splitlines() if line.startswith("SigIgn"))
-    assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0  # the two above are the C library's own
+    ignore_line = next(
+        line for line in result.output.text().splitlines() if line.startswith("SigIgn")
+    )
+    assert (
+        int(ignore_line.split()[1], 16) & 0x7FFFFFFF == 0
+    )  # the two above are the C library's own
 
 
 @pytest.mark.parametrize(
@@ -145,8 +149,8 @@ async def test_a_program_starts_without_ignored_signals(tmp_path: Path) -> None:
 async def test_redirections_apply_in_order(
     tmp_path: Path, redirects: list[tuple[int, str]], expected: str
 ) -> None:
-    both = "import os; os.write(1, b'out'); os.write(2, b'err')"
-    result = await run_in(tmp_path, (";", [python(both, redirects=redirects)]))
+    code = "import os; os.write(1, b'out'); os.write(2, b'err')"
+    result = await run_in(tmp_path, (";", [python(code, redirects=redirects)]))
     assert result.output.text() == expected
 
 
@@ -154,11 +158,11 @@ async def test_standard_error_enters_a_pipe_only_by_redirection(tmp_path: Path) 
     errors = "import os; os.write(2, b'err')"
     count = "import sys; print(len(sys.stdin.read()))"
     apart = await run_in(tmp_path, (";", [python(errors), python(count)]))
-    joined = await run_in(
+    result = await run_in(
         tmp_path, (";", [python(errors, redirects=[(2, "stdout")]), python(count)])
     )
     assert sorted(apart.output.text().replace("\n", "")) == sorted("err0")
-    assert joined.output.text() == "3\n"
+    assert result.output.text() == "3\n"
 
 
 async def test_a_file_can_be_standard_input(tmp_path: Path) -> None:
@@ -176,12 +180,12 @@ async def test_standard_input_is_empty_by_default(tmp_path: Path) -> None:
 async def test_a_missing_program_is_reported_and_the_command_line_continues(
     tmp_path: Path,
 ) -> None:
-    nothing = PreparedProgram(
+    empty_program = PreparedProgram(
         path="", argv=["frobnicate"], fault=(127, "frobnicate: is not installed")
     )
-    result = await run_in(tmp_path, (";", [nothing]), ("||", [python("print('other')")]))
+    result = await run_in(tmp_path, (";", [empty_program]), ("||", [python("print('other')")]))
     assert result.output.text() == "frobnicate: is not installed\nother\n"
-    alone = await run_in(tmp_path, (";", [nothing]))
+    alone = await run_in(tmp_path, (";", [empty_program]))
     assert alone.code == 127
 
 
@@ -246,42 +250,42 @@ async def test_programs_gain_no_privileges_by_set_uid(tmp_path: Path) -> None:
 
 @linux
 async def test_processes_hidden_from_a_command_line_are_killed_at_its_end(tmp_path: Path) -> None:
-    with life_line() as (reading, writing):
+    with life_line() as (reader, writer):
         # it ends only after the other has hidden itself
         wait = "import os\nwhile not os.path.exists('hidden'): pass"
         tell = ESCAPE.replace('os.write(0, b"!")', "open('hidden', 'w').close()")
-        result = await run_in(tmp_path, (";", [python(tell, stdin=writing)]), (";", [python(wait)]))
+        result = await run_in(tmp_path, (";", [python(tell, stdin=writer)]), (";", [python(wait)]))
         assert (result.code, result.unkilled_pids) == (0, ())
-        assert nobody_holds(writing, reading)
+        assert nobody_holds(writer, reader)
 
 
 @linux
 async def test_a_command_line_over_its_time_limit_is_killed_with_all_its_processes(
     tmp_path: Path,
 ) -> None:
-    with life_line() as (reading, writing):
-        hidden, seconds = False, 0.2
+    with life_line() as (reader, writer):
+        is_hidden, seconds = False, 0.2
         # on a busy machine it may not have come to hide itself; then it gets more time
-        while not hidden:
+        while not is_hidden:
             result = await run_in(
-                tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]), seconds=seconds
+                tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writer)]), seconds=seconds
             )
             assert result.stop_cause == "time"
-            hidden, seconds = bool(select.select([reading], [], [], 0)[0]), seconds * 2
-        assert nobody_holds(writing, reading)
+            is_hidden, seconds = bool(select.select([reader], [], [], 0)[0]), seconds * 2
+        assert nobody_holds(writer, reader)
 
 
 @linux
 async def test_a_cancelled_command_line_is_killed_with_all_its_processes(tmp_path: Path) -> None:
-    with life_line() as (reading, writing):
+    with life_line() as (reader, writer):
         task = asyncio.ensure_future(
-            run_in(tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writing)]))
+            run_in(tmp_path, (";", [python(ESCAPE_AND_STAY, stdin=writer)]))
         )
-        assert await asyncio.to_thread(os.read, reading, 1) == b"!"
+        assert await asyncio.to_thread(os.read, reader, 1) == b"!"
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert nobody_holds(writing, reading)
+        assert nobody_holds(writer, reader)
 
 
 @linux
@@ -300,10 +304,10 @@ for _ in range(4):
         signal.pause()
 signal.pause()
 """  # noqa: E501
-    with life_line() as (reading, writing):
-        result = await run_in(tmp_path, (";", [python(bomb, stdin=writing)]), seconds=0.5)
+    with life_line() as (reader, writer):
+        result = await run_in(tmp_path, (";", [python(bomb, stdin=writer)]), seconds=0.5)
         assert (result.stop_cause, result.unkilled_pids) == ("time", ())
-        assert nobody_holds(writing, reading)
+        assert nobody_holds(writer, reader)
 
 
 @linux
@@ -316,34 +320,34 @@ from daemon.sandbox.running import PreparedProgram, run
 line = [(";", [PreparedProgram(path=sys.executable, argv=["python", "-I", "-S", "-c", {ESCAPE_AND_STAY!r}], stdin=os.dup(0))])]
 asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=60, output_bytes=1000))
 """  # noqa: E501
-    with life_line() as (reading, writing):
-        with subprocess.Popen([sys.executable, "-c", daemon], stdin=writing) as process:
-            os.close(writing)
-            assert os.read(reading, 1) == b"!"
+    with life_line() as (reader, writer):
+        with subprocess.Popen([sys.executable, "-c", daemon], stdin=writer) as process:
+            os.close(writer)
+            assert os.read(reader, 1) == b"!"
             process.kill()
         # comes when the last one is gone; the test's own limit if one stays
-        assert os.read(reading, 1) == b""
+        assert os.read(reader, 1) == b""
 
 
 @linux
 async def test_a_command_line_that_kills_its_supervisor_dies_with_its_session(
     tmp_path: Path,
 ) -> None:
-    with life_line() as (reading, writing):
+    with life_line() as (reader, writer):
         result = await run_in(
             tmp_path,
             (
                 ";",
                 [
                     python(
-                        "import os, signal; os.kill(os.getppid(), 9); signal.pause()", stdin=writing
+                        "import os, signal; os.kill(os.getppid(), 9); signal.pause()", stdin=writer
                     )
                 ],
             ),
         )
         assert result.code == 128 + signal.SIGKILL
-        os.close(writing)
-        assert os.read(reading, 1) == b""
+        os.close(writer)
+        assert os.read(reader, 1) == b""
 
 
 @linux

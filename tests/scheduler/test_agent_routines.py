@@ -163,11 +163,11 @@ async def test_routines_made_by_an_agent_overwrite_nothing_and_respect_the_limit
     app.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
     await run_calls(app, call(**TEA))
     before = made_routine(app)
-    again, another = await run_calls(
+    first_result, second_result = await run_calls(
         app, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"})
     )
-    assert not again[0] and "nothing is overwritten" in again[1]
-    assert not another[0] and "may keep 1 routines of its own making: tea" in another[1]
+    assert not first_result[0] and "nothing is overwritten" in first_result[1]
+    assert not second_result[0] and "may keep 1 routines of its own making: tea" in second_result[1]
     assert made_routine(app) == before and made_routine(app, "coffee") is None
 
 
@@ -223,10 +223,10 @@ async def test_routine_made_by_a_tainted_run_stays_tainted(app):
     app.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")
-    read, create = await run_calls(
+    read_result, create_result = await run_calls(
         app, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA)
     )
-    assert read[0] and create[0], create
+    assert read_result[0] and create_result[0], create_result
     assert made_routine(app)["origin"]["tainted"] is True
     script(app)
     async with app:
@@ -247,15 +247,15 @@ async def test_only_the_maker_removes_its_routine(app):
     await run_calls(app, call(**TEA))
     ((ok, text),) = await run_calls(app, call(action="remove", name="tea"), routine="other")
     assert not ok and "not of your making" in text and made_routine(app)
-    listed, shown, gone, refusal = await run_calls(
+    listing, description, deletion, refusal = await run_calls(
         app,
         call(action="list"),
         call(action="show", name="tea"),
         call(action="remove", name="tea"),
         call(action="remove", name="other"),
     )
-    assert '"made_by": "planner"' in listed[1] and "Say that it is time for tea." in shown[1]
-    assert gone[0] and made_routine(app) is None
+    assert '"made_by": "planner"' in listing[1] and "Say that it is time for tea." in description[1]
+    assert deletion[0] and made_routine(app) is None
     assert not refusal[0] and (app.folder / "routines" / "other.toml").exists()
 
 
@@ -292,11 +292,11 @@ def test_the_routine_tool_must_be_named_by_the_policy(tmp_path, pattern):
         path.read_text()
         + '[[rule]]\ntool = "routine"\neffect = "allow"\nargv = [["list", "create"]]\n'
     )
-    named = Policy.load(path, workspace=tmp_path / "w")
-    assert named.judge("routine", TEA, routine="r").allows
-    assert named.judge("routine", TEA, routine="r", tainted=True).effect is Effect.ASK
-    assert named.judge("routine", {"action": "list"}, routine="r", tainted=True).allows
-    assert not named.judge("routine", {"action": "pause", "name": "r"}, routine="r").allows
+    named_policy = Policy.load(path, workspace=tmp_path / "w")
+    assert named_policy.judge("routine", TEA, routine="r").allows
+    assert named_policy.judge("routine", TEA, routine="r", tainted=True).effect is Effect.ASK
+    assert named_policy.judge("routine", {"action": "list"}, routine="r", tainted=True).allows
+    assert not named_policy.judge("routine", {"action": "pause", "name": "r"}, routine="r").allows
 
 
 async def test_the_routine_tool_is_offered_only_where_the_policy_names_it(app):
@@ -308,11 +308,11 @@ async def test_the_routine_tool_is_offered_only_where_the_policy_names_it(app):
     )
     script(app)
     async with app:
-        offered = {
+        tools = {
             function["name"]
             for function in (await app.parts.preview(app.engine.routines["all"])).functions
         }
-        assert "routine" in offered and "config" not in offered
+        assert "routine" in tools and "config" not in tools
 
 
 async def test_the_shipped_policy_allows_neither_routine_nor_config(tmp_path):

@@ -34,7 +34,7 @@ async def test_a_slot_starts_one_run_at_its_instant(harness: EngineHarness) -> N
     assert harness.next_start == at("01 09:00")
     await harness.reach("01 12:00")
     assert await harness.rows() == ["01 09:00 ran"]
-    (run,) = harness.submitted
+    (run,) = harness.submitted_runs
     assert (run.trigger, run.goal, run.status) == ("cron", "say daily", Status.QUEUED)
     assert (
         Routine.restore(await harness.journal.runs.get_definition(run.definition)).run.prompt
@@ -52,9 +52,9 @@ async def test_a_new_routine_does_not_run_earlier_slots(harness: EngineHarness) 
 async def test_a_restart_in_the_same_minute_repeats_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.reach("01 09:00:20")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     await harness.boot(routine())
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_missed(
@@ -69,7 +69,7 @@ async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_mis
     assert row.lateness == 4 * 3600
     await harness.boot(routine())
     await harness.engine.fire("daily")
-    assert harness.started == ["daily 03 09:00"], "a second restart starts nothing"
+    assert harness.starts == ["daily 03 09:00"], "a second restart starts nothing"
 
 
 async def test_a_slot_later_than_catch_up_is_missed(harness: EngineHarness) -> None:
@@ -98,8 +98,8 @@ async def test_three_months_of_secondly_slots_are_recorded_in_one_row(
     await harness.crash()
     await harness.reach("2026-04-01T08:00")
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    missed, ran = reversed(await harness.journal.slots.find())
-    assert missed.count == 90 * 86_400 - 1
+    missed_slot, ran = reversed(await harness.journal.slots.find())
+    assert missed_slot.count == 90 * 86_400 - 1
     assert ran.last == at("2026-04-01T08:00")
 
 
@@ -113,7 +113,7 @@ async def test_a_suspended_machine_runs_the_slot_late_when_it_wakes(harness: Eng
 async def test_a_clock_set_back_does_not_run_the_same_morning_twice(harness: EngineHarness) -> None:
     await harness.boot(routine())
     await harness.reach("01 10:00")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     await harness.set_clock("01 05:00")
     assert harness.next_start == at("01 09:00")
     await harness.reach("02 10:00")
@@ -127,7 +127,7 @@ async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(
     await harness.reach("2031-05-05T08:00")
     await harness.boot(routine())
     await harness.reach("2031-05-05T09:00")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     if restart:
         await harness.crash()
         harness.time.move_to(at("01 08:00"))
@@ -135,7 +135,7 @@ async def test_a_clock_of_2031_does_not_mute_the_routine_for_years(
     else:
         await harness.set_clock("01 08:00")
     await harness.reach("01 10:00")
-    assert harness.started == ["daily 05 09:00", "daily 01 09:00"]
+    assert harness.starts == ["daily 05 09:00", "daily 01 09:00"]
 
 
 async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no_slot(
@@ -149,8 +149,8 @@ async def test_an_edited_schedule_fires_no_phantom_and_an_edited_prompt_loses_no
     await harness.crash()
     await harness.reach("02 10:00")
     await harness.boot(routine(trigger={"cron": "30 9 * * *"}, run={"prompt": "something else"}))
-    assert harness.started == ["daily 02 09:30"]
-    assert harness.submitted[0].goal == "something else"
+    assert harness.starts == ["daily 02 09:30"]
+    assert harness.submitted_runs[0].goal == "something else"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_a_clock_change_starts_a_nightly_slot_once(
     await harness.reach(evening)
     await harness.boot(routine(trigger={"cron": cron}), zone=zone)
     await harness.reach((at(evening) + timedelta(days=1)).isoformat()[:16])
-    assert harness.started == [slot]
+    assert harness.starts == [slot]
 
 
 class Killed(BaseException):
@@ -237,20 +237,20 @@ async def test_extra_alarm_changes_nothing(harness: EngineHarness) -> None:
     await harness.ring()
     await harness.set_clock("01 09:00:01")
     assert await harness.engine.fire("daily") is None
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_fire_returns_the_run_it_started(harness: EngineHarness) -> None:
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
     run = await harness.engine.fire("daily")
-    assert run == harness.submitted[0]
+    assert run == harness.submitted_runs[0]
 
 
 async def test_a_thousand_routines_due_at_once_all_start(harness: EngineHarness) -> None:
     await harness.boot(*(routine(f"r{n:04}") for n in range(1000)))
     await harness.reach("01 09:00")
-    assert len({run.routine for run in harness.submitted}) == 1000
+    assert len({run.routine for run in harness.submitted_runs}) == 1000
     assert harness.next_start == at("02 09:00")
 
 
@@ -272,10 +272,10 @@ async def test_routines_due_together_share_one_query_of_active_runs(
 
     await harness.boot(*(routine(f"r{n:04}") for n in range(600)), journal=watched_journal)
     await harness.reach("01 09:00")
-    await harness.finish(harness.submitted[0])
+    await harness.finish(harness.submitted_runs[0])
     looks.clear()
     await harness.reach("02 09:00")
-    assert harness.started[600:] == ["r0000 02 09:00"]
+    assert harness.starts[600:] == ["r0000 02 09:00"]
     assert await harness.rows("r0001") == ["01 09:00 ran", "02 09:00 skipped overlap"]
     assert len(looks) < 10, f"each look costs more the more runs wait: {looks}"
 
@@ -290,7 +290,7 @@ async def test_a_routine_that_shares_its_schedule_keeps_its_own_floor(
     await harness.reach("02 12:00")
     assert await harness.rows("early") == ["01 09:00 ran", "02 09:00 skipped paused"]
     assert await harness.rows("late") == ["02 09:00 ran"]
-    assert harness.started == ["early 01 09:00", "late 02 09:00", "other 02 09:00"]
+    assert harness.starts == ["early 01 09:00", "late 02 09:00", "other 02 09:00"]
 
 
 async def test_a_spread_delays_the_start_and_keeps_the_slot(harness: EngineHarness) -> None:
@@ -308,26 +308,26 @@ async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
     await harness.boot(once)
     await harness.reach("01 09:00")
     assert harness.next_start is None
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     await harness.boot(once)
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
     assert harness.engine.next_fires("daily") == []
 
 
 async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
     db = await Database.open(tmp_path / "agentd.db")
-    started: asyncio.Queue[Run] = asyncio.Queue()
+    submissions: asyncio.Queue[Run] = asyncio.Queue()
     clock = SystemClock()
     engine = RoutineEngine(
         journal=Journal(db, clock=clock.now),
-        submit=started.put,
-        cancel=started.put,
+        submit=submissions.put,
+        cancel=submissions.put,
         clock=clock,
         zone="UTC",
     )
     await engine.start(folder_contents(routine("pulse", {"every": timedelta(seconds=1)})))
     async with asyncio.timeout(60):
-        run = await started.get()
+        run = await submissions.get()
     assert run.created >= run.slot
     await engine.stop()
     await db.close()
@@ -356,7 +356,7 @@ async def test_a_full_disk_loses_no_slot(
     assert isinstance(slots, FullDisk)
     slots.full = True
     await harness.reach("01 09:00")
-    assert harness.started == []
+    assert harness.starts == []
     slots.full = False
     await harness.set_clock("01 09:05")
     assert await harness.rows() == ["01 09:00 late disk_full"]
@@ -371,10 +371,10 @@ async def test_slots_that_a_full_disk_refused_are_missed_for_that_reason(
     await harness.boot(routine(trigger=HALF_HOURLY), journal=journal_on_full_disk)
     slots = harness.journal.slots
     assert isinstance(slots, FullDisk)
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     slots.full = True
     await harness.reach("01 10:10")
-    assert len(harness.started) == 1, "what was missed while it was down was caught up"
+    assert len(harness.starts) == 1, "what was missed while it was down was caught up"
     slots.full = False
     await harness.reach("01 10:30")
     assert await harness.rows() == [
@@ -393,7 +393,7 @@ async def test_stopped_engine_sets_no_alarm_and_may_be_stopped_again(
     assert harness.next_start is None
     harness.time.move_to(at("01 09:00"))
     await harness.quiet()
-    assert harness.started == []
+    assert harness.starts == []
 
 
 # --- why a slot does not start
@@ -412,14 +412,14 @@ async def test_slots_of_a_paused_routine_are_skipped_and_recorded(harness: Engin
     await harness.engine.resume("daily")
     assert await harness.rows() == ["01 08:30 to 01 10:30, 5 skipped paused"]
     await harness.reach("01 11:00")
-    assert harness.started == ["daily 01 11:00"]
+    assert harness.starts == ["daily 01 11:00"]
 
 
 async def test_resuming_a_routine_that_is_not_paused_loses_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
     await harness.engine.resume("daily")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_a_slot_waiting_for_its_spread_at_the_end_of_a_pause_is_recorded(
@@ -438,7 +438,7 @@ async def test_a_slot_due_before_the_pause_still_starts(harness: EngineHarness) 
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
     await harness.engine.pause("daily")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_a_slot_outside_active_hours_is_skipped_and_not_shown_as_next(
@@ -456,17 +456,43 @@ async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
     await harness.reach("01 08:30")
-    await harness.finish(*(run for run in harness.submitted if run.routine == "other"))
+    await harness.finish(*(run for run in harness.submitted_runs if run.routine == "other"))
     await harness.reach("01 09:00")
     assert await harness.rows("daily") == ["01 08:30 ran", "01 09:00 skipped overlap"]
     assert await harness.rows("other") == ["01 08:30 ran", "01 09:00 ran"]
-    await harness.finish(*(run for run in harness.submitted if run.routine == "daily"))
+    await harness.finish(*(run for run in harness.submitted_runs if run.routine == "daily"))
     await harness.reach("01 09:30")
     assert await harness.rows("daily") == [
         "01 08:30 ran",
         "01 09:00 skipped overlap",
         "01 09:30 ran",
     ]
+
+
+async def test_a_run_whose_submission_failed_is_submitted_when_it_is_in_the_way(
+    harness: EngineHarness,
+) -> None:
+    errors: list[BaseException] = [MemoryError(), asyncio.CancelledError()]
+
+    class FailingQueue(EngineHarness):
+        async def submit(self, run: Run) -> None:
+            if errors:
+                raise errors.pop()
+            await super().submit(run)
+
+    failing_harness = FailingQueue(harness.folder, harness.time)
+    await failing_harness.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
+    with pytest.raises(asyncio.CancelledError):
+        await failing_harness.engine.trigger("other")
+    with pytest.raises(MemoryError):
+        await failing_harness.engine.trigger("daily")
+    with pytest.raises(Refused, match="is queued already"):  # as it is committed
+        await failing_harness.engine.trigger("other")
+    assert [run.routine for run in failing_harness.submitted_runs] == ["other"]
+    await failing_harness.reach("01 08:30")
+    assert await failing_harness.rows("daily") == ["01 08:00 ran", "01 08:30 skipped overlap"]
+    assert [run.routine for run in failing_harness.submitted_runs] == ["other", "daily"]
+    await failing_harness.crash()
 
 
 async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
@@ -480,8 +506,8 @@ async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
 async def test_cancel_previous_cancels_the_active_run(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"overlap": "cancel_previous"}))
     await harness.reach("01 09:00")
-    first, second = harness.submitted
-    assert harness.cancelled == [first.id]
+    first, second = harness.submitted_runs
+    assert harness.cancelled_ids == [first.id]
     assert [run.id for run in await harness.journal.runs.find_active()] == [second.id]
     third = await harness.engine.trigger("daily")
     assert [run.id for run in await harness.journal.runs.find_active()] == [third.id]
@@ -500,7 +526,7 @@ async def test_an_operator_seen_in_the_future_does_not_close_the_idle_gate(
     await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}))
     await harness.journal.key_values.put("operator_seen", at("2031-01-01").isoformat())
     await harness.reach("01 08:30")
-    assert harness.started == ["daily 01 08:30"]
+    assert harness.starts == ["daily 01 08:30"]
 
 
 async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
@@ -511,7 +537,7 @@ async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
     for hour in range(8, 16):
         await harness.reach(f"01 {hour:02}:30")
         await harness.finish(*await harness.journal.runs.find_active())
-    assert harness.started == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
+    assert harness.starts == ["daily 01 08:30", "daily 01 09:30", "daily 01 15:30"]
     assert "01 10:30 to 01 14:30, 5 skipped gate" in await harness.rows()
 
 
@@ -519,16 +545,16 @@ async def test_daily_limit_counts_runs_of_the_day_in_the_zone_of_the_routine(
 
 
 async def test_a_manual_run_ignores_hours_pause_and_gate(harness: EngineHarness) -> None:
-    closed = routine(
+    limited_routine = routine(
         trigger={**NINE, "active_hours": "09:00-10:00"},
         gate={"idle": "4h", "max_per_day": 1},
         enabled=False,
     )
-    await harness.boot(closed)
+    await harness.boot(limited_routine)
     await harness.engine.pause("daily")
     run = await harness.engine.trigger("daily")
     assert (run.trigger, run.slot) == ("manual", at("01 08:00"))
-    assert harness.submitted == [run]
+    assert harness.submitted_runs == [run]
 
 
 async def test_a_manual_run_is_refused_while_another_run_is_active(harness: EngineHarness) -> None:
@@ -552,12 +578,12 @@ async def test_a_manual_run_takes_no_slot(harness: EngineHarness) -> None:
     harness.time.move_to(at("01 09:00"))
     await harness.finish(await harness.engine.trigger("daily"))
     await harness.ring()
-    assert harness.started == ["daily 01 09:00", "daily 01 09:00"]
-    assert sorted(run.trigger for run in harness.submitted) == ["cron", "manual"]
+    assert harness.starts == ["daily 01 09:00", "daily 01 09:00"]
+    assert sorted(run.trigger for run in harness.submitted_runs) == ["cron", "manual"]
 
 
 async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> None:
-    await harness.boot(routine(), broken=["torn"])
+    await harness.boot(routine(), faulty_names=["torn"])
     with pytest.raises(NotFound, match="no routine 'nightly'; agentctl list"):
         await harness.engine.trigger("nightly")
     with pytest.raises(Refused, match=r"torn cannot be used: x\.toml: run\.prompt: is missing"):
@@ -579,7 +605,7 @@ async def test_engine_loaded_without_start_runs_only_on_command(
     )
     await engine.load(folder_contents(routine(first_run=True)))
     run = await engine.trigger("daily", trigger="once")
-    assert harness.submitted == [run]
+    assert harness.submitted_runs == [run]
     assert await harness.journal.key_values.get("operator_seen") is None, (
         "a cron job is no operator"
     )
@@ -591,11 +617,11 @@ async def test_a_first_run_happens_once_and_only_if_there_never_was_one(
 ) -> None:
     fresh = routine(first_run=True, trigger={**NINE, "active_hours": "09:00-10:00"})
     await harness.boot(fresh)
-    assert [run.trigger for run in harness.submitted] == ["first_run"]
-    await harness.finish(*harness.submitted)
+    assert [run.trigger for run in harness.submitted_runs] == ["first_run"]
+    await harness.finish(*harness.submitted_runs)
     await harness.boot(fresh)
     await harness.reload(fresh, routine("late", first_run=True))
-    assert [run.routine for run in harness.submitted] == ["daily", "late"]
+    assert [run.routine for run in harness.submitted_runs] == ["daily", "late"]
 
 
 async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> None:
@@ -603,19 +629,19 @@ async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> Non
     for moment, runs in (("01 08:00", 1), ("01 08:59", 1), ("01 09:00", 2)):
         await harness.reach(moment)
         await harness.boot(starting)
-        assert len(harness.submitted) == runs
+        assert len(harness.submitted_runs) == runs
         await harness.finish(*await harness.journal.runs.find_active())
     assert harness.engine.next_fires("daily") == []
 
 
 async def test_on_start_is_no_slot_of_the_schedule_it_joins(harness: EngineHarness) -> None:
-    both = routine(trigger={**NINE, "on_start": True})
-    await harness.boot(both)
-    await harness.finish(*harness.submitted)
+    routine_with_both = routine(trigger={**NINE, "on_start": True})
+    await harness.boot(routine_with_both)
+    await harness.finish(*harness.submitted_runs)
     await harness.crash()
     await harness.reach("01 09:20")
-    await harness.boot(both)
-    assert [f"{run.trigger} {run.slot:%H:%M}" for run in harness.submitted] == [
+    await harness.boot(routine_with_both)
+    assert [f"{run.trigger} {run.slot:%H:%M}" for run in harness.submitted_runs] == [
         "on_start 08:00",
         "cron 09:00",
     ]
@@ -634,13 +660,13 @@ async def test_on_start_killed_before_it_was_claimed_starts_at_the_next_start(
         await harness.boot(starting, journal=partial(dying_journal, dies=["before open"]))
     await harness.reach("01 08:10")
     await harness.boot(starting)
-    assert harness.started == ["daily 01 08:00"]
+    assert harness.starts == ["daily 01 08:00"]
 
 
 async def test_on_start_respects_pause_and_active_hours(harness: EngineHarness) -> None:
     starting = routine(trigger={"on_start": True, "active_hours": "07:00-12:00"})
     await harness.boot(starting)
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     await harness.reach("01 20:00")
     await harness.boot(starting)
     await harness.engine.pause("daily")
@@ -661,7 +687,7 @@ async def test_a_reload_adds_changes_and_removes(harness: EngineHarness) -> None
     changes = await harness.reload(routine("b"), routine("c", {"cron": "0 10 * * *"}), routine("d"))
     assert (changes.added, changes.changed, changes.removed) == (("d",), ("c",), ("a",))
     await harness.reach("01 10:00")
-    assert harness.started == ["b 01 09:00", "d 01 09:00", "c 01 10:00"]
+    assert harness.starts == ["b 01 09:00", "d 01 09:00", "c 01 10:00"]
     assert set(harness.engine.routines) == set(harness.engine.states) == {"b", "c", "d"}
 
 
@@ -671,7 +697,7 @@ async def test_slots_due_under_the_old_definition_start_before_a_reload(
     await harness.boot(routine("a"), routine("b"))
     harness.time.move_to(at("01 09:00"))
     await harness.reload(routine("a", {"cron": "0 10 * * *"}))
-    assert harness.started == ["a 01 09:00", "b 01 09:00"]
+    assert harness.starts == ["a 01 09:00", "b 01 09:00"]
 
 
 async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) -> None:
@@ -690,11 +716,11 @@ async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) ->
 
 async def test_a_broken_file_keeps_its_last_valid_definition(harness: EngineHarness) -> None:
     await harness.boot(routine())
-    changes = await harness.reload(broken=["daily"])
+    changes = await harness.reload(faulty_names=["daily"])
     assert not changes
     assert set(harness.engine.faults) == {"daily"}
     await harness.reach("01 09:00")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_a_file_broken_at_start_loses_no_slot_once_corrected(
@@ -702,7 +728,7 @@ async def test_a_file_broken_at_start_loses_no_slot_once_corrected(
 ) -> None:
     await harness.boot(routine())
     await harness.crash()
-    await harness.boot(broken=["daily"])
+    await harness.boot(faulty_names=["daily"])
     await harness.reach("01 12:00")
     await harness.reload(routine())
     await harness.engine.fire("daily")
@@ -717,7 +743,7 @@ async def test_disabling_stops_a_routine_and_enabling_sets_a_new_baseline(
     await harness.reach("02 12:00")
     await harness.reload(routine())
     await harness.reach("03 09:00")
-    assert harness.started == ["daily 03 09:00"]
+    assert harness.starts == ["daily 03 09:00"]
     assert await harness.rows() == ["03 09:00 ran"]
 
 
@@ -731,7 +757,7 @@ async def test_a_change_of_the_host_zone_sets_a_new_baseline(
     assert harness.engine.next_fires("fixed", 1) == [at("01 09:00")]
     assert harness.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
     await harness.reach("01 14:00")
-    assert harness.started == ["fixed 01 09:00", "daily 01 14:00"]
+    assert harness.starts == ["fixed 01 09:00", "daily 01 14:00"]
 
 
 async def test_a_reload_without_changes_changes_nothing(harness: EngineHarness) -> None:
@@ -752,10 +778,10 @@ async def test_slots_outside_the_active_hours_are_one_line_of_the_log_each_night
         await harness.boot(routine("pulse", trigger))
         await harness.reach("01 20:01")
     # the rest are lines of level debug, if these are written at all
-    shown = [
+    infos = [
         line for line in lines if line["event"] == "slot.skipped" and line["log_level"] == "info"
     ]
-    assert [line["reason"] for line in shown] == ["quiet_hours"]
+    assert [line["reason"] for line in infos] == ["quiet_hours"]
     skipped_slots = [slot for slot in await harness.journal.slots.find("pulse") if slot.reason]
     assert sum(slot.count for slot in skipped_slots) > 3
 
@@ -770,5 +796,5 @@ async def test_incidents_of_a_removed_routine_are_closed_by_a_reload_and_a_start
     await harness.reload(routine("left"), routine("broken"))
     open_subjects = await harness.journal.incidents.get_open_subjects()
     assert open_subjects == {"routine left", "routine broken"}
-    await harness.boot(broken=["broken"])
+    await harness.boot(faulty_names=["broken"])
     assert await harness.journal.incidents.get_open_subjects() == {"routine broken"}

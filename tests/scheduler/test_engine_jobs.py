@@ -29,11 +29,13 @@ class BrokenSchedule(Schedule):
         raise OverflowError("date value out of range")
 
 
-@pytest.mark.parametrize("ours", [StartTrigger, BatchedJobStore])
-def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
-    library_names = {name for base in ours.__mro__[1:-1] for name in vars(base)}
+@pytest.mark.parametrize("own_class", [StartTrigger, BatchedJobStore])
+def test_nothing_private_of_apscheduler_is_overridden(own_class: type) -> None:
+    library_names = {name for base in own_class.__mro__[1:-1] for name in vars(base)}
     shared_names = {
-        name for name in library_names & vars(ours).keys() if not name.startswith(("__", "_abc_"))
+        name
+        for name in library_names & vars(own_class).keys()
+        if not name.startswith(("__", "_abc_"))
     }
     assert shared_names
     assert not [name for name in shared_names if name.startswith("_")]
@@ -44,24 +46,24 @@ async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(
 ) -> None:
     names = [f"r{number}" for number in range(BATCH_SIZE + 1)]
     await harness.boot(*map(routine, names))
-    executed: list[JobExecutionEvent] = []
-    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    events: list[JobExecutionEvent] = []
+    harness.engine._scheduler.add_listener(events.append, EVENT_JOB_EXECUTED)
     await harness.reach("01 09:00")
-    assert sorted(event.job_id for event in executed) == sorted(names)
-    assert {event.scheduled_run_time for event in executed} == {at("01 09:00")}
-    assert sorted(run.routine for run in harness.submitted) == sorted(names)
+    assert sorted(event.job_id for event in events) == sorted(names)
+    assert {event.scheduled_run_time for event in events} == {at("01 09:00")}
+    assert sorted(run.routine for run in harness.submitted_runs) == sorted(names)
 
 
 async def test_after_a_downtime_a_late_job_is_executed_once(
     harness: EngineHarness,
 ) -> None:
     await harness.boot(routine("pulse", {"every": timedelta(seconds=1)}))
-    executed: list[JobExecutionEvent] = []
-    harness.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    events: list[JobExecutionEvent] = []
+    harness.engine._scheduler.add_listener(events.append, EVENT_JOB_EXECUTED)
     harness.time.move_to(at("01 20:00"))
     await harness.ring()
-    assert len(executed) == 1
-    assert harness.started == ["pulse 01 20:00"]
+    assert len(events) == 1
+    assert harness.starts == ["pulse 01 20:00"]
 
 
 def test_a_start_trigger_returns_the_next_start_after_now_or_the_last_start() -> None:
@@ -76,30 +78,30 @@ def test_a_start_trigger_returns_the_next_start_after_now_or_the_last_start() ->
 async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> None:
     """What a trigger raises would end APScheduler's loop."""
     rung: list[str] = []
-    both = asyncio.Event()
+    both_rang = asyncio.Event()
 
     def ring(name: str) -> None:
         rung.append(name)
         if {"broken", "whole"} <= set(rung):
-            both.set()
+            both_rang.set()
 
     scheduler = AsyncIOScheduler(
         timezone=UTC,
         jobstores={"default": BatchedJobStore()},
         executors={"default": DebugExecutor()},
     )
-    broken = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
+    broken_trigger = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
     whole = StartTrigger("whole", Schedule.of(timezone="UTC", every=timedelta(milliseconds=10)))
     with capture_logs() as logs:
         scheduler.start(paused=True)
         now = datetime.now(UTC)
-        for trigger, name in ((broken, "broken"), (whole, "whole")):
+        for trigger, name in ((broken_trigger, "broken"), (whole, "whole")):
             scheduler.add_job(
                 ring, trigger, args=(name,), id=name, next_run_time=now, misfire_grace_time=None
             )
         scheduler.resume()
         async with asyncio.timeout(60):
-            await both.wait()
+            await both_rang.wait()
             while rung.count("whole") < 3:
                 await asyncio.sleep(0)
     assert scheduler.get_job("broken").next_run_time > now + timedelta(seconds=30)
@@ -121,19 +123,19 @@ def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
         trigger = StartTrigger("x", Schedule.of(timezone="UTC"))
         return scheduler.add_job(print, trigger, id=f"job {number}", next_run_time=moment)
 
-    there: dict[int, object] = {}
+    jobs_by_number: dict[int, object] = {}
     for _ in range(3000):
         number = rng.randrange(2 * BATCH_SIZE)
-        if number not in there:
-            there[number] = job(number)
+        if number not in jobs_by_number:
+            jobs_by_number[number] = job(number)
             for store in (own_store, library_store):
-                store.add_job(there[number])
+                store.add_job(jobs_by_number[number])
         elif rng.random() < 0.5:
-            there[number] = job(number)
+            jobs_by_number[number] = job(number)
             for store in (own_store, library_store):
-                store.update_job(there[number])
+                store.update_job(jobs_by_number[number])
         else:
-            del there[number]
+            del jobs_by_number[number]
             for store in (own_store, library_store):
                 store.remove_job(f"job {number}")
     assert own_store.get_all_jobs() == library_store.get_all_jobs()
@@ -142,11 +144,11 @@ def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
         due = library_store.get_due_jobs(start + minutes * MINUTE)
         assert own_store.get_due_jobs(start + minutes * MINUTE) == due[:BATCH_SIZE]
     assert len(due) > BATCH_SIZE
-    (some, *_) = there
-    assert own_store.lookup_job(f"job {some}") is there[some]
+    (some, *_) = jobs_by_number
+    assert own_store.lookup_job(f"job {some}") is jobs_by_number[some]
     assert own_store.lookup_job("none") is None
     with pytest.raises(ConflictingIdError):
-        own_store.add_job(there[some])
+        own_store.add_job(jobs_by_number[some])
     with pytest.raises(JobLookupError):
         own_store.remove_job("none")
     own_store.remove_all_jobs()
@@ -167,13 +169,13 @@ async def test_a_scheduler_whose_timer_is_lost_is_woken(harness: EngineHarness) 
     assert scheduler
     scheduler._stop_timer()  # as if its turn of the event loop had failed
     await harness.reach("01 08:02")
-    assert not harness.submitted
+    assert not harness.submitted_runs
     with capture_logs() as lines:
-        watching = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
+        watch_task = asyncio.create_task(harness.engine.watch_lateness(check_every=0))
         while not any(line["event"] == "engine.late" for line in lines):
             await asyncio.sleep(0)
-        watching.cancel()
+        watch_task.cancel()
         async with asyncio.timeout(60):
-            while not harness.submitted:
+            while not harness.submitted_runs:
                 await asyncio.sleep(0)
-    assert [run.routine for run in harness.submitted] == ["pulse"]
+    assert [run.routine for run in harness.submitted_runs] == ["pulse"]

@@ -44,12 +44,12 @@ def explain_slot(
     now: str = "05 12:00",
     rows: Any = (),
     following: Any = None,
-    lived: Run | None = None,
+    last_run: Run | None = None,
     baseline: str = "01 00:00",
     state: Any = None,
     seconds: int = 60,
     elsewhere: str = "",
-    held: bool = False,
+    needs_rehearsal: bool = False,
     paced_start: str | None = None,
     **words: Any,
 ) -> SlotExplanation:
@@ -74,9 +74,9 @@ def explain_slot(
             now=at(now),
             rows=rows,
             following=following,
-            run=lived,
+            run=last_run,
             elsewhere=elsewhere,
-            needs_rehearsal=held,
+            needs_rehearsal=needs_rehearsal,
             paced_start=at(paced_start) if paced_start else None,
         )
     )
@@ -92,14 +92,14 @@ HOURS = {
     ("arguments", "outcome", "sentence"),
     [
         (
-            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "lived": run(Status.SUCCEEDED)},
+            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "last_run": run(Status.SUCCEEDED)},
             "ran",
             f"daily started on time for @, by {NINE}; run TVWXYZ12 succeeded.",
         ),
         (
             {
                 "rows": [row("02 09:00", Outcome.RAN, run="r")],
-                "lived": run(Status.FAILED, detail="no key"),
+                "last_run": run(Status.FAILED, detail="no key"),
             },
             "ran",
             f"daily started on time for @, by {NINE}; run TVWXYZ12 failed (no key).",
@@ -107,7 +107,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.LATE, run="r", lateness=14_520.0)],
-                "lived": run(Status.RUNNING),
+                "last_run": run(Status.RUNNING),
             },
             "late",
             (
@@ -121,7 +121,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.CAUGHT_UP, run="r", lateness=3600.0)],
-                "lived": run(Status.QUEUED, not_before=at("02 10:00")),
+                "last_run": run(Status.QUEUED, not_before=at("02 10:00")),
                 "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "6h"},
             },
             "caught_up",
@@ -166,7 +166,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.SKIPPED, Reason.GATE, run="r")],
-                "lived": run(Status.SKIPPED, detail="the gate's command said no: test -s todo"),
+                "last_run": run(Status.SKIPPED, detail="the gate's command said no: test -s todo"),
             },
             "skipped",
             (
@@ -290,7 +290,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
-                "lived": run(Status.SUCCEEDED, trigger="manual"),
+                "last_run": run(Status.SUCCEEDED, trigger="manual"),
                 "trigger": {},
             },
             "ran",
@@ -299,7 +299,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
-                "lived": run(Status.SUCCEEDED, trigger="on_start"),
+                "last_run": run(Status.SUCCEEDED, trigger="on_start"),
                 "trigger": {"cron": "0 8 * * *", "on_start": True, "timezone": "UTC"},
             },
             "ran",
@@ -312,7 +312,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
-                "lived": run(Status.SUCCEEDED, trigger="watch"),
+                "last_run": run(Status.SUCCEEDED, trigger="watch"),
                 "trigger": {"watch": ["inbox/*"]},
             },
             "ran",
@@ -335,7 +335,7 @@ HOURS = {
             # the ledger knows what was, whatever the file says now
             {
                 "rows": [row("02 09:00", Outcome.RAN, run="r")],
-                "lived": run(Status.SUCCEEDED),
+                "last_run": run(Status.SUCCEEDED),
                 "trigger": {"cron": "0 8 * * *", "timezone": "UTC"},
             },
             "ran",
@@ -361,9 +361,9 @@ def test_why_names_the_missing_rehearsal() -> None:
         "rehearsal of it as it is "
         "now was approved); agentctl rehearse daily shows what it would do."
     )
-    coming = explain_slot("06 09:00", held=True)
-    assert (coming.outcome, coming.rule) == ("not_yet", UNREHEARSED)
-    assert coming.sentence.endswith(
+    explanation = explain_slot("06 09:00", needs_rehearsal=True)
+    assert (explanation.outcome, explanation.rule) == ("not_yet", UNREHEARSED)
+    assert explanation.sentence.endswith(
         "and will be skipped then: it is held back (" + UNREHEARSED + "); agentctl rehearse daily."
     )
 
@@ -399,8 +399,8 @@ def test_why_names_the_random_moments_of_the_day() -> None:
         **keys,
     )
     assert "moments = 2 (drawn for that day: " in because.sentence
-    coming = explain_slot("06 09:00", **keys).sentence
-    assert "speaks only if a moment is open then" in coming or "by every" in coming
+    sentence = explain_slot("06 09:00", **keys).sentence
+    assert "speaks only if a moment is open then" in sentence or "by every" in sentence
 
 
 def test_why_without_a_time_explains_the_last_or_else_the_next_slot() -> None:
@@ -408,10 +408,12 @@ def test_why_without_a_time_explains_the_last_or_else_the_next_slot() -> None:
     state = RoutineState(name="daily", schedule_key="k", baseline=at("01 00:00"), paused=False)
     assert default_slot(daily, state, at("05 12:00"), None) == at("05 09:00")
     assert default_slot(daily, state, at("01 08:00"), None) == at("01 09:00")
-    resumed = RoutineState(name="daily", schedule_key="k", baseline=at("05 10:00"), paused=False)
-    assert default_slot(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at(
-        "04 09:00"
+    resumed_state = RoutineState(
+        name="daily", schedule_key="k", baseline=at("05 10:00"), paused=False
     )
+    assert default_slot(
+        daily, resumed_state, at("05 12:00"), row("04 09:00", Outcome.MISSED)
+    ) == at("04 09:00")
 
 
 @scaled_settings(100)
@@ -429,12 +431,12 @@ def test_why_explains_every_moment(
     trigger: dict[str, Any],
     outcome: Outcome,
     reason: Reason | None,
-    written: bool,
+    is_recorded: bool,
     minute: int,
     now: int,
 ) -> None:
     moment = at("01 00:00") + timedelta(minutes=minute)
-    rows = [row(moment.isoformat()[:16], outcome, reason)] if written else []
+    rows = [row(moment.isoformat()[:16], outcome, reason)] if is_recorded else []
     because = explain_slot(
         moment.isoformat()[:16],
         now=(at("01 00:00") + timedelta(minutes=now)).isoformat()[:16],
@@ -504,15 +506,15 @@ tools = ["file_write"]
         assert run.status is Status.WAITING
         [approval] = await app.daemon.store.journal.approvals.find_of_run(run.id)
         command = f"agentctl approve {approval.id[-8:]}"
-        waiting = f"un {run.id[-8:]} waits for a person to allow file_write: {command}."
+        question = f"un {run.id[-8:]} waits for a person to allow file_write: {command}."
         by_hand = (
             await app.request("GET", f"/v1/routines/notes/why?at={run.slot:%Y-%m-%dT%H:%M}Z")
         ).json
-        assert by_hand["sentence"].count(waiting) == 1
+        assert by_hand["sentence"].count(question) == 1
         assert by_hand["run"] == run.id
         sentence = (await app.request("GET", "/v1/routines/notes/why")).json["sentence"]
         assert sentence.startswith("notes ")
-        assert sentence.endswith(f"R{waiting}"), "also where another slot is the last one"
+        assert sentence.endswith(f"R{question}"), "also where another slot is the last one"
         assert (await agentctl(socket, *command.split()[1:])).code == 0
         app.model.enqueue("Done.")
         assert (await app.finish(run.id)).status is Status.SUCCEEDED
@@ -536,7 +538,7 @@ TWO = {
     [
         (
             "02 09:00",
-            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "lived": run(Status.SUCCEEDED)},
+            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "last_run": run(Status.SUCCEEDED)},
             (
                 'started on time for Fri 02 Jan 09:00 UTC, by cron = "0 9 * * 1-5"; run TVWXYZ12 '
                 "succeeded."
@@ -598,7 +600,7 @@ TWO = {
             "02 10:30",
             {
                 "rows": [row("02 10:30", Outcome.RAN, event="webhook 1", run="r")],
-                "lived": run(Status.SUCCEEDED, trigger="webhook"),
+                "last_run": run(Status.SUCCEEDED, trigger="webhook"),
             },
             (
                 "was started by a webhook (webhook = true) at Fri 02 Jan 10:30 UTC, not by its "

@@ -96,9 +96,9 @@ async def test_a_routine_that_ran_only_without_a_model_is_named_without_a_foreca
     async with app, schedule(app), app.serve_api() as socket:
         answer = (await app.request("GET", "/v1/forecast?days=2")).json
         assert answer["without_model"] == ["disks"]
-        shown = await agentctl(socket, "forecast")
-        assert "disks ran only without a model" in shown.out and "quiet ran" not in shown.out
-        (row,) = [line for line in shown.out.splitlines() if line.startswith("disks")]
+        output = await agentctl(socket, "forecast")
+        assert "disks ran only without a model" in output.out and "quiet ran" not in output.out
+        (row,) = [line for line in output.out.splitlines() if line.startswith("disks")]
         assert row.split()[2:6] == ["?", "?", "?", "?"]
 
 
@@ -106,8 +106,8 @@ async def test_a_forecast_without_days_is_of_a_week_with_one_line_for_each_routi
     app = TestApp(tmp_path)
     app.write_routine("disks", DAILY)
     async with app, schedule(app), app.serve_api() as socket:
-        shown = (await agentctl(socket, "forecast")).out.splitlines()
-        assert shown[0].startswith("ROUTINE")
-        assert [line.split()[:2] for line in shown[1:3]] == [["disks", "7"], ["7", "days"]]
+        rows = (await agentctl(socket, "forecast")).out.splitlines()
+        assert rows[0].startswith("ROUTINE")
+        assert [line.split()[:2] for line in rows[1:3]] == [["disks", "7"], ["7", "days"]]
         by_day = (await agentctl(socket, "forecast", "--days", "2")).out.splitlines()
         assert by_day[0].startswith("DAY") and by_day[1].startswith("2026-11-21")

@@ -23,7 +23,7 @@ async def fail(
     harness: EngineHarness, *, trigger: str | None = None, detail: str = "the model is gone"
 ) -> list[Run]:
     """Let what is queued fail, and tell the engine as the executor does."""
-    ended = []
+    ended_runs = []
     for run in await harness.journal.runs.find_active():
         claimed_run = await harness.journal.runs.claim(run.id, owner="test")
         assert claimed_run
@@ -31,8 +31,8 @@ async def fail(
             claimed_run.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
         await harness.engine.note_end(run)
-        ended.append(run)
-    return ended
+        ended_runs.append(run)
+    return ended_runs
 
 
 async def succeed(harness: EngineHarness) -> None:
@@ -101,10 +101,10 @@ async def test_a_clock_set_back_into_an_ended_pause_does_not_pause_again(
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily", until=at("01 08:45"))
     await harness.reach("01 09:00")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     await harness.set_clock("01 08:40")
     await harness.reach("01 09:30")
-    assert harness.started == ["daily 01 09:00", "daily 01 09:30"]
+    assert harness.starts == ["daily 01 09:00", "daily 01 09:30"]
 
 
 # --- failing
@@ -114,12 +114,12 @@ async def test_the_backoff_of_a_failing_routine_doubles(harness: EngineHarness) 
     await harness.boot(
         routine(trigger=MINUTELY, run={"retry": {"backoff": "1m", "max": "4m", "pause_after": 0}})
     )
-    started = []
+    minutes = []
     for minute in range(1, 20):
         await harness.reach(f"01 08:{minute:02}")
         harness.time.tick(timedelta(seconds=5))
-        started += [run.slot.minute for run in await fail(harness)]
-    assert started == [1, 3, 6, 11, 16]
+        minutes += [run.slot.minute for run in await fail(harness)]
+    assert minutes == [1, 3, 6, 11, 16]
     assert "01 08:04 to 01 08:05, 2 skipped not_before" in await harness.rows()
 
 
@@ -134,7 +134,7 @@ async def test_one_success_ends_the_backoff(harness: EngineHarness) -> None:
     await succeed(harness)
     await harness.reach("01 08:07")
     await succeed(harness)
-    assert harness.started[-1] == "daily 01 08:07"
+    assert harness.starts[-1] == "daily 01 08:07"
     await harness.reach("01 08:08")
     await fail(harness)
     assert not harness.engine.states["daily"].paused, "the row of failures began anew"
@@ -176,7 +176,7 @@ async def test_a_kill_before_the_pause_for_failures_pauses_the_routine_at_the_ne
     failing = routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}})
     await harness.boot(failing)
     await harness.reach("01 08:30")
-    (run,) = harness.submitted
+    (run,) = harness.submitted_runs
     claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     await harness.journal.runs.end(
         claimed_run.to(Status.TIMED_OUT, ended=datetime.now(UTC), detail="too slow")
@@ -197,7 +197,7 @@ async def test_failed_manual_runs_cause_neither_backoff_nor_pause(
         await fail(harness)
     assert not harness.engine.states["daily"].paused
     await harness.reach("01 08:30")
-    assert harness.started[-1] == "daily 01 08:30"
+    assert harness.starts[-1] == "daily 01 08:30"
 
 
 async def test_a_manual_run_ignores_backoff_and_pause(harness: EngineHarness) -> None:
@@ -218,20 +218,20 @@ async def test_a_failure_recorded_in_2031_causes_no_backoff_today(harness: Engin
     await fail(harness)
     await harness.set_clock("01 08:00")
     await harness.reach("01 08:30")
-    assert harness.started[-1] == "daily 01 08:30"
+    assert harness.starts[-1] == "daily 01 08:30"
 
 
 async def test_cancelled_and_skipped_runs_are_no_failures(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 1}}))
     await harness.reach("01 08:30")
-    (run,) = harness.submitted
+    (run,) = harness.submitted_runs
     claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     await harness.engine.note_end(
         await harness.journal.runs.end(claimed_run.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await harness.reach("01 09:00")
     await harness.engine.note_end(
-        await harness.journal.runs.request_cancel(harness.submitted[-1].id)
+        await harness.journal.runs.request_cancel(harness.submitted_runs[-1].id)
     )
     assert not harness.engine.states["daily"].paused
 
@@ -245,16 +245,18 @@ async def test_late_runs_after_a_downtime_start_seconds_apart(harness: EngineHar
     await harness.crash()
     await harness.reach("01 13:00")
     await harness.boot(*crowd)
-    waits = sorted((run.not_before or at("01 13:00")) - at("01 13:00") for run in harness.submitted)
+    waits = sorted(
+        (run.not_before or at("01 13:00")) - at("01 13:00") for run in harness.submitted_runs
+    )
     assert waits[:4] == [timedelta(seconds=3 * number) for number in range(4)]
     assert waits[-1] == MAX_LATE_START_DELAY
-    assert await harness.journal.runs.claim(harness.submitted[1].id, owner="early") is None
+    assert await harness.journal.runs.claim(harness.submitted_runs[1].id, owner="early") is None
 
 
 async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -> None:
     await harness.boot(*(routine(f"r{number}") for number in range(5)))
     await harness.reach("01 09:00")
-    assert [run.not_before for run in harness.submitted] == [None] * 5
+    assert [run.not_before for run in harness.submitted_runs] == [None] * 5
 
 
 # --- the numbers
@@ -277,12 +279,12 @@ def test_the_backoff_doubles_up_to_its_limit(
 @laws
 @given(st.integers(1, 50), spans, spans, st.text(), st.none() | st.floats(0, 1e6))
 def test_retry_delay_is_at_least_the_retry_after_and_else_random(
-    attempt: int, first: timedelta, most: timedelta, lot: str, asked: float | None
+    attempt: int, first: timedelta, most: timedelta, lot: str, retry_after: float | None
 ) -> None:
-    wait = retry_delay(attempt, first, most, seed=lot, retry_after=asked)
-    least = min(timedelta(seconds=asked or 0), timedelta(days=1))
+    wait = retry_delay(attempt, first, most, seed=lot, retry_after=retry_after)
+    least = min(timedelta(seconds=retry_after or 0), timedelta(days=1))
     assert least <= wait <= max(least, backoff_delay(attempt, first, most))
-    assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=asked)
+    assert wait == retry_delay(attempt, first, most, seed=lot, retry_after=retry_after)
 
 
 def test_retry_delays_spread_over_the_whole_backoff() -> None:
@@ -316,9 +318,9 @@ async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
-        await home.logged("routine.paused")
-        listed = await home.agentctl("list")
-    assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out
+        await home.wait_for_log("routine.paused")
+        output = await home.agentctl("list")
+    assert "broken is paused: 2 runs in a row failed, the last one: " in output.out
     assert "until it is resumed: 2 runs in a row failed" in (await home.agentctl("status")).out
     warnings = await home.agentctl("logs", "--level", "warning")
     assert warnings.out.count("routine.paused") == 1

@@ -38,7 +38,7 @@ async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(harness: Engin
     await harness.reach("01 09:00:13")
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 ran"]
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
@@ -54,7 +54,7 @@ async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(
     for _ in range(3):
         await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 03 09:00, 3 missed down", "04 09:00 caught_up"]
-    assert harness.started == ["daily 04 09:00"]
+    assert harness.starts == ["daily 04 09:00"]
 
 
 async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
@@ -65,7 +65,7 @@ async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
     """
     await harness.boot(routine(), routine("other", HALF_HOURLY))
     await harness.reach("01 09:00")
-    (long,) = [run for run in harness.submitted if run.routine == "daily"]
+    (long,) = [run for run in harness.submitted_runs if run.routine == "daily"]
     for half_hour in range(19, 68):
         await harness.reach(
             f"{half_hour // 48 + 1:02} {half_hour % 48 // 2:02}:{half_hour % 2 * 30:02}"
@@ -80,7 +80,7 @@ async def test_a_long_run_does_not_make_a_daily_routine_skip_a_day(
         "02 09:00 skipped overlap",
         "03 09:00 ran",
     ]
-    assert len([run for run in harness.submitted if run.routine == "other"]) >= 49
+    assert len([run for run in harness.submitted_runs if run.routine == "other"]) >= 49
 
 
 # --- a catch-up fires stale work
@@ -103,7 +103,7 @@ async def test_a_slot_of_the_morning_does_not_run_at_night(
     await harness.reach("01 22:10")
     await harness.boot(routine(trigger=trigger))
     assert await harness.rows() == [row]
-    assert harness.started == []
+    assert harness.starts == []
 
 
 # --- a running flag that never clears, a wedged lane
@@ -117,31 +117,31 @@ async def test_a_run_of_a_dead_process_does_not_block_its_routine(
     """
     await harness.boot(routine())
     await harness.reach("01 09:00")
-    (run,) = harness.submitted
+    (run,) = harness.submitted_runs
     assert await harness.journal.runs.claim(run.id, owner="a process that dies now")
     await harness.crash()
     await harness.reach("01 09:05")
     await harness.boot(routine())
-    (left,) = await harness.journal.runs.recover("the next process")
-    assert (left.id, left.status) == (run.id, Status.QUEUED)
-    await harness.finish(left)
+    (recovered_run,) = await harness.journal.runs.recover("the next process")
+    assert (recovered_run.id, recovered_run.status) == (run.id, Status.QUEUED)
+    await harness.finish(recovered_run)
     await harness.reach("02 09:00")
-    assert harness.started[-1] == "daily 02 09:00"
+    assert harness.starts[-1] == "daily 02 09:00"
 
 
 async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     harness: EngineHarness,
 ) -> None:
     """OC#10904: the whole lane was wedged for hours."""
-    hanging = asyncio.Event()
-    lived: list[str] = []
+    may_go_on = asyncio.Event()
+    routines: list[str] = []
 
     async def live(run_id: str) -> Run | None:
         run = await harness.journal.runs.claim(run_id, owner="test")
         assert run
         if run.routine == "daily":
-            await hanging.wait()
-        lived.append(run.routine)
+            await may_go_on.wait()
+        routines.append(run.routine)
         return await harness.journal.runs.end(
             run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said")
         )
@@ -149,17 +149,17 @@ async def test_a_hanging_run_delays_no_other_run_and_can_be_cancelled(
     await harness.boot(routine(), routine("other"))
     executor = LocalRunQueue(live, max_concurrent=2, clock=FakeClock(at("01 09:00")))
     await harness.reach("01 09:00")
-    for run in harness.submitted:
+    for run in harness.submitted_runs:
         await executor.submit(run)
-    (stuck,) = [run for run in harness.submitted if run.routine == "daily"]
+    (stuck_run,) = [run for run in harness.submitted_runs if run.routine == "daily"]
     async with asyncio.timeout(60):
-        while lived != ["other"]:
+        while routines != ["other"]:
             await asyncio.sleep(0)
-    assert (await harness.journal.runs.request_cancel(stuck.id)).cancel
-    assert executor.interrupt(stuck.id)
+    assert (await harness.journal.runs.request_cancel(stuck_run.id)).cancel
+    assert executor.interrupt(stuck_run.id)
     async with asyncio.timeout(60):
         await executor.wait_until_idle()
-    assert lived == ["other"]
+    assert routines == ["other"]
 
 
 # --- two schedulers, every job twice
@@ -189,7 +189,7 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHar
     await twin.start(folder_contents(routine()))
     harness.time.move_to(at("01 09:00"))
     await asyncio.gather(harness.engine.fire("daily"), twin.fire("daily"))
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
     await twin.stop()
 
 
@@ -208,9 +208,9 @@ async def test_an_undelivered_report_is_shown_as_no_success(home: Home) -> None:
     run = (await home.agentctl("runs", "--json")).json["items"][0]
     assert run["status"] == "succeeded"
     assert run["delivery"] in ("failed", "pending")
-    listed = (await home.agentctl("list")).out
-    assert "delivery failed" in listed or "being delivered" in listed
-    assert "✓" not in listed
+    output = (await home.agentctl("list")).out
+    assert "delivery failed" in output or "being delivered" in output
+    assert "✓" not in output
 
 
 # --- a herd, or one slow job that starves all
@@ -235,8 +235,8 @@ async def test_a_hanging_model_delays_neither_facts_nor_other_providers(home: Ho
         assert (await home.agentctl("run", "facts")).code == 0
         status = (await home.agentctl("status")).out
         assert "queued and first in line" in status
-        shown = (await home.agentctl("inspect", "slower")).out
-        assert "queued" in shown
+        output = (await home.agentctl("inspect", "slower")).out
+        assert "queued" in output
         await home.agentctl("cancel", first.out.strip())
         async with asyncio.timeout(60):
             await vendor.wait_for_requests(2)
@@ -244,14 +244,14 @@ async def test_a_hanging_model_delays_neither_facts_nor_other_providers(home: Ho
 
 async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> None:
     """MO#335: so many at a time, the rest in order."""
-    lively, most, ended = 0, 0, []
+    lively, most, run_ids = 0, 0, []
 
     async def live(run_id: str) -> None:
         nonlocal lively, most
         lively += 1
         most = max(most, lively)
         await asyncio.sleep(0)
-        ended.append(run_id)
+        run_ids.append(run_id)
         lively -= 1
 
     nine = at("01 09:00")
@@ -267,7 +267,7 @@ async def test_thousand_runs_due_at_once_start_in_order_within_the_limit() -> No
         await executor.submit(Run(id=name, routine=name, **fields))
     await executor.wait_until_idle()
     assert most == 3
-    assert ended == sorted(ended)
+    assert run_ids == sorted(run_ids)
 
 
 # --- the wrong hour, and days on which clocks change
@@ -305,7 +305,9 @@ async def test_clock_changes_lose_no_slot_and_repeat_none(
         harness.time.move_to(harness.next_start)
         await harness.ring()
         await harness.finish(*await harness.journal.runs.find_active())
-    assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted] == slots
+    assert [
+        f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in harness.submitted_runs
+    ] == slots
     assert all(row.endswith(" ran") for row in await harness.rows())
 
 

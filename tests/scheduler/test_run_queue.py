@@ -30,19 +30,19 @@ class Lives:
     """Lives that last until they are let go."""
 
     def __init__(self):
-        self.begun = []
-        self.stopped = []
+        self.begun_ids = []
+        self.suspended_ids = []
         self.go = asyncio.Event()
         self.again = asyncio.Event()
 
     async def __call__(self, run_id):
-        if self.begun:
+        if self.begun_ids:
             self.again.set()
-        self.begun.append(run_id)
+        self.begun_ids.append(run_id)
         try:
             await self.go.wait()
         except asyncio.CancelledError:
-            self.stopped.append(run_id)
+            self.suspended_ids.append(run_id)
             raise
 
 
@@ -57,11 +57,11 @@ async def test_queue_starts_up_to_the_limit_and_the_other_runs_wait_in_order():
     for name in "abcd":
         await executor.submit(run(name))
     await turns()
-    assert lives.begun == ["a", "b"]
+    assert lives.begun_ids == ["a", "b"]
     assert [executor.queue_position(name) for name in "abcd"] == [None, None, 0, 1]
     lives.go.set()
     await executor.wait_until_idle()
-    assert lives.begun == ["a", "b", "c", "d"]
+    assert lives.begun_ids == ["a", "b", "c", "d"]
 
 
 async def test_run_enqueued_twice_is_executed_once():
@@ -71,20 +71,20 @@ async def test_run_enqueued_twice_is_executed_once():
         await executor.submit(run(name))
     lives.go.set()
     await executor.wait_until_idle()
-    assert lives.begun == ["a", "b"]
+    assert lives.begun_ids == ["a", "b"]
 
 
 class Parking:
     """Lives each of which waits for a person the first time, and ends the second."""
 
     def __init__(self):
-        self.begun = []
+        self.begun_ids = []
         self.meanwhile = lambda run_id: None
 
     async def __call__(self, run_id):
-        self.begun.append(run_id)
+        self.begun_ids.append(run_id)
         self.meanwhile(run_id)
-        first = self.begun.count(run_id) == 1
+        first = self.begun_ids.count(run_id) == 1
         return run(run_id, routine="r", status=Status.WAITING if first else Status.SUCCEEDED)
 
 
@@ -95,10 +95,10 @@ async def test_a_waiting_run_holds_later_runs_of_its_routine():
         await executor.submit(run(name, routine="r"))
     await executor.submit(run("other"))
     await executor.wait_until_idle()
-    assert lives.begun == ["a", "other"]
+    assert lives.begun_ids == ["a", "other"]
     await executor.submit(run("a", routine="r"))  # it was answered
     await executor.wait_until_idle()
-    assert lives.begun == ["a", "other", "a", "b"]
+    assert lives.begun_ids == ["a", "other", "a", "b"]
 
 
 async def test_run_answered_during_suspension_is_continued():
@@ -114,7 +114,7 @@ async def test_run_answered_during_suspension_is_continued():
     await executor.submit(run("a", routine="r"))
     await turns()
     await executor.wait_until_idle()
-    assert lives.begun == ["a", "a"]
+    assert lives.begun_ids == ["a", "a"]
 
 
 async def test_cancelling_a_waiting_run_starts_the_next_run_of_its_routine():
@@ -123,10 +123,10 @@ async def test_cancelling_a_waiting_run_starts_the_next_run_of_its_routine():
     executor.hold_parked([run("old", routine="r")])  # since before this process began
     await executor.submit(run("new", routine="r"))
     await turns()
-    assert lives.begun == []
+    assert lives.begun_ids == []
     executor.interrupt("old")
     await executor.wait_until_idle()
-    assert lives.begun == ["new"]
+    assert lives.begun_ids == ["new"]
 
 
 async def test_a_run_is_not_executed_before_its_time():
@@ -139,7 +139,7 @@ async def test_a_run_is_not_executed_before_its_time():
     async with asyncio.timeout(60):
         await lives.again.wait()
     assert datetime.now(UTC) >= instant
-    assert lives.begun == ["now", "later"]
+    assert lives.begun_ids == ["now", "later"]
 
 
 async def test_a_delayed_run_is_executed_again():
@@ -167,10 +167,10 @@ async def test_a_delayed_run_is_executed_again():
 
 
 async def test_a_crash_of_one_run_does_not_stop_the_others():
-    begun = []
+    begun_ids = []
 
     async def live(run_id):
-        begun.append(run_id)
+        begun_ids.append(run_id)
         if run_id == "bad":
             raise ZeroDivisionError
 
@@ -178,7 +178,7 @@ async def test_a_crash_of_one_run_does_not_stop_the_others():
     await executor.submit(run("bad"))
     await executor.submit(run("good"))
     await executor.wait_until_idle()
-    assert begun == ["bad", "good"]
+    assert begun_ids == ["bad", "good"]
 
 
 async def test_stopping_the_queue_interrupts_runs_after_the_grace():
@@ -188,8 +188,8 @@ async def test_stopping_the_queue_interrupts_runs_after_the_grace():
     await executor.submit(run("waiting"))
     await turns()
     await executor.stop(0.01)
-    assert lives.stopped == ["a"]
-    assert lives.begun == ["a"], "nothing new starts while stopping"
+    assert lives.suspended_ids == ["a"]
+    assert lives.begun_ids == ["a"], "nothing new starts while stopping"
 
 
 async def test_a_run_ending_within_the_grace_is_not_interrupted():
@@ -199,7 +199,7 @@ async def test_a_run_ending_within_the_grace_is_not_interrupted():
     await turns()
     lives.go.set()
     await executor.stop(5)
-    assert lives.stopped == []
+    assert lives.suspended_ids == []
 
 
 async def test_one_run_can_be_interrupted_alone():
@@ -212,7 +212,7 @@ async def test_one_run_can_be_interrupted_alone():
     assert not executor.interrupt("unknown")
     lives.go.set()
     await executor.wait_until_idle()
-    assert lives.stopped == ["a"]
+    assert lives.suspended_ids == ["a"]
 
 
 async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
@@ -221,10 +221,10 @@ async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
     for name, routine in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         await executor.submit(run(name, routine=routine))
     await turns()
-    assert lives.begun == ["a1", "b1"]
+    assert lives.begun_ids == ["a1", "b1"]
     lives.go.set()
     await executor.wait_until_idle()
-    assert lives.begun == ["a1", "b1", "a2"]
+    assert lives.begun_ids == ["a1", "b1", "a2"]
 
 
 # --- fairness
@@ -246,12 +246,12 @@ class OneByOne:
     """Lives that end when they are told to, in a time that passes."""
 
     def __init__(self):
-        self.begun = []
+        self.begun_ids = []
         self.ends = {}
         self.moment = NOW
 
     async def __call__(self, run_id):
-        self.begun.append(run_id)
+        self.begun_ids.append(run_id)
         self.ends[run_id] = asyncio.Event()
         await self.ends[run_id].wait()
 
@@ -276,7 +276,7 @@ async def test_earliest_due_run_starts_first_in_any_order_of_arrival():
     await turns()
     for name in ("first", "due 1", "due 2"):
         await lives.end(name)
-    assert lives.begun == ["first", "due 1", "due 2", "due 3"]
+    assert lives.begun_ids == ["first", "due 1", "due 2", "due 3"]
 
 
 async def test_a_routine_with_many_runs_does_not_delay_other_routines():
@@ -289,9 +289,9 @@ async def test_a_routine_with_many_runs_does_not_delay_other_routines():
     await executor.submit(run("other", slot=lives.moment))
     assert executor.positions() == {"other": 0, "busy 1": 1, "busy 2": 2, "busy 3": 3}
     await lives.end("busy 0")
-    assert lives.begun == ["busy 0", "busy 1"], "it was due before the other one came"
+    assert lives.begun_ids == ["busy 0", "busy 1"], "it was due before the other one came"
     await lives.end("busy 1")
-    assert lives.begun[-1] == "other"
+    assert lives.begun_ids[-1] == "other"
 
 
 async def test_run_waiting_for_its_provider_occupies_no_slot():
@@ -300,11 +300,11 @@ async def test_run_waiting_for_its_provider_occupies_no_slot():
     for name in ("slow a", "slow b", "slow c", "fast d"):
         await executor.submit(run(name, routine=name))
     await turns()
-    assert lives.begun == ["slow a", "fast d"]
+    assert lives.begun_ids == ["slow a", "fast d"]
     await lives.end("fast d")
-    assert lives.begun == ["slow a", "fast d"], "there is room, but not at the provider"
+    assert lives.begun_ids == ["slow a", "fast d"], "there is room, but not at the provider"
     await lives.end("slow a")
-    assert lives.begun == ["slow a", "fast d", "slow b"]
+    assert lives.begun_ids == ["slow a", "fast d", "slow b"]
 
 
 async def test_runs_without_a_model_are_not_starved_by_runs_with_a_model():
@@ -313,10 +313,10 @@ async def test_runs_without_a_model_are_not_starved_by_runs_with_a_model():
     for name in ("claude a", "claude b", "offline c", "offline d"):
         await executor.submit(run(name, routine=name))
     await turns()
-    assert lives.begun == ["claude a", "offline c"]
+    assert lives.begun_ids == ["claude a", "offline c"]
     assert executor.positions() == {"claude b": 0, "offline d": 0}
     await lives.end("offline c")
-    assert lives.begun == ["claude a", "offline c", "offline d"]
+    assert lives.begun_ids == ["claude a", "offline c", "offline d"]
 
 
 async def test_cancelled_run_leaves_the_queue():
@@ -328,7 +328,7 @@ async def test_cancelled_run_leaves_the_queue():
     assert executor.positions() == {"c": 0}
     await turns()
     await lives.end("a")
-    assert lives.begun == ["a", "c"]
+    assert lives.begun_ids == ["a", "c"]
 
 
 async def test_raised_limit_starts_waiting_runs_at_once():
@@ -338,7 +338,7 @@ async def test_raised_limit_starts_waiting_runs_at_once():
         await executor.submit(run(name))
     executor.set_max_concurrent(2)
     await turns()
-    assert lives.begun == ["a", "b"]
+    assert lives.begun_ids == ["a", "b"]
 
 
 @scaled_settings(100)
@@ -349,7 +349,7 @@ async def test_raised_limit_starts_waiting_runs_at_once():
     ),
     st.integers(1, 3),
 )
-async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
+async def test_every_due_run_is_executed_once_within_all_limits(queue, most):
     limits = {"a": 1, "b": 2}
     group_of = lanes(**limits)
     lives, lively = OneByOne(), []
@@ -365,17 +365,17 @@ async def test_every_due_run_is_executed_once_within_all_limits(asked, most):
         )
         await asyncio.sleep(0)
         lively.remove(runs[run_id])
-        lives.begun.append(run_id)
+        lives.begun_ids.append(run_id)
 
     runs = {
         str(number): run(
             str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes)
         )
-        for number, (routine, minutes, lane) in enumerate(asked)
+        for number, (routine, minutes, lane) in enumerate(queue)
     }
     executor = LocalRunQueue(live, max_concurrent=most, clock=lives, group_of=group_of)
     for queued_run in runs.values():
         await executor.submit(queued_run)
     assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))
     await executor.wait_until_idle()
-    assert sorted(lives.begun) == sorted(runs)
+    assert sorted(lives.begun_ids) == sorted(runs)

@@ -65,7 +65,7 @@ async def test_clock_jump_during_downtime_is_handled_like_one_at_run_time(
     await harness.boot(routine(trigger=NEVER))
     await harness.set_clock("01 09:59")
     await harness.reach("01 10:00")
-    await harness.finish(*harness.submitted)
+    await harness.finish(*harness.submitted_runs)
     for moment in ("01 08:40", "01 10:10"):
         await harness.crash()
         harness.time.move_to(at(moment))
@@ -191,15 +191,15 @@ class Upheavals(RuleBasedStateMachine):
     are to be told.
     """
 
-    frozen: FrozenDateTimeFactory
+    frozen_time: FrozenDateTimeFactory
 
     def __init__(self) -> None:
         super().__init__()
-        self.frozen.move_to(at("01 08:00"))
+        self.frozen_time.move_to(at("01 08:00"))
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
-        self.harness = EngineHarness(self.folder, self.frozen)
-        self.made = {
+        self.harness = EngineHarness(self.folder, self.frozen_time)
+        self.routines = {
             name: routine(name, trigger)
             for name, trigger in (
                 ("once", HALF_HOURLY),
@@ -208,20 +208,20 @@ class Upheavals(RuleBasedStateMachine):
             )
         }
         self.now = datetime.now(UTC)
-        self.base = dict.fromkeys(self.made, self.now)
+        self.base = dict.fromkeys(self.routines, self.now)
         """Slots after it are to be told as they come."""
-        self.due: dict[str, set[datetime]] = {name: set() for name in self.made}
-        self.do(self.harness.boot(*self.made.values()))
+        self.due: dict[str, set[datetime]] = {name: set() for name in self.routines}
+        self.do(self.harness.boot(*self.routines.values()))
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something, then note which slots are to be told from now on."""
 
-        async def done() -> None:
+        async def do_and_check() -> None:
             await work
 
-        self.runner.run(done())
+        self.runner.run(do_and_check())
         self.now = datetime.now(UTC)
-        for name, made_at in self.made.items():
+        for name, made_at in self.routines.items():
             self.base[name] = min(self.base[name], self.now)
             self.due[name] = {slot for slot in self.due[name] if slot <= self.now}
             if made_at.enabled:
@@ -248,12 +248,12 @@ class Upheavals(RuleBasedStateMachine):
 
     @rule(minutes=st.sampled_from([0, 0, 20, 70, 300, -40, -300]))
     def restart(self, minutes: int) -> None:
-        async def restarted() -> None:
+        async def crash_and_boot() -> None:
             await self.harness.crash()
-            self.frozen.move_to(self.now + timedelta(minutes=minutes))
-            await self.harness.boot(*self.made.values())
+            self.frozen_time.move_to(self.now + timedelta(minutes=minutes))
+            await self.harness.boot(*self.routines.values())
 
-        self.do(restarted())
+        self.do(crash_and_boot())
 
     @rule(name=NAMES, minutes=st.none() | st.integers(1, 200))
     def pause(self, name: str, minutes: int | None) -> None:
@@ -266,14 +266,14 @@ class Upheavals(RuleBasedStateMachine):
 
     @rule()
     def let_runs_end(self) -> None:
-        async def ended() -> None:
+        async def finish_runs() -> None:
             runs = await self.harness.journal.runs.find_active()
             # of runs that start late together the second one waits for a moment
             await self.harness.finish(
                 *(run for run in runs if not run.not_before or run.not_before <= self.now)
             )
 
-        self.do(ended())
+        self.do(finish_runs())
 
     @rule(
         name=NAMES,
@@ -283,17 +283,17 @@ class Upheavals(RuleBasedStateMachine):
     )
     def edit(self, name: str, down: bool, zone: str, enabled: bool) -> None:
         """Edit a schedule without moving its slots, or turn it off and on: it begins anew."""
-        old = self.made[name]
+        old = self.routines[name]
         triggers: Any = [
             {**trigger.model_dump(exclude_none=True), "timezone": zone} for trigger in old.triggers
         ]
-        self.made[name] = new = routine(name, triggers, enabled=enabled)
+        self.routines[name] = new = routine(name, triggers, enabled=enabled)
         if new.schedule_key != old.schedule_key:
             self.base[name] = self.now
         self.do(
-            self.harness.boot(*self.made.values())
+            self.harness.boot(*self.routines.values())
             if down
-            else self.harness.reload(*self.made.values())
+            else self.harness.reload(*self.routines.values())
         )
 
     # --- what holds
@@ -311,9 +311,9 @@ class Upheavals(RuleBasedStateMachine):
                 "a slot is told of that has not come, or that never was one"
             )
         # a run that waits is handed over once more when the clock moves its wait
-        runs = {run.id: run for run in self.harness.submitted}
-        started = [(run.routine, run.slot) for run in runs.values()]
-        assert len(started) == len(set(started)), "a slot was started twice"
+        runs = {run.id: run for run in self.harness.submitted_runs}
+        starts = [(run.routine, run.slot) for run in runs.values()]
+        assert len(starts) == len(set(starts)), "a slot was started twice"
 
 
 def grid(after: datetime, until: datetime) -> list[datetime]:
@@ -326,4 +326,6 @@ def test_any_clock_changes_record_every_slot_once_and_start_none_twice(
     time: FrozenDateTimeFactory,
 ) -> None:
     options = scaled_settings(40, steps=25)
-    run_state_machine_as_test(type("Machine", (Upheavals,), {"frozen": time}), settings=options)
+    run_state_machine_as_test(
+        type("Machine", (Upheavals,), {"frozen_time": time}), settings=options
+    )

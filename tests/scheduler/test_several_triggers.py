@@ -24,8 +24,8 @@ NOON = {"cron": "0 12 * * *"}
 
 @pytest.fixture
 def time() -> Iterator[FrozenDateTimeFactory]:
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def several(*triggers: dict[str, Any], name: str = "daily", **more: Any) -> Any:
 async def test_each_schedule_starts_runs_of_its_kind(harness: Workplace) -> None:
     await harness.boot(several(NINE, {"every": timedelta(hours=6)}, {"at": at("02 10:00")}))
     await harness.reach("01 09:30")
-    await harness.end(harness.submitted[0])
+    await harness.end(harness.submitted_runs[0])
     await harness.reach("01 12:30")
-    await harness.end(harness.submitted[1])
+    await harness.end(harness.submitted_runs[1])
     harness.time.move_to(at("02 09:59"))
     await harness.ring()
     await harness.reach("02 10:30")
-    await harness.end(harness.submitted[-1])
-    kinds = [(f"{run.slot:%d %H:%M}", run.trigger) for run in harness.submitted]
+    await harness.end(harness.submitted_runs[-1])
+    kinds = [(f"{run.slot:%d %H:%M}", run.trigger) for run in harness.submitted_runs]
     assert kinds == [("01 09:00", "cron"), ("01 12:00", "every"), ("02 10:00", "at")]
     assert await harness.rows() == [
         "01 09:00 ran",
@@ -62,14 +62,14 @@ async def test_each_schedule_starts_runs_of_its_kind(harness: Workplace) -> None
 async def test_a_run_of_one_trigger_keeps_another_from_starting(harness: Workplace) -> None:
     await harness.boot(several(NINE, NOON))
     await harness.reach("01 12:30")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
     assert await harness.rows() == ["01 09:00 ran", "01 12:00 skipped overlap"]
 
 
 async def test_two_triggers_at_one_instant_start_one_run(harness: Workplace) -> None:
     await harness.boot(several(NINE, {"every": timedelta(hours=3)}))
     await harness.reach("01 10:00")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
     assert await harness.rows() == ["01 09:00 ran"]
 
 
@@ -77,12 +77,12 @@ async def test_slots_of_a_downtime_are_accounted_for_once(harness: Workplace) ->
     triggers = (NINE, NOON, {"every": timedelta(hours=6), "catch_up": "none"})
     await harness.boot(several(*triggers))
     await harness.reach("01 10:00")
-    await harness.end(harness.submitted[0])
+    await harness.end(harness.submitted_runs[0])
     await harness.crash()
     harness.time.move_to(at("03 12:10"))
     await harness.boot(several(*triggers))
     await harness.boot(several(*triggers))
-    assert harness.started == ["daily 01 09:00", "daily 03 12:00"]
+    assert harness.starts == ["daily 01 09:00", "daily 03 12:00"]
     assert await harness.rows() == [
         "01 09:00 ran",
         "01 12:00 to 03 09:00, 10 missed down",
@@ -101,7 +101,7 @@ async def test_a_slot_outside_the_hours_of_one_trigger_starts_by_another(
     row = (await harness.journal.slots.find("daily"))[0]
     assert row.rule == 'active_hours = "10:00-12:00"'
     await harness.reach("01 12:30")
-    assert harness.started == ["daily 01 12:00"]
+    assert harness.starts == ["daily 01 12:00"]
 
 
 async def test_files_start_a_routine_that_has_a_schedule(harness: Workplace) -> None:
@@ -131,7 +131,7 @@ async def test_files_wait_for_the_hours_of_their_own_trigger(harness: Workplace)
     harness.drop("a.csv")
     await harness.reach("01 09:30")
     assert (await harness.next_run()).trigger == "cron"
-    await harness.end(harness.submitted[0])
+    await harness.end(harness.submitted_runs[0])
     await harness.reach("01 10:00")
     run = await harness.next_run()
     assert (run.trigger, run.slot) == ("watch", at("01 10:00"))
@@ -150,11 +150,11 @@ async def test_ends_of_other_runs_count_by_the_trigger_that_waits_for_them(
     await harness.end(await harness.engine.trigger("backup"))
     await harness.end(await harness.engine.trigger("sync"))
     await harness.quiet()
-    assert [run for run in harness.submitted if run.routine == "report"] == []
+    assert [run for run in harness.submitted_runs if run.routine == "report"] == []
     assert await harness.rows("report") == ["01 08:02 skipped quiet_hours"]
     await harness.end(await harness.engine.trigger("backup"), Status.FAILED)
     await harness.quiet()
-    assert [run.trigger for run in harness.submitted if run.routine == "report"] == ["after"]
+    assert [run.trigger for run in harness.submitted_runs if run.routine == "report"] == ["after"]
 
 
 async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
@@ -163,16 +163,16 @@ async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
     follower = several(
         {"after": ["backup"], "on": "failed"}, {"after": ["sync"]}, NOON, name="report"
     )
-    others = routine("backup", {}), routine("sync", {})
-    await harness.boot(*others)
+    parents = routine("backup", {}), routine("sync", {})
+    await harness.boot(*parents)
     runs = [await harness.engine.trigger(name) for name in ("backup", "sync")]
-    await harness.boot(*others, follower)
+    await harness.boot(*parents, follower)
     harness.journal.runs.when_ended = lambda _run: None  # as if the daemon were down
     for run in runs:
         await harness.end(run)
-    await harness.boot(*others, follower)
-    started = [run for run in harness.submitted if run.routine == "report"]
-    assert [run.event for run in started] == [runs[1].id]
+    await harness.boot(*parents, follower)
+    reports = [run for run in harness.submitted_runs if run.routine == "report"]
+    assert [run.event for run in reports] == [runs[1].id]
 
 
 async def test_a_webhook_counts_by_the_hours_of_its_own_trigger(harness: Workplace) -> None:
@@ -181,7 +181,7 @@ async def test_a_webhook_counts_by_the_hours_of_its_own_trigger(harness: Workpla
     with pytest.raises(Refused, match="outside its active hours"):
         await harness.engine.start_by_webhook("daily", event="1", body={})
     await harness.reach("01 10:30")
-    await harness.end(harness.submitted[0])
+    await harness.end(harness.submitted_runs[0])
     run = await harness.engine.start_by_webhook("daily", event="1", body={})
     assert run.trigger == "webhook"
     await harness.reload(several(NINE, NOON))
@@ -191,10 +191,10 @@ async def test_a_webhook_counts_by_the_hours_of_its_own_trigger(harness: Workpla
 
 async def test_a_routine_starts_with_the_daemon_and_by_the_clock(harness: Workplace) -> None:
     await harness.boot(several({"on_start": True}, NINE))
-    assert [run.trigger for run in harness.submitted] == ["on_start"]
-    await harness.end(harness.submitted[0])
+    assert [run.trigger for run in harness.submitted_runs] == ["on_start"]
+    await harness.end(harness.submitted_runs[0])
     await harness.reach("01 09:30")
-    assert [run.trigger for run in harness.submitted] == ["on_start", "cron"]
+    assert [run.trigger for run in harness.submitted_runs] == ["on_start", "cron"]
 
 
 async def test_next_starts_are_those_of_all_triggers(harness: Workplace) -> None:
@@ -213,9 +213,9 @@ async def test_an_added_trigger_begins_with_its_next_slot(harness: Workplace) ->
     await harness.boot(several(NOON))
     harness.time.move_to(at("01 09:30"))
     await harness.reload(several(NOON, NINE))
-    assert harness.started == []
+    assert harness.starts == []
     await harness.reach("01 12:30")
-    assert harness.started == ["daily 01 12:00"]
+    assert harness.starts == ["daily 01 12:00"]
 
 
 # --- days to skip
@@ -226,9 +226,9 @@ NEW_YEAR = {"skip": ["2026-01-02/2026-01-03"]}
 async def test_slots_of_days_to_skip_are_recorded_with_the_entry(harness: Workplace) -> None:
     await harness.boot(routine("daily", {**NINE, **NEW_YEAR}))
     await harness.reach("01 10:00")
-    await harness.end(harness.submitted[0])
+    await harness.end(harness.submitted_runs[0])
     await harness.reach("04 09:30")
-    assert harness.started == ["daily 01 09:00", "daily 04 09:00"]
+    assert harness.starts == ["daily 01 09:00", "daily 04 09:00"]
     assert await harness.rows() == [
         "01 09:00 ran",
         "02 09:00 to 03 09:00, 2 skipped quiet_hours",
@@ -252,7 +252,7 @@ async def test_a_slot_missed_over_days_to_skip_is_not_caught_up_on_one(harness: 
     await harness.boot(routine("daily", late))
     harness.time.move_to(at("02 10:00"))
     await harness.boot(routine("daily", late))
-    assert harness.started == []
+    assert harness.starts == []
     assert (await harness.rows())[-1] == "02 09:00 skipped quiet_hours"
 
 
@@ -307,5 +307,5 @@ async def test_another_calendar_counts_from_its_reload_on(harness: Workplace) ->
     assert (changes.changed, changes.schedule_changed) == (("daily",), ())
     assert [f"{slot:%d}" for slot in harness.engine.next_fires("daily", 2)] == ["03", "04"]
     await harness.reach("03 09:30")
-    assert harness.started == ["daily 03 09:00"]
+    assert harness.starts == ["daily 03 09:00"]
     assert (await harness.journal.slots.find("daily"))[1].rule == 'skip = "off.ics: Off"'

@@ -41,12 +41,12 @@ def decide(
     )
 
 
-def rows_of(settled: SlotDecision) -> list[str]:
+def rows_of(decision: SlotDecision) -> list[str]:
     """Return what is written down, one line per row."""
     lines = [
-        f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.skipped
+        f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in decision.skipped
     ]
-    return [*lines, *([f"{settled.slot:%d %H:%M} {settled.start}"] if settled.start else [])]
+    return [*lines, *([f"{decision.slot:%d %H:%M} {decision.start}"] if decision.start else [])]
 
 
 DOWN = {"up_since": "2026-01-04T13:00"}
@@ -148,8 +148,8 @@ def test_nothing_is_due(case: str, arguments: dict[str, Any]) -> None:
 
 
 def test_lateness_is_counted_in_seconds() -> None:
-    settled = decide(floor="2026-01-03T09:00", now="2026-01-04T13:02", **DOWN)
-    assert (settled.start, settled.lateness) == (Outcome.CAUGHT_UP, 4 * 3600 + 120)
+    decision = decide(floor="2026-01-03T09:00", now="2026-01-04T13:02", **DOWN)
+    assert (decision.start, decision.lateness) == (Outcome.CAUGHT_UP, 4 * 3600 + 120)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,16 @@ def test_of_slots_recorded_ahead_of_the_clock_those_remain_that_will_not_be_clas
     assume(len(slots) > 1)
     minutes_within = int((slots[-1] - slots[0]) / timedelta(minutes=1))
     now = slots[0] + timedelta(minutes=data.draw(st.integers(0, minutes_within - 1)))
-    passed = [slot for slot in slots if slot <= now]
+    past_slots = [slot for slot in slots if slot <= now]
     record = portion(slots)
     assert record
-    before_last = passed[-1] - timedelta(seconds=1)
-    assert remaining_slots(schedule, record, now=now, baseline=before_last) == portion(passed[:-1])
-    assert remaining_slots(schedule, record, now=now, baseline=passed[-1]) == portion(passed)
+    before_last = past_slots[-1] - timedelta(seconds=1)
+    assert remaining_slots(schedule, record, now=now, baseline=before_last) == portion(
+        past_slots[:-1]
+    )
+    assert remaining_slots(schedule, record, now=now, baseline=past_slots[-1]) == portion(
+        past_slots
+    )
 
 
 @pytest.mark.parametrize("schedule", [None, Schedule.of(timezone="UTC", cron="0 9 * * *")])
@@ -259,12 +263,12 @@ def test_remaining_slots_of_an_earlier_schedule_are_counted_as_evenly_spread(
     schedule: Schedule | None,
 ) -> None:
     first, last = at("2026-01-01T00:00"), at("2026-01-01T10:00")
-    for recorded, now, count in [
+    for record, now, count in [
         (SlotRange(first=first, last=last, count=11), at("2026-01-01T04:00"), 5),
         (SlotRange(first=first, last=last, count=11), at("2026-01-01T04:30"), 5),
         (SlotRange(first=first, last=last, count=2), at("2026-01-01T09:59"), 1),
     ]:
-        assert remaining_slots(schedule, recorded, now=now, baseline=first) == SlotRange(
+        assert remaining_slots(schedule, record, now=now, baseline=first) == SlotRange(
             first=first, last=now, count=count
         )
 
@@ -339,7 +343,7 @@ def test_a_schedule_without_a_slot_left_has_no_random_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "expected"),
+    ("refused_times", "expected"),
     [
         (("10:00", "11:00"), ["09:00-09:30 down", "10:00-11:00 disk_full", "11:30-12:00 down"]),
         (("09:00", "12:00"), ["09:00-12:00 disk_full"]),
@@ -351,17 +355,17 @@ def test_a_schedule_without_a_slot_left_has_no_random_moment() -> None:
     ],
 )
 def test_missed_slots_are_split_by_what_a_full_disk_refused(
-    refused: tuple[str, str], expected: list[str]
+    refused_times: tuple[str, str], expected: list[str]
 ) -> None:
     schedule = Schedule.of(timezone="UTC", cron="*/30 * * * *")
-    missed = SkippedSlots(
+    missed_slots = SkippedSlots(
         first=at("2026-01-04T09:00"),
         last=at("2026-01-04T12:00"),
         outcome=Outcome.MISSED,
         reason=Reason.DOWN,
     )
-    first, last = (at(f"2026-01-04T{time}") for time in refused)
-    parts = split_missed(schedule, missed, (first, last))
+    first, last = (at(f"2026-01-04T{time}") for time in refused_times)
+    parts = split_missed(schedule, missed_slots, (first, last))
     assert [f"{p.first:%H:%M}-{p.last:%H:%M} {p.reason}" for p in parts] == expected
     assert {part.outcome for part in parts} == {Outcome.MISSED}
 
@@ -378,14 +382,14 @@ def test_each_missed_slot_is_in_one_part(numbers: list[int], spec: str) -> None:
         slots.append(schedule.next(slots[-1] or at("2026-03-27T00:00")))
     first, last = sorted(numbers[:2])
     refused_first, refused_last = sorted(numbers[2:])
-    missed = SkippedSlots(
+    missed_slots = SkippedSlots(
         first=slots[first] or at("2026-03-27T00:00"),
         last=slots[last] or at("2026-03-27T00:00"),
         outcome=Outcome.MISSED,
         reason=Reason.DOWN,
     )
-    refused = (slots[refused_first], slots[refused_last])
-    parts = split_missed(schedule, missed, refused)  # type: ignore[arg-type]
+    refused_slots = (slots[refused_first], slots[refused_last])
+    parts = split_missed(schedule, missed_slots, refused_slots)  # type: ignore[arg-type]
     reasons = {
         slot: part.reason
         for part in parts

@@ -52,8 +52,8 @@ class Workplace(EngineHarness):
 
 @pytest.fixture
 def time() -> Iterator[FrozenDateTimeFactory]:
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen_time:
+        yield frozen_time
 
 
 @pytest.fixture
@@ -134,7 +134,9 @@ async def test_kill_9_between_claim_and_run_starts_nothing_twice(harness: Workpl
     harness.drop("a.csv")
     run = await harness.next_run()
     await harness.boot(inbox())
-    assert [left.id for left in await harness.journal.runs.recover("me")] == [run.id]
+    assert [recovered_run.id for recovered_run in await harness.journal.runs.recover("me")] == [
+        run.id
+    ]
     await harness.end(run)
     harness.drop("b.csv")
     assert await harness.paths(await harness.next_run()) == ["inbox/b.csv"]
@@ -285,7 +287,7 @@ async def test_an_after_trigger_starts_a_run_with_the_earlier_report(
     first = await harness.engine.trigger("backup")
     await harness.end(first)
     await harness.quiet()
-    _, second = harness.submitted
+    _, second = harness.submitted_runs
     assert (second.routine, second.trigger, second.event, second.slot) == (
         "report",
         "after",
@@ -318,15 +320,15 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
 ) -> None:
     retry = {"run": {"prompt": "x", "retry": {"pause_after": 0}}}
     await harness.boot(BACKUP, routine("report", {"after": ["backup"], "on": on}, **retry))
-    started = set()
+    statuses = set()
     for status in (status for status in Status if status.has_ended):
-        before = len(harness.submitted)
+        before = len(harness.submitted_runs)
         await harness.end(await harness.engine.trigger("backup"), status)
         await harness.quiet()
-        if len(harness.submitted) == before + 2:
-            started.add(status)
-            await harness.end(harness.submitted[-1])
-    assert started == starts
+        if len(harness.submitted_runs) == before + 2:
+            statuses.add(status)
+            await harness.end(harness.submitted_runs[-1])
+    assert statuses == starts
 
 
 async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workplace) -> None:
@@ -335,19 +337,19 @@ async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workp
     harness.time.tick(60)
     await harness.journal.runs.request_cancel(run.id)
     await harness.quiet()
-    assert [run.routine for run in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
 
 
 async def test_chain_of_after_triggers_runs_to_its_end(harness: Workplace) -> None:
     await harness.boot(BACKUP, after("sync", "backup"), after("report", "backup", "sync"))
     await harness.end(await harness.engine.trigger("backup"))
     await harness.quiet()
-    sync = next(run for run in harness.submitted if run.routine == "sync")
-    report = next(run for run in harness.submitted if run.routine == "report")
+    sync = next(run for run in harness.submitted_runs if run.routine == "sync")
+    report = next(run for run in harness.submitted_runs if run.routine == "report")
     await harness.end(report)
     await harness.end(sync)
     await harness.quiet()
-    assert [run.routine for run in harness.submitted].count("report") == 2
+    assert [run.routine for run in harness.submitted_runs].count("report") == 2
 
 
 async def test_kill_9_between_two_chained_runs_loses_no_run(
@@ -361,8 +363,8 @@ async def test_kill_9_between_two_chained_runs_loses_no_run(
     await harness.reach("01 09:00")
     for _ in range(3):
         await harness.boot(BACKUP, after("report", "backup"))
-    assert [run.routine for run in harness.submitted] == ["backup", "report"]
-    assert harness.submitted[1].event == run.id
+    assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
+    assert harness.submitted_runs[1].event == run.id
 
 
 async def test_a_run_ended_before_the_routine_existed_starts_no_run(harness: Workplace) -> None:
@@ -371,7 +373,7 @@ async def test_a_run_ended_before_the_routine_existed_starts_no_run(harness: Wor
     await harness.reach("01 09:00")
     await harness.reload(BACKUP, after("report", "backup"))
     await harness.boot(BACKUP, after("report", "backup"))
-    assert len(harness.submitted) == 1
+    assert len(harness.submitted_runs) == 1
 
 
 async def test_a_run_active_when_the_routine_was_added_starts_its_after_trigger(
@@ -384,7 +386,7 @@ async def test_a_run_active_when_the_routine_was_added_starts_its_after_trigger(
     await harness.reach("01 10:00")
     await harness.end(run)
     await harness.quiet()
-    assert [run.routine for run in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
 
 
 async def test_an_after_trigger_during_a_pause_is_skipped_for_good(
@@ -397,18 +399,18 @@ async def test_an_after_trigger_during_a_pause_is_skipped_for_good(
     assert await harness.rows("report") == ["01 08:01 skipped paused"]
     await harness.engine.resume("report")
     await harness.boot(BACKUP, after("report", "backup"))
-    assert len(harness.submitted) == 1
+    assert len(harness.submitted_runs) == 1
 
 
 async def test_an_after_trigger_of_a_broken_file_fires_once_corrected(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
-    await harness.boot(BACKUP, broken=["report"])
+    await harness.boot(BACKUP, faulty_names=["report"])
     await harness.end(await harness.engine.trigger("backup"))
-    await harness.boot(BACKUP, broken=["report"])
+    await harness.boot(BACKUP, faulty_names=["report"])
     await harness.reload(BACKUP, after("report", "backup"))
-    assert [run.routine for run in harness.submitted] == ["backup", "report"]
+    assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
 
 
 async def test_an_edit_that_closes_a_cycle_with_kept_definitions_is_refused(
@@ -416,7 +418,7 @@ async def test_an_edit_that_closes_a_cycle_with_kept_definitions_is_refused(
 ) -> None:
     await harness.boot(routine("a", {}), after("b", "a"))
     # b's file is broken now and keeps coming after a; so a cannot come after b
-    changes = await harness.reload(after("a", "b"), broken=["b"])
+    changes = await harness.reload(after("a", "b"), faulty_names=["b"])
     assert not changes
     assert "a → b → a" in str(harness.engine.faults["a"])
     assert harness.engine.routines["a"].trigger.after == ()
@@ -433,7 +435,7 @@ DOOR = routine("door", {"webhook": True})
 async def test_a_webhook_starts_a_run_with_its_body(harness: Workplace) -> None:
     await harness.boot(DOOR)
     run = await harness.engine.start_by_webhook("door", event="m-1", body={"who": "Ada"})
-    assert (run.routine, run.trigger, harness.submitted) == ("door", "webhook", [run])
+    assert (run.routine, run.trigger, harness.submitted_runs) == ("door", "webhook", [run])
     assert await harness.journal.runs.get_input(run.id) == {"who": "Ada"}
 
 
@@ -442,7 +444,7 @@ async def test_the_same_message_is_the_same_run_also_after_a_crash(harness: Work
     run = await harness.engine.start_by_webhook("door", event="m-1", body={})
     await harness.boot(DOOR)
     assert (await harness.engine.start_by_webhook("door", event="m-1", body={})).id == run.id
-    assert len(harness.submitted) == 1
+    assert len(harness.submitted_runs) == 1
 
 
 async def test_only_routines_with_a_webhook_trigger_start_by_webhook(harness: Workplace) -> None:
@@ -455,7 +457,7 @@ async def test_only_routines_with_a_webhook_trigger_start_by_webhook(harness: Wo
 
 async def test_webhook_event_with_a_reserved_name_gets_its_own_run(harness: Workplace) -> None:
     await harness.boot(routine("door", {"webhook": True}, first_run=True))
-    (first,) = harness.submitted
+    (first,) = harness.submitted_runs
     await harness.end(first)
     assert (
         await harness.engine.start_by_webhook("door", event="first_run", body={})
@@ -475,7 +477,7 @@ async def test_a_refused_webhook_has_a_reason_and_is_accepted_when_sent_again(
     run = await harness.engine.start_by_webhook("door", event="m-1", body={})
     with pytest.raises(Refused, match="a run of it is under way"):
         await harness.engine.start_by_webhook("door", event="m-2", body={})
-    assert harness.submitted == [run]
+    assert harness.submitted_runs == [run]
 
 
 # --- machines
@@ -485,11 +487,11 @@ async def test_a_refused_webhook_has_a_reason_and_is_accepted_when_sent_again(
 async def test_a_routine_starts_on_the_machines_it_names(
     harness: Workplace, globs: list[str]
 ) -> None:
-    named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
-    await harness.boot(named)
-    assert harness.engine.describe_host_mismatch(named) == ""
+    bound_routine = routine("daily", {"cron": "0 9 * * *", "machines": globs})
+    await harness.boot(bound_routine)
+    assert harness.engine.describe_host_mismatch(bound_routine) == ""
     await harness.reach("01 09:00")
-    assert harness.started == ["daily 01 09:00"]
+    assert harness.starts == ["daily 01 09:00"]
 
 
 async def test_a_routine_of_another_machine_starts_only_manually(
@@ -509,7 +511,7 @@ async def test_a_routine_of_another_machine_starts_only_manually(
     await harness.reach("01 12:00")
     with pytest.raises(NotFound):
         await harness.engine.start_by_webhook("door", event="m", body={})
-    assert [run.routine for run in harness.submitted] == ["by-hand"]
+    assert [run.routine for run in harness.submitted_runs] == ["by-hand"]
     assert await harness.rows("daily") == []
     assert harness.engine.next_fires("daily") == []
     assert harness.engine.describe_schedule(routines[0]) == (

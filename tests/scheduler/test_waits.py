@@ -51,7 +51,7 @@ class Machine:
         """By routines whose next run does not succeed at once: how long it is put off; None: it
         asks a person.
         """
-        self.finished: set[str] = set()
+        self.finished_ids: set[str] = set()
         self.db: Database | None = None
 
     async def boot(self) -> None:
@@ -98,7 +98,7 @@ class Machine:
             )
         end = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
         end = await self.journal.runs.end(end, [("hook", {})])
-        self.finished.add(run_id)
+        self.finished_ids.add(run_id)
         return end
 
     async def crash(self) -> None:
@@ -223,7 +223,7 @@ async def test_waits_of_older_versions_without_a_start_last_a_day_at_most(
     machine.first_waits = {"a": timedelta(minutes=5)}
     run = await machine.engine.trigger("a")
     await machine.quiet()
-    assert run.id not in machine.finished
+    assert run.id not in machine.finished_ids
     await machine.journal._db.write(
         lambda connection: connection.execute(
             "UPDATE run SET not_before = not_before + 90000000000, waits_since = NULL"
@@ -231,21 +231,21 @@ async def test_waits_of_older_versions_without_a_start_last_a_day_at_most(
     )
     await machine.crash()
     await machine.boot()
-    assert run.id in machine.finished
+    assert run.id in machine.finished_ids
 
 
 class Clocks(RuleBasedStateMachine):
     """A machine whose clock is set at random, and beside it how much time has really passed."""
 
-    frozen: FrozenDateTimeFactory
+    frozen_time: FrozenDateTimeFactory
 
     def __init__(self) -> None:
         super().__init__()
-        self.frozen.move_to(at("01 08:00"))
+        self.frozen_time.move_to(at("01 08:00"))
         self.runner = asyncio.Runner()
         self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
-        self.machine = Machine(self.folder, self.frozen)
-        self.passed = timedelta()
+        self.machine = Machine(self.folder, self.frozen_time)
+        self.elapsed = timedelta()
         """Time that no clock can be set back by."""
         self.waits: dict[str, tuple[timedelta, timedelta]] = {}
         """What waits: until when by that time, and how long."""
@@ -262,11 +262,11 @@ class Clocks(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
-        async def done() -> None:
+        async def do_and_check() -> None:
             await work
             await self.check()
 
-        self.runner.run(done())
+        self.runner.run(do_and_check())
 
     async def check(self) -> None:
         """Whatever has waited as long as it was to waits no more; no slot has two runs."""
@@ -277,19 +277,19 @@ class Clocks(RuleBasedStateMachine):
             f"delivery {delivery.id}"
             for delivery in await journal.outbox.find_due(datetime.now(UTC))
         }
-        late = {name for name, (until, _) in self.waits.items() if until <= self.passed}
+        late = {name for name, (until, _) in self.waits.items() if until <= self.elapsed}
         states = self.machine.engine.states
-        done = {f"run {run}" for run in self.machine.finished}
-        done |= {
+        over = {f"run {run}" for run in self.machine.finished_ids}
+        over |= {
             f"pause {name}"
             for name, state in states.items()
             if not state.is_paused(datetime.now(UTC))
         }
-        done |= due
-        assert late <= done, (
-            f"{late - done} should be over after {self.passed}, at {datetime.now(UTC)}"
+        over |= due
+        assert late <= over, (
+            f"{late - over} should be over after {self.elapsed}, at {datetime.now(UTC)}"
         )
-        for name in done & self.waits.keys():
+        for name in over & self.waits.keys():
             del self.waits[name]
         runs = [
             (run.routine, run.slot)
@@ -300,7 +300,7 @@ class Clocks(RuleBasedStateMachine):
 
     def begin_anew(self) -> None:
         """A clock that is set back may let what waits begin anew, and never more than that."""
-        self.waits = {name: (self.passed + wait, wait) for name, (_, wait) in self.waits.items()}
+        self.waits = {name: (self.elapsed + wait, wait) for name, (_, wait) in self.waits.items()}
 
     # --- what begins to wait
 
@@ -321,13 +321,13 @@ class Clocks(RuleBasedStateMachine):
     @rule(name=NAMES, wait=WAITS)
     def put_a_run_off(self, name: str, wait: timedelta) -> None:
         if run := self.start(name, wait):
-            self.waits[f"run {run}"] = (self.passed + wait, wait)
+            self.waits[f"run {run}"] = (self.elapsed + wait, wait)
 
     @precondition(lambda self: self.up)
     @rule(name=NAMES)
     def ask_a_person(self, name: str) -> None:
         if run := self.start(name, None):
-            self.waits[f"run {run}"] = (self.passed + DAY, DAY)
+            self.waits[f"run {run}"] = (self.elapsed + DAY, DAY)
 
     @precondition(lambda self: self.up)
     @rule(wait=WAITS)
@@ -341,27 +341,27 @@ class Clocks(RuleBasedStateMachine):
             return None
 
         if (delivery := self.runner.run(work())) is not None:
-            self.waits[f"delivery {delivery}"] = (self.passed + wait, wait)
+            self.waits[f"delivery {delivery}"] = (self.elapsed + wait, wait)
 
     @precondition(lambda self: self.up)
     @rule(name=NAMES, wait=WAITS)
     def pause(self, name: str, wait: timedelta) -> None:
         self.do(self.machine.engine.pause(name, length=wait))
-        self.waits[f"pause {name}"] = (self.passed + wait, wait)
+        self.waits[f"pause {name}"] = (self.elapsed + wait, wait)
 
     # --- what time and clocks do
 
     @rule(minutes=st.integers(1, 600))
     def pass_time(self, minutes: int) -> None:
-        goal = self.passed + timedelta(minutes=minutes)
-        while self.passed < goal:
+        goal = self.elapsed + timedelta(minutes=minutes)
+        while self.elapsed < goal:
             now = datetime.now(UTC)
             steps = [goal, *(until for until, _ in self.waits.values())]
             if self.up and (timer_ends := self.machine.event_loop.timer_ends) and timer_ends > now:
-                steps.append(self.passed + (timer_ends - now))
-            step = min(moment for moment in steps if moment > self.passed) - self.passed
-            self.passed += step
-            self.frozen.move_to(now + step)
+                steps.append(self.elapsed + (timer_ends - now))
+            step = min(moment for moment in steps if moment > self.elapsed) - self.elapsed
+            self.elapsed += step
+            self.frozen_time.move_to(now + step)
             if self.up:
                 self.do(self.machine.ring())
 
@@ -376,7 +376,7 @@ class Clocks(RuleBasedStateMachine):
 
     @rule()
     def set_the_clock_right(self) -> None:
-        self.move(at("01 08:00") + self.passed - datetime.now(UTC))
+        self.move(at("01 08:00") + self.elapsed - datetime.now(UTC))
 
     def move(self, ahead: timedelta) -> None:
         moment = datetime.now(UTC) + ahead
@@ -386,7 +386,7 @@ class Clocks(RuleBasedStateMachine):
         if self.up:
             self.do(self.machine.set_clock(moment))
         else:
-            self.frozen.move_to(moment)
+            self.frozen_time.move_to(moment)
             self.was_set = True
 
     @precondition(lambda self: self.up)
@@ -436,6 +436,6 @@ class Clocks(RuleBasedStateMachine):
 def test_no_wait_grows_through_any_clock_changes(
     time: FrozenDateTimeFactory,
 ) -> None:
-    clocks = type("Clocks", (Clocks,), {"frozen": time})
+    clocks = type("Clocks", (Clocks,), {"frozen_time": time})
     options = scaled_settings(15, steps=12)
     run_state_machine_as_test(clocks, settings=options)

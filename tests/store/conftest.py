@@ -35,15 +35,15 @@ class Ledger:
         }
         return Claim(routine=routine, **{**fields, **more})
 
-    async def queued(self, routine: str = "daily", **more: Any) -> Run:
+    async def queue_run(self, routine: str = "daily", **more: Any) -> Run:
         """Return a fresh run, of a slot a minute after the last one."""
         self.clock.advance(minutes=1)
         (run,) = await self.journal.slots.open([self.claim(routine, **more)])
         assert run is not None
         return run
 
-    async def running(self, routine: str = "daily", **more: Any) -> Run:
-        run = await self.journal.runs.claim((await self.queued(routine, **more)).id, owner="me")
+    async def start_run(self, routine: str = "daily", **more: Any) -> Run:
+        run = await self.journal.runs.claim((await self.queue_run(routine, **more)).id, owner="me")
         assert run is not None
         return run
 

@@ -29,8 +29,8 @@ RESULT = Step(
 )
 
 
-async def filled(ledger: Ledger) -> None:
-    run = await ledger.running()
+async def fill(ledger: Ledger) -> None:
+    run = await ledger.start_run()
     await ledger.journal.runs.append(run, CALL)
     await ledger.journal.runs.append(run, RESULT)
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
@@ -39,7 +39,7 @@ async def filled(ledger: Ledger) -> None:
 async def test_a_call_and_its_result_are_audit_rows_with_verdict_policy_taint_and_sandbox(
     ledger: Ledger,
 ) -> None:
-    await filled(ledger)
+    await fill(ledger)
     end, call = await ledger.journal.audit.find()
     assert (call.kind, call.tool, call.call_id, call.routine) == ("call", "shell", "1.0", "daily")
     assert {key: call.body[key] for key in ("effect", "rule", "policy", "sandbox", "taint")} == {
@@ -56,8 +56,8 @@ async def test_a_call_and_its_result_are_audit_rows_with_verdict_policy_taint_an
 
 
 async def test_the_audit_is_listed_by_page_and_by_run(ledger: Ledger) -> None:
-    await filled(ledger)
-    await filled(ledger)
+    await fill(ledger)
+    await fill(ledger)
     (newest,) = await ledger.journal.audit.find(limit=1)
     assert newest.seq == 4
     assert [row.seq for row in await ledger.journal.audit.find(before=3)] == [2, 1]
@@ -78,7 +78,7 @@ async def test_changed_or_removed_audit_rows_are_detected(
     db: Database, ledger: Ledger, tampering: str
 ) -> None:
     for _ in range(3):
-        await filled(ledger)
+        await fill(ledger)
     await db.write(lambda connection: connection.execute(tampering))
     assert (await ledger.journal.audit.verify()).broken == 3
 
@@ -86,7 +86,7 @@ async def test_changed_or_removed_audit_rows_are_detected(
 async def test_inserted_audit_rows_are_detected_and_truncation_changes_the_head(
     db: Database, ledger: Ledger
 ) -> None:
-    await filled(ledger)
+    await fill(ledger)
     head = (await ledger.journal.audit.verify()).head
     await db.write(
         lambda connection: connection.execute(

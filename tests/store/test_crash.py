@@ -35,10 +35,10 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
-@pytest.mark.parametrize("acknowledged", [1, 7, 40, 300])
-async def test_kill_9_loses_no_acknowledged_step(tmp_path: Path, acknowledged: int) -> None:
+@pytest.mark.parametrize("count", [1, 7, 40, 300])
+async def test_kill_9_loses_no_acknowledged_step(tmp_path: Path, count: int) -> None:
     with writer(tmp_path, 50, 1_000_000) as process:
-        run_id, *numbers = lines(process, 1 + acknowledged)
+        run_id, *numbers = lines(process, 1 + count)
         process.kill()
         assert process.stdout is not None
         numbers += process.stdout.read().split()
@@ -52,8 +52,12 @@ async def test_kill_9_loses_no_acknowledged_step(tmp_path: Path, acknowledged: i
     assert numbers_of_steps == list(range(len(numbers_of_steps)))
     assert len(numbers_of_steps) >= len(numbers)
 
-    (left,) = await journal.runs.recover("me")
-    assert (left.id, left.status, left.attempt) == (run_id, Status.QUEUED, 1)
+    (recovered_run,) = await journal.runs.recover("me")
+    assert (recovered_run.id, recovered_run.status, recovered_run.attempt) == (
+        run_id,
+        Status.QUEUED,
+        1,
+    )
     claimed_run = await journal.runs.claim(run_id, owner="me")
     assert claimed_run is not None
     await journal.runs.end(claimed_run.to(Status.SUCCEEDED))

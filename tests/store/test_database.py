@@ -41,17 +41,17 @@ def keys(connection: sqlite3.Connection) -> list[int]:
 @asynccontextmanager
 async def block_writer(db: Database) -> AsyncIterator[None]:
     """Keep the writer at work, so that what is submitted meanwhile ends up in one batch."""
-    entered, leave = threading.Event(), threading.Event()
+    has_entered, may_leave = threading.Event(), threading.Event()
 
     def work(connection: sqlite3.Connection) -> None:
-        entered.set()
-        leave.wait()
+        has_entered.set()
+        may_leave.wait()
 
-    holding = db.submit(work)
-    await asyncio.to_thread(entered.wait)
+    write = db.submit(work)
+    await asyncio.to_thread(has_entered.wait)
     yield
-    leave.set()
-    await holding
+    may_leave.set()
+    await write
 
 
 async def trace(db: Database) -> list[str]:
@@ -209,14 +209,14 @@ async def test_a_full_disk_fails_only_the_write(db: Database) -> None:
     assert isinstance(results[1], StoreFull)
     assert str(results[1]).startswith(f"{db.path}: the disk is full; make room")
     # what was acknowledged is there, what was refused is not
-    acknowledged = [
+    numbers = [
         number
         for number, result in zip((2, 3), (results[0], results[2]), strict=True)
         if result == number
     ]
     assert await db.read(
         lambda connection: connection.execute("SELECT key FROM meta").fetchall()
-    ) == [(str(number),) for number in (1, *acknowledged)]
+    ) == [(str(number),) for number in (1, *numbers)]
     await db.write(limit(1_000_000))
     await db.write(big)
     await db.write(put(4))
@@ -237,9 +237,9 @@ async def test_a_lock_of_another_program_is_reported_and_writes_continue_after_i
 
 def test_a_reader_of_a_damaged_file_leaves_no_connection_open(tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    with pytest.raises(sqlite3.DatabaseError) as failed:
+    with pytest.raises(sqlite3.DatabaseError) as error:
         open_reader(tmp_path / "broken.db")
-    (frame,) = (entry.frame for entry in failed.traceback if entry.name == "open_reader")
+    (frame,) = (entry.frame for entry in error.traceback if entry.name == "open_reader")
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         frame.f_locals["connection"].execute("SELECT 1")
 
@@ -247,9 +247,9 @@ def test_a_reader_of_a_damaged_file_leaves_no_connection_open(tmp_path: Path) ->
 async def test_a_file_that_is_no_database_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     path.write_bytes(b"not a database at all" * 400)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         await Database.open(path)
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(error.value).splitlines()
     assert line.startswith(f"{path}: is damaged")
     assert "restore a backup" in line
 
@@ -352,11 +352,11 @@ async def test_each_migration_is_run_once_and_in_order(tmp_path: Path, migration
 async def test_a_failed_migration_is_rolled_back(tmp_path: Path, migrations: Path) -> None:
     path = tmp_path / "agentd.db"
     await tables(path, migrations)
-    broken = migrations / "002_second.sql"
-    broken.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
+    broken_migration = migrations / "002_second.sql"
+    broken_migration.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
     with pytest.raises(StoreDamaged, match="no such table: nowhere"):
         await tables(path, migrations)
-    broken.write_text("CREATE TABLE second (x);")
+    broken_migration.write_text("CREATE TABLE second (x);")
     assert await tables(path, migrations) == ["migration", "first", "second"]
 
 
@@ -434,11 +434,11 @@ async def test_results_of_a_batch_are_delivered_in_order_without_blocking_the_ev
             asyncio.get_running_loop().call_soon(turn)
 
     async with block_writer(db):
-        written = [db.submit(put(number)) for number in range(100)]
-        for write in written:
-            write.add_done_callback(lambda done: results.append(done.result()))
+        futures = [db.submit(put(number)) for number in range(100)]
+        for future in futures:
+            future.add_done_callback(lambda future: results.append(future.result()))
     turn()
-    await asyncio.gather(*written)
+    await asyncio.gather(*futures)
     assert results == list(range(100))
     assert turns > 100 // FUTURES_PER_TURN
 
@@ -473,8 +473,8 @@ async def test_a_failed_read_leaves_no_old_snapshot(db: Database) -> None:
         rows = connection.execute("SELECT * FROM meta")
         raise ValueError(f"{rows.fetchone()} is not to my taste")
 
-    with pytest.raises(ValueError, match="taste") as caught:
+    with pytest.raises(ValueError, match="taste") as error:
         await db.read(halfway)
     await db.write(put(3))
     assert await db.read(keys) == [0, 1, 2, 3]
-    assert caught.value
+    assert error.value

@@ -18,12 +18,12 @@ async def test_runs_of_a_day_are_counted_by_outcome_with_silent_runs_apart(ledge
         (Status.SUCCEEDED, True),
         (Status.FAILED, False),
     ):
-        run = await ledger.running()
+        run = await ledger.start_run()
         ended_run = run.to(
             status, ended=ledger.clock.now(), silent=silent, usage=Usage(input=10, output=2)
         )
         await ledger.journal.runs.end(ended_run)
-    await ledger.running()  # one that is not over is no outcome yet
+    await ledger.start_run()  # one that is not over is no outcome yet
     (day,) = await ledger.journal.history.get_days(EDGES)
     assert (day.routine, day.day) == ("daily", TODAY)
     assert day.outcomes == {"succeeded": 1, "silent": 1, "failed": 1}
@@ -40,7 +40,7 @@ async def test_a_row_of_many_missed_slots_is_counted_on_each_of_its_days(ledger:
 
 
 async def test_runs_outside_the_days_are_not_counted(ledger: Ledger) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))
     later = [START + timedelta(days=number) for number in (1, 2)]
     earlier = [START - timedelta(days=number) for number in (2, 1)]

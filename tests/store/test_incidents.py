@@ -255,7 +255,7 @@ async def test_an_incident_without_a_working_target_is_returned_to_the_caller_on
 async def test_cancelling_a_run_suppresses_its_unsent_approval_request_of_any_version(
     ledger: Ledger, clock: FakeClock, older: bool
 ) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     approval_request = ApprovalRequest(
         call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1"
     )

@@ -28,8 +28,8 @@ async def test_stored_values_are_recalled_by_name(ledger: Ledger) -> None:
 
 
 async def test_the_journal_counts_runs_steps_deliveries_and_bytes(ledger: Ledger) -> None:
-    await ledger.queued()
-    run = await ledger.running()
+    await ledger.queue_run()
+    run = await ledger.start_run()
     await ledger.journal.runs.append(run, step(), step())
     await ledger.journal.runs.end(run.to(Status.FAILED), [("file", {}), ("log", {})])
     counts = await ledger.journal.history.count()
@@ -39,7 +39,7 @@ async def test_the_journal_counts_runs_steps_deliveries_and_bytes(ledger: Ledger
     assert counts["bytes"] > 4096
 
 
-class Explained:
+class ExplainingDatabase:
     """Stands where a Database stands, and notes how SQLite goes about each read."""
 
     def __init__(self, connection: SqliteConnection) -> None:
@@ -67,15 +67,15 @@ class Explained:
 
 
 @pytest.fixture
-def explained() -> Iterator[Explained]:
+def explaining_database() -> Iterator[ExplainingDatabase]:
     connection = sqlite3.connect(":memory:", isolation_level=None, factory=SqliteConnection)
     migrate(connection, Path("agentd.db"), MIGRATIONS)
-    yield Explained(connection)
+    yield ExplainingDatabase(connection)
     connection.close()
 
 
-async def test_everyday_queries_use_indexes(explained: Explained) -> None:
-    journal = Journal(explained, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
+async def test_everyday_queries_use_indexes(explaining_database: ExplainingDatabase) -> None:
+    journal = Journal(explaining_database, clock=FakeClock(START).now)  # type: ignore[arg-type]  # it only reads
     await journal.runs.get_last_by_routine(["daily"])
     await journal.runs.find_active()
     await journal.runs.find(limit=5)
@@ -105,7 +105,7 @@ async def test_everyday_queries_use_indexes(explained: Explained) -> None:
     harmless = ("SCAN name", "USING INDEX", "USING COVERING INDEX", "SCAN CONSTANT ROW")
     walks = [
         plan
-        for plan in explained.plans
+        for plan in explaining_database.plans
         if "SCAN" in plan and not any(word in plan for word in harmless)
     ]
     assert walks == ["SCAN outbox"], (

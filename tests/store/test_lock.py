@@ -41,9 +41,9 @@ def test_a_second_daemon_on_a_state_folder_names_the_first_process(tmp_path: Pat
     with hold(tmp_path / "state") as first:
         with pytest.raises(
             StateBusy, match=f"is in use by process {first.pid}; stop it first"
-        ) as caught:
+        ) as error:
             lock_state(tmp_path / "state")
-        assert caught.value.pid == first.pid
+        assert error.value.pid == first.pid
         first.communicate()
     lock_state(tmp_path / "state").release()
 
@@ -69,9 +69,9 @@ def test_a_released_state_lock_leaves_no_pid(tmp_path: Path) -> None:
 def test_a_state_lock_without_a_pid_is_reported_without_a_pid(tmp_path: Path) -> None:
     with lock_state(tmp_path) as lock:
         lock.path.write_text("")
-        with pytest.raises(StateBusy, match="is in use by another process") as caught:
+        with pytest.raises(StateBusy, match="is in use by another process") as error:
             lock_state(tmp_path)
-    assert caught.value.pid is None
+    assert error.value.pid is None
 
 
 def test_a_child_process_does_not_inherit_the_state_lock(tmp_path: Path) -> None:

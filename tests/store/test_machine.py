@@ -47,7 +47,7 @@ class JournalMachine(RuleBasedStateMachine):
     """The journal beside a model of it, made of dicts."""
 
     runs: Bundle[str] = Bundle("runs")
-    held: Bundle[tuple[Journal, Run]] = Bundle("held")
+    holders: Bundle[tuple[Journal, Run]] = Bundle("holders")
     """Runs and who once took them; most have been taken over since."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.steps: dict[str, list[int]] = {}
         self.status: dict[str, Status] = {}
         self.fence: dict[str, int] = {}
-        self.delivered: set[str] = set()
+        self.delivery_keys: set[str] = set()
         self.number = 0
         self.open()
 
@@ -73,10 +73,10 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal = Journal(self.db, clock=CLOCK.now)
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:
-        async def awaited() -> T:
+        async def call_and_wait() -> T:
             return await call()
 
-        return self.runner.run(awaited())
+        return self.runner.run(call_and_wait())
 
     def teardown(self) -> None:
         try:
@@ -93,7 +93,7 @@ class JournalMachine(RuleBasedStateMachine):
         journal, run = holder
         return (journal if journal._db is self.db else self.journal), run
 
-    def owned(self, run: Run) -> bool:
+    def is_owned(self, run: Run) -> bool:
         return self.status[run.id] is Status.RUNNING and self.fence[run.id] == run.fence
 
     # --- slots
@@ -102,8 +102,8 @@ class JournalMachine(RuleBasedStateMachine):
     def claim(self, routine: str, minutes: list[int]) -> Any:
         ledger = Ledger(self.db, FakeClock(START))
         claims = [ledger.claim(routine, slot=at(minute)) for minute in minutes]
-        opened = self.wait(lambda: self.journal.slots.open(claims))
-        for minute, run in zip(minutes, opened, strict=True):
+        opened_runs = self.wait(lambda: self.journal.slots.open(claims))
+        for minute, run in zip(minutes, opened_runs, strict=True):
             assert (run is None) == ((routine, minute) in self.slots)
             if run is not None:
                 self.slots[routine, minute] = run.id
@@ -112,7 +112,7 @@ class JournalMachine(RuleBasedStateMachine):
                     run.status,
                     run.fence,
                 )
-        return multiple(*(run.id for run in opened if run))
+        return multiple(*(run.id for run in opened_runs if run))
 
     @rule(routine=ROUTINES, count=st.integers(1, 3), reason=st.sampled_from(list(Reason)))
     def account(self, routine: str, count: int, reason: Reason) -> None:
@@ -136,7 +136,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     # --- runs
 
-    @rule(target=held, run_id=runs)
+    @rule(target=holders, run_id=runs)
     def take(self, run_id: str) -> Any:
         run = self.wait(lambda: self.journal.runs.claim(run_id, owner="me"))
         assert (run is not None) == (self.status[run_id] is Status.QUEUED)
@@ -146,11 +146,11 @@ class JournalMachine(RuleBasedStateMachine):
         self.status[run_id], self.fence[run_id] = Status.RUNNING, run.fence
         return self.journal, run
 
-    @rule(target=held, run_id=runs, stepping=st.booleans())
+    @rule(target=holders, run_id=runs, stepping=st.booleans())
     def begin(self, run_id: str, stepping: bool) -> Any:
         """Take a run without waiting; what is written behind that is kept only with it."""
 
-        async def begun() -> Run | None:
+        async def begin_run() -> Run | None:
             run = self.journal.runs.claim_lazily(run_id, owner="me")
             if run and stepping:
                 await self.journal.runs.append(run, step(number=self.number))
@@ -158,7 +158,7 @@ class JournalMachine(RuleBasedStateMachine):
                 await self.journal.runs.confirm_claim(run)
             return run
 
-        run = self.wait(begun)
+        run = self.wait(begin_run)
         if run is None:
             return multiple()
         assert self.status[run_id] is Status.QUEUED
@@ -169,38 +169,38 @@ class JournalMachine(RuleBasedStateMachine):
             self.number += 1
         return self.journal, run
 
-    @rule(holder=held, durable=st.booleans(), count=st.integers(1, 3))
+    @rule(holder=holders, durable=st.booleans(), count=st.integers(1, 3))
     def append(self, holder: tuple[Journal, Run], durable: bool, count: int) -> None:
         journal, run = self.alive(holder)
         numbers = range(self.number, self.number + count)
         self.number += count
         steps = [step(number=number) for number in numbers]
-        if self.owned(run):
+        if self.is_owned(run):
             self.wait(lambda: journal.runs.append(run, *steps, durable=durable))
             self.steps[run.id] += numbers
         else:
             with pytest.raises(Fenced):
                 self.wait(lambda: journal.runs.append(run, *steps, durable=durable))
 
-    @rule(target=held, holder=held, again=st.booleans())
+    @rule(target=holders, holder=holders, again=st.booleans())
     def suspend(self, holder: tuple[Journal, Run], again: bool) -> Any:
         journal, run = self.alive(holder)
-        if not self.owned(run):
+        if not self.is_owned(run):
             with pytest.raises(Fenced):
                 self.wait(lambda: journal.runs.suspend(run))
             return multiple()
-        suspended = self.wait(lambda: journal.runs.suspend(run))
-        assert suspended.fence > run.fence
-        self.status[run.id], self.fence[run.id] = Status.QUEUED, suspended.fence
+        queued_run = self.wait(lambda: journal.runs.suspend(run))
+        assert queued_run.fence > run.fence
+        self.status[run.id], self.fence[run.id] = Status.QUEUED, queued_run.fence
         return self.take(run.id) if again else multiple()
 
-    @rule(holder=held, status=ENDS)
+    @rule(holder=holders, status=ENDS)
     def end(self, holder: tuple[Journal, Run], status: Status) -> None:
         journal, run = self.alive(holder)
-        if self.owned(run):
+        if self.is_owned(run):
             self.wait(lambda: journal.runs.end(run.to(status), [("file", {})]))
             self.status[run.id] = status
-            self.delivered.add(run.id)
+            self.delivery_keys.add(run.id)
         else:
             with pytest.raises(Fenced):
                 self.wait(lambda: journal.runs.end(run.to(status), [("file", {})]))
@@ -227,35 +227,37 @@ class JournalMachine(RuleBasedStateMachine):
         self.recover()
 
     def recover(self) -> None:
-        left = self.wait(lambda: self.journal.runs.recover("me"))
+        recovered_runs = self.wait(lambda: self.journal.runs.recover("me"))
         for run_id, status in self.status.items():
             if status is Status.RUNNING:
                 self.status[run_id] = Status.QUEUED
-        assert {run.id for run in left} == {
+        assert {run.id for run in recovered_runs} == {
             run_id for run_id, status in self.status.items() if status is Status.QUEUED
         }
-        self.fence |= {run.id: run.fence for run in left}
+        self.fence |= {run.id: run.fence for run in recovered_runs}
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
         self.wait(self.compare)
-        living = [run_id for run_id, status in self.status.items() if status is Status.RUNNING]
-        flying = data.draw(st.lists(st.sampled_from(living), max_size=3)) if living else []
+        running_ids = [run_id for run_id, status in self.status.items() if status is Status.RUNNING]
+        flying = (
+            data.draw(st.lists(st.sampled_from(running_ids), max_size=3)) if running_ids else []
+        )
         self.wait(lambda: self.die(flying))
         self.open()
         self.recover()
 
     async def die(self, flying: list[str]) -> None:
         """Copy the files while steps are on their way, then let the old process go."""
-        standing, leave = threading.Event(), threading.Event()
+        is_blocked, may_leave = threading.Event(), threading.Event()
 
         def stand(connection: object) -> None:
-            standing.set()
-            leave.wait()
+            is_blocked.set()
+            may_leave.wait()
 
-        held = [self.db.submit(stand)]
-        await asyncio.to_thread(standing.wait)
-        lost = [
+        writes = [self.db.submit(stand)]
+        await asyncio.to_thread(is_blocked.wait)
+        steps = [
             self.journal.runs.append(await self.journal.runs.get(run_id), step(number=-1))
             for run_id in flying
         ]
@@ -263,8 +265,8 @@ class JournalMachine(RuleBasedStateMachine):
         shutil.copytree(
             folder, folder.with_name(str(self.lives + 1)), ignore=shutil.ignore_patterns("*-shm")
         )
-        leave.set()
-        await asyncio.gather(*held, *lost)
+        may_leave.set()
+        await asyncio.gather(*writes, *steps)
         await self.db.close()
 
     async def compare(self) -> None:
@@ -281,7 +283,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert {row.run for row in rows if row.run} == set(runs)
         assert sorted(
             delivery.run for delivery in await self.journal.outbox.find(limit=1_000)
-        ) == sorted(self.delivered)
+        ) == sorted(self.delivery_keys)
 
 
 JournalMachine.TestCase.settings = scaled_settings(60, steps=40)

@@ -28,7 +28,7 @@ async def tokens_of(ledger: Ledger) -> int:
 
 
 async def test_each_call_is_counted_once_however_often_metrics_are_read(ledger: Ledger) -> None:
-    spending, run = ledger.journal.spending, await ledger.running()
+    spending, run = ledger.journal.spending, await ledger.start_run()
     assert await tokens_of(ledger) == 0
     await spending.record(call(run, CallOutcome.ANSWERED, 100, cost=7_000_000_000))
     assert await tokens_of(ledger) == 100
@@ -39,18 +39,18 @@ async def test_each_call_is_counted_once_however_often_metrics_are_read(ledger: 
 
 
 async def test_a_call_under_way_counts_with_what_it_used_once_it_has_ended(ledger: Ledger) -> None:
-    spending, run = ledger.journal.spending, await ledger.running()
-    reserved = await spending.reserve(call(run, CallOutcome.ASKED, 1000))
+    spending, run = ledger.journal.spending, await ledger.start_run()
+    reservation = await spending.reserve(call(run, CallOutcome.ASKED, 1000))
     await spending.record(call(run, CallOutcome.ANSWERED, 5))
     assert await tokens_of(ledger) == 1005
-    await spending.record(call(run, CallOutcome.ANSWERED, 300), reserved)
+    await spending.record(call(run, CallOutcome.ANSWERED, 300), reservation)
     assert await tokens_of(ledger) == 305
 
 
 async def test_calls_of_a_process_that_died_count_with_the_most_they_can_have_used(
     ledger: Ledger,
 ) -> None:
-    spending, run = ledger.journal.spending, await ledger.queued()
+    spending, run = ledger.journal.spending, await ledger.queue_run()
     await spending.reserve(call(run, CallOutcome.ASKED, 1000))
     await spending.record(call(run, CallOutcome.ANSWERED, 5))
     assert await tokens_of(ledger) == 1005

@@ -13,7 +13,7 @@ from tests.store.conftest import Ledger
 
 
 async def end_run(ledger: Ledger, status: Status = Status.SUCCEEDED, **changes: object) -> Run:
-    run = await ledger.running()
+    run = await ledger.start_run()
     deliveries = [("file", {"path": "{slot:%d}.md"}), ("log", {})]
     return await ledger.journal.runs.end(
         run.to(status, **changes), deliveries, zone="Europe/Berlin"
@@ -61,8 +61,13 @@ async def test_a_delivered_delivery_is_due_no_more(ledger: Ledger, clock: FakeCl
     assert [delivery.id for delivery in await ledger.journal.outbox.find_due(clock.now())] == [
         log.id
     ]
-    (delivered,) = await ledger.journal.outbox.find(status=DeliveryStatus.DELIVERED)
-    assert (delivered.receipt, delivered.attempts, delivered.next_at, delivered.error) == (
+    (delivered_file,) = await ledger.journal.outbox.find(status=DeliveryStatus.DELIVERED)
+    assert (
+        delivered_file.receipt,
+        delivered_file.attempts,
+        delivered_file.next_at,
+        delivered_file.error,
+    ) == (
         "/reports/02.md",
         1,
         None,
@@ -111,7 +116,7 @@ async def test_an_unknown_delivery_is_not_found(ledger: Ledger) -> None:
 
 
 async def test_a_delivery_given_up_can_be_sent_again_with_all_retries(ledger: Ledger) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
     [delivery] = await ledger.journal.outbox.find()
     await ledger.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
@@ -127,12 +132,12 @@ async def test_a_delivery_given_up_can_be_sent_again_with_all_retries(ledger: Le
 
 
 async def test_a_dropped_delivery_is_no_longer_failed(ledger: Ledger) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
     [delivery] = await ledger.journal.outbox.find()
     await ledger.journal.outbox.mark_failed(delivery.id, "no such mailbox", None)
-    dropped = await ledger.journal.outbox.drop(delivery.id)
-    assert (dropped.status, dropped.error) == (
+    dropped_delivery = await ledger.journal.outbox.drop(delivery.id)
+    assert (dropped_delivery.status, dropped_delivery.error) == (
         DeliveryStatus.SUPPRESSED,
         "no such mailbox; dropped by a person",
     )

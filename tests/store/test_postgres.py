@@ -70,17 +70,17 @@ def keys(connection: Any) -> list[int]:
 @asynccontextmanager
 async def block_writer(db: Database) -> AsyncIterator[None]:
     """Keep the writer at work, so that what is submitted meanwhile ends up in one batch."""
-    entered, leave = threading.Event(), threading.Event()
+    has_entered, may_leave = threading.Event(), threading.Event()
 
     def work(connection: Any) -> None:
-        entered.set()
-        leave.wait()
+        has_entered.set()
+        may_leave.wait()
 
-    holding = db.submit(work)
-    await asyncio.to_thread(entered.wait)
+    write = db.submit(work)
+    await asyncio.to_thread(has_entered.wait)
     yield
-    leave.set()
-    await holding
+    may_leave.set()
+    await write
 
 
 # --- commits
@@ -118,8 +118,8 @@ async def test_only_durable_writes_use_synchronous_commit(db: Database) -> None:
     assert await db.write(how) == "off"
     assert await db.write(how, durable=True) == "on"
     async with block_writer(db):
-        both = [db.submit(how), db.submit(how, durable=True)]
-    assert await asyncio.gather(*both) == ["on", "on"]
+        writes = [db.submit(how), db.submit(how, durable=True)]
+    assert await asyncio.gather(*writes) == ["on", "on"]
 
 
 async def test_a_read_sees_one_snapshot_and_cannot_write(db: Database) -> None:
@@ -164,8 +164,8 @@ async def test_a_slot_claimed_by_several_daemons_has_one_run(
     ledgers = [Ledger(database, clock) for database in (db, other_db)]
     slots = [clock.now() + timedelta(minutes=number) for number in range(40)]
     claims = [(ledger.journal, ledger.claim(slot=slot)) for slot in slots for ledger in ledgers]
-    opened = await asyncio.gather(*(journal.slots.open([claim]) for journal, claim in claims))
-    assert sum(run is not None for (run,) in opened) == 40
+    opened_runs = await asyncio.gather(*(journal.slots.open([claim]) for journal, claim in claims))
+    assert sum(run is not None for (run,) in opened_runs) == 40
     proof = await ledgers[0].journal.audit.verify()
     assert proof.broken is None
 
@@ -174,7 +174,7 @@ async def test_a_process_with_an_expired_lease_loses_its_run(
     db: Database, other_db: Database, clock: FakeClock
 ) -> None:
     own_ledger, other_ledger = Ledger(db, clock), Ledger(other_db, clock)
-    run = await own_ledger.running()
+    run = await own_ledger.start_run()
     await own_ledger.journal.runs.append(run, step(StepKind.LLM, number=1))
     assert await other_ledger.journal.runs.claim(run.id, owner="other") is None, (
         "its owner is heard of"
@@ -199,8 +199,8 @@ async def test_a_process_that_stood_still_past_its_lease_learns_before_it_asks_a
 ) -> None:
     own_journal = Journal(db, clock=clock.now, lease=timedelta(seconds=0.2))
     other_ledger = Ledger(other_db, clock)
-    queued = await Ledger(db, clock).queued()
-    run = await own_journal.runs.claim(queued.id, owner="own")
+    queued_run = await Ledger(db, clock).queue_run()
+    run = await own_journal.runs.claim(queued_run.id, owner="own")
     assert run is not None
     own_journal.runs.note_renewal([run.id], seconds_since_boot())
     await own_journal.runs.confirm_lease(run)  # it holds: nobody is asked
@@ -217,7 +217,7 @@ async def test_a_restarted_daemon_recovers_its_own_runs_at_once(
     db: Database, other_db: Database, clock: FakeClock
 ) -> None:
     old_journal, new_journal = Ledger(db, clock).journal, Ledger(other_db, clock).journal
-    run = await Ledger(db, clock).queued()
+    run = await Ledger(db, clock).queue_run()
     assert await old_journal.runs.claim(run.id, owner="here:box:1:a")
     assert await new_journal.runs.recover("there:box:1:a") == []
     assert [
@@ -230,15 +230,15 @@ async def test_leases_are_measured_by_the_clock_of_the_server(
 ) -> None:
     clock.advance(days=-4000)  # ours is wrong by years
     ledger = Ledger(db, clock)
-    run = await ledger.running()
+    run = await ledger.start_run()
 
-    def left(connection: Any) -> float:
+    def read_lease_seconds(connection: Any) -> float:
         (seconds,) = connection.execute(
             "SELECT (lease_until - agentd_now()) / 1e6 FROM run WHERE id = ?", (run.id,)
         ).fetchone()
         return float(seconds)
 
-    assert 0 < await db.read(left) <= 60
+    assert 0 < await db.read(read_lease_seconds) <= 60
 
 
 # --- the server goes away
@@ -248,7 +248,7 @@ async def test_acknowledged_steps_survive_a_crash_of_the_server(
     mortal: Database, server: Server, clock: FakeClock
 ) -> None:
     ledger = Ledger(mortal, clock)
-    run = await ledger.running()
+    run = await ledger.start_run()
     for number in range(10):
         await ledger.journal.runs.append(run, step(number=number), durable=number == 7)
     await asyncio.to_thread(server.crash)
@@ -268,10 +268,10 @@ async def test_acknowledged_steps_survive_a_crash_of_the_server(
 
 async def test_writes_wait_for_a_server_that_restarts(mortal: Database, server: Server) -> None:
     await mortal.write(put(0))
-    restarted = asyncio.create_task(asyncio.to_thread(server.crash))
+    restart = asyncio.create_task(asyncio.to_thread(server.crash))
     writes = [mortal.write(put(number), durable=True) for number in range(1, 60)]
     assert await asyncio.gather(*writes) == list(range(1, 60))
-    await restarted
+    await restart
     assert set(range(1, 60)) <= set(await mortal.read(keys))
 
 
@@ -297,7 +297,7 @@ async def test_a_commit_with_a_lost_answer_is_applied_exactly_once(
         wire = mortal._connection
         control = wire.control
 
-        def broken(
+        def lose_answer(
             statements: str,
             wire: Any = wire,
             control: Any = control,
@@ -309,7 +309,7 @@ async def test_a_commit_with_a_lost_answer_is_applied_exactly_once(
                 wire.driver.close()
             return control(statements)
 
-        wire.control = broken
+        wire.control = lose_answer
         assert await mortal.write(count_up, durable=True) == commits
     events = await mortal.read(
         lambda connection: connection.execute("SELECT event FROM told ORDER BY id").fetchall()
@@ -359,22 +359,22 @@ async def test_a_writer_paused_in_a_transaction_delays_others_only_briefly(
     await db.write(
         lambda connection: connection.control("SET idle_in_transaction_session_timeout = '2s'")
     )
-    stopped, go_on, times = threading.Event(), threading.Event(), 0
+    has_stopped, may_go_on, times = threading.Event(), threading.Event(), 0
 
-    def paused(connection: Any) -> None:
+    def put_and_pause(connection: Any) -> None:
         nonlocal times
         put(1)(connection)
         times += 1
         if times == 1:
-            stopped.set()
-            go_on.wait()
+            has_stopped.set()
+            may_go_on.wait()
 
-    writing = asyncio.create_task(db.write(paused))
-    await asyncio.to_thread(stopped.wait)
+    write = asyncio.create_task(db.write(put_and_pause))
+    await asyncio.to_thread(has_stopped.wait)
     await other_db.write(put(2))  # its lock was taken from the one that sleeps
     assert await other_db.read(keys) == [2]
-    go_on.set()
-    await writing  # done again from its beginning
+    may_go_on.set()
+    await write  # done again from its beginning
     assert (times, await other_db.read(keys)) == (2, [1, 2])
 
 
@@ -386,14 +386,14 @@ async def test_daemons_starting_together_create_the_tables_once(
 ) -> None:
     name = postgres.create()
     paths = [tmp_path / str(number) for number in range(4)]
-    opened = await asyncio.gather(*(open_database(path, postgres.url(name)) for path in paths))
-    applied = await opened[0].read(
+    databases = await asyncio.gather(*(open_database(path, postgres.url(name)) for path in paths))
+    versions = await databases[0].read(
         lambda connection: connection.execute("SELECT version FROM migration ORDER BY 1").fetchall()
     )
-    assert [version for (version,) in applied] == sorted(
+    assert [version for (version,) in versions] == sorted(
         int(file.name[:3]) for file in MIGRATIONS.glob("*.sql")
     )
-    for database in opened:
+    for database in databases:
         await database.close()
     postgres.drop(name)
 
@@ -422,9 +422,9 @@ async def test_an_unreachable_server_is_reported_in_one_line_without_the_passwor
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(DatabaseAway) as caught:
+    with pytest.raises(DatabaseAway) as error:
         await open_database(tmp_path / "x", "postgresql://me:hunter2hunter2@127.0.0.1:1/agentd")
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(error.value).splitlines()
     assert line.startswith("postgresql://127.0.0.1:1/agentd")
     assert "is away" in line
     assert "Connection refused" in line

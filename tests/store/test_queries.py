@@ -32,19 +32,19 @@ def count_runs(session: Session) -> int:
 async def test_a_query_sees_one_snapshot_with_all_earlier_writes(
     db: Database, ledger: Ledger
 ) -> None:
-    await ledger.queued()
-    looked, written = threading.Event(), threading.Event()
+    await ledger.queue_run()
+    has_read, has_written = threading.Event(), threading.Event()
 
     def count_twice(session: Session) -> tuple[int, int]:
         first = count_runs(session)
-        looked.set()
-        written.wait()
+        has_read.set()
+        has_written.wait()
         return first, count_runs(session)
 
     counts = asyncio.ensure_future(db.query(count_twice))
-    await asyncio.to_thread(looked.wait)
-    await ledger.queued()
-    written.set()
+    await asyncio.to_thread(has_read.wait)
+    await ledger.queue_run()
+    has_written.set()
     assert await counts == (1, 1)
     assert await db.query(count_runs) == 2
 
@@ -56,26 +56,26 @@ async def test_a_query_cannot_write(db: Database) -> None:
 
 
 async def test_a_failed_query_leaves_no_old_snapshot(db: Database, ledger: Ledger) -> None:
-    await ledger.queued()
-    await ledger.queued()
+    await ledger.queue_run()
+    await ledger.queue_run()
 
     def fail_halfway(session: Session) -> None:
         rows = session.exec(select(RunRow))
         raise ValueError(f"{next(iter(rows)).id} is not to my taste")
 
-    with pytest.raises(ValueError, match="taste") as held:
+    with pytest.raises(ValueError, match="taste") as error:
         await db.query(fail_halfway)
-    await ledger.queued()
+    await ledger.queue_run()
     assert await db.query(count_runs) == 3
     assert await db.read(lambda connection: connection.execute("SELECT id FROM run").fetchall())
-    assert held.value
+    assert error.value
 
 
 @in_a_file
 async def test_a_query_of_a_damaged_database_explains_the_remedy(
     db: Database, ledger: Ledger
 ) -> None:
-    await ledger.queued()
+    await ledger.queue_run()
     statement = "SELECT rootpage FROM sqlite_master WHERE name = 'run'"
     page: int = await db.read(lambda connection: connection.execute(statement).fetchone()[0])
     await db.run_outside_transaction(lambda connection: connection.optimize())
@@ -83,15 +83,15 @@ async def test_a_query_of_a_damaged_database_explains_the_remedy(
     with db.path.open("r+b") as file:
         file.seek((page - 1) * 4096)
         file.write(b"\xff" * 4096)
-    damaged = await Database.open(db.path)
+    damaged_database = await Database.open(db.path)
     with pytest.raises(StoreDamaged, match=r"the file is damaged; stop the daemon and restore"):
-        await damaged.query(lambda session: session.exec(select(RunRow)).all())
-    await damaged.close()
+        await damaged_database.query(lambda session: session.exec(select(RunRow)).all())
+    await damaged_database.close()
 
 
 @pytest.mark.parametrize("db", ["postgresql"], indirect=True)
 async def test_a_query_is_repeated_on_a_new_connection(db: Database, ledger: Ledger) -> None:
-    await ledger.queued()
+    await ledger.queue_run()
     assert await db.query(count_runs) == 1
     end_others = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -104,7 +104,7 @@ async def test_a_query_is_repeated_on_a_new_connection(db: Database, ledger: Led
 async def test_a_query_without_sqlmodel_names_the_package(
     db: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = await ledger.queued()
+    run = await ledger.queue_run()
     monkeypatch.setitem(sys.modules, "sqlmodel", None)
     monkeypatch.delitem(sys.modules, "daemon.store.queries.session")
     with pytest.raises(Refused, match=r"^the package sqlmodel is not installed; install .*pip"):
@@ -146,13 +146,13 @@ asyncio.run(live())
 
 
 def test_only_a_query_imports_sqlmodel(tmp_path: Path) -> None:
-    printed = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", _LIFE, str(tmp_path / "agentd.db")],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert printed.split() == ["False", "False", "True"]
+    assert output.split() == ["False", "False", "True"]
 
 
 _UTC = ZoneInfo("UTC")
@@ -212,9 +212,9 @@ async def test_queries_read_no_large_table_from_end_to_end(db: Database) -> None
         (match.group(1), statement) for statement, plan in plans for match in scan.finditer(plan)
     }
     in_order = {("outbox", "ORDER BY outbox.id DESC"), ("audit", "ORDER BY audit.seq")}
-    unexpected = [
+    unlisted_scans = [
         (table, statement)
         for table, statement in scans
         if not any(table == large_table and order in statement for large_table, order in in_order)
     ]
-    assert not unexpected
+    assert not unlisted_scans

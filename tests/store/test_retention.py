@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 async def execute_runs(ledger: Ledger, times: int, routine: str = "daily") -> None:
     for number in range(times):
-        run = await ledger.running(routine)
+        run = await ledger.start_run(routine)
         await ledger.journal.runs.append(
             run, Step(kind=StepKind.LLM, iteration=1, body={"text": f"said {number} " * 400})
         )
@@ -33,12 +33,12 @@ async def execute_runs(ledger: Ledger, times: int, routine: str = "daily") -> No
 
 
 async def all_gone(ledger: Ledger, clock: FakeClock, **keep: timedelta | int) -> int:
-    gone = 0
+    count = 0
     while some := await ledger.db.write(
         lambda connection: delete_slice(connection, RetentionLimits(**keep), clock.now())
     ):  # type: ignore[arg-type]
-        gone += some
-    return gone
+        count += some
+    return count
 
 
 async def test_retention_removes_old_steps_and_keeps_their_runs(
@@ -228,15 +228,15 @@ async def test_an_index_that_lacks_rows_is_found_and_renewed(
 async def test_a_damaged_row_is_left_out_of_lists_and_named_where_it_is_asked_for(
     ledger: Ledger, damage: str
 ) -> None:
-    runs = [await ledger.running() for _ in range(3)]
+    runs = [await ledger.start_run() for _ in range(3)]
     await ledger.db.write(
         lambda connection: connection.execute(
             f"UPDATE run SET {damage} WHERE id = ?", (runs[1].id,)
         )
     )
     with capture_logs() as lines:
-        found = await ledger.journal.runs.find(limit=10)
-    assert {run.id for run in found} == {runs[0].id, runs[2].id}
+        runs_left = await ledger.journal.runs.find(limit=10)
+    assert {run.id for run in runs_left} == {runs[0].id, runs[2].id}
     assert [line["row"] for line in lines] == [f"run {runs[1].id}"]
     with pytest.raises(StoreDamaged, match="agentctl doctor"):
         await ledger.journal.runs.get(runs[1].id)
@@ -244,7 +244,7 @@ async def test_a_damaged_row_is_left_out_of_lists_and_named_where_it_is_asked_fo
 
 @in_a_file
 async def test_a_text_that_is_no_text_any_more_is_a_damage(ledger: Ledger) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.db.write(
         lambda connection: connection.execute(
             "UPDATE run SET goal = CAST(x'ff00ff' AS TEXT) WHERE id = ?", (run.id,)

@@ -46,15 +46,15 @@ async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_co
     ) -> None:  # all of it as if it had been written while the clock was ahead
         connection.execute("UPDATE run SET lease_until = lease_until + ?", (AHEAD,))
         connection.execute("UPDATE worker SET seen = seen + ?, leads = leads + ?", (AHEAD, AHEAD))
-        moved = "not_before = not_before + ?, waits_since = waits_since + ?"
-        connection.execute(f"UPDATE run SET {moved} WHERE status = 'queued'", (AHEAD, AHEAD))
+        assignments = "not_before = not_before + ?, waits_since = waits_since + ?"
+        connection.execute(f"UPDATE run SET {assignments} WHERE status = 'queued'", (AHEAD, AHEAD))
 
     await database.write(jump)
     renewal = await alive.workers.renew_leases(worker("alive"), may_lead=True)
     assert (renewal.lost_runs, [run.id for run in renewal.waits.runs]) == ([], [late_run.id])
-    (moved,) = renewal.waits.runs
-    assert moved.not_before and moved.waits_moved
-    assert timedelta(minutes=4) < moved.not_before - now() < timedelta(minutes=6)
+    (moved_run,) = renewal.waits.runs
+    assert moved_run.not_before and moved_run.waits_moved
+    assert timedelta(minutes=4) < moved_run.not_before - now() < timedelta(minutes=6)
 
     def look(connection: Any) -> tuple[int, int]:
         soon = "agentd_now() + 61000000"

@@ -40,7 +40,7 @@ def hourly(after: datetime, before: datetime) -> SlotRange | None:
     )
 
 
-async def missed(
+async def account_slots(
     ledger: Ledger, first: float, last: float, count: int, reason: Reason = Reason.DOWN
 ) -> list[tuple[float, float, int]]:
     """Tell of slots that were not started; return what was new of them."""
@@ -97,12 +97,12 @@ async def test_resuming_sets_a_new_baseline_and_pausing_does_not(
     await ledger.journal.routines.pause("a")
     state = (await ledger.journal.routines.get_states())["a"]
     assert (state.paused, state.baseline) == (True, START)
-    resumed = clock.advance(hours=1)
+    resume_time = clock.advance(hours=1)
     await ledger.journal.routines.resume("a")
     clock.advance(hours=1)
     await ledger.journal.routines.resume("a")  # was not paused any more: nothing to resume
     state = (await ledger.journal.routines.get_states())["a"]
-    assert (state.paused, state.baseline) == (False, resumed)
+    assert (state.paused, state.baseline) == (False, resume_time)
 
 
 async def test_a_changed_schedule_does_not_resume_a_paused_routine(ledger: Ledger) -> None:
@@ -168,8 +168,8 @@ async def test_an_event_is_unique_by_its_id(ledger: Ledger) -> None:
     assert third is None
     assert await ledger.journal.slots.get_run_of_event("daily", "client:1") == first
     assert await ledger.journal.slots.get_run_of_event("other", "client:1") is None
-    (scheduled,) = await ledger.journal.slots.open([ledger.claim()])
-    assert scheduled is not None
+    (run,) = await ledger.journal.slots.open([ledger.claim()])
+    assert run is not None
 
 
 async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
@@ -186,10 +186,10 @@ async def test_consecutive_missed_slots_of_one_reason_share_a_row(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await missed(ledger, 1, 4, 4)
-    await missed(ledger, 5, 5, 1)
-    await missed(ledger, 6, 7, 2, Reason.PAUSED)
-    await missed(ledger, 8, 8, 1)
+    await account_slots(ledger, 1, 4, 4)
+    await account_slots(ledger, 5, 5, 1)
+    await account_slots(ledger, 6, 7, 2, Reason.PAUSED)
+    await account_slots(ledger, 8, 8, 1)
     assert await recorded_rows(ledger) == [
         (1, 5, 5, "missed", "down"),
         (6, 7, 2, "skipped", "paused"),
@@ -201,9 +201,9 @@ async def test_a_run_between_missed_slots_separates_their_rows(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await missed(ledger, 1, 2, 2)
+    await account_slots(ledger, 1, 2, 2)
     await ledger.journal.slots.open([ledger.claim(slot=at(3))])
-    await missed(ledger, 4, 4, 1)
+    await account_slots(ledger, 4, 4, 1)
     assert await recorded_rows(ledger) == [
         (1, 2, 2, "missed", "down"),
         (3, 3, 1, "ran", None),
@@ -213,11 +213,11 @@ async def test_a_run_between_missed_slots_separates_their_rows(
 
 async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: FakeClock) -> None:
     clock.advance(hours=20)
-    await missed(ledger, 1, 4, 4)
-    await missed(ledger, 1, 4, 4)
-    await missed(ledger, 2, 3, 2)
-    await missed(ledger, 1, 6, 6)
-    await missed(ledger, 6, 6, 1, Reason.OVERLAP)
+    await account_slots(ledger, 1, 4, 4)
+    await account_slots(ledger, 1, 4, 4)
+    await account_slots(ledger, 2, 3, 2)
+    await account_slots(ledger, 1, 6, 6)
+    await account_slots(ledger, 6, 6, 1, Reason.OVERLAP)
     assert await recorded_rows(ledger) == [(1, 6, 6, "missed", "down")]
 
 
@@ -225,8 +225,8 @@ async def test_recorded_slots_keep_their_reason_and_only_new_slots_are_added(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await missed(ledger, 1, 4, 4)
-    await missed(ledger, 1, 5, 5, Reason.PAUSED)
+    await account_slots(ledger, 1, 4, 4)
+    await account_slots(ledger, 1, 5, 5, Reason.PAUSED)
     assert await recorded_rows(ledger) == [
         (1, 4, 4, "missed", "down"),
         (5, 5, 1, "skipped", "paused"),
@@ -237,7 +237,7 @@ async def test_a_slot_recorded_as_missed_cannot_be_claimed(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await missed(ledger, 1, 4, 4)
+    await account_slots(ledger, 1, 4, 4)
     claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
     assert [run is not None for run in await ledger.journal.slots.open(claims)] == [
         True,
@@ -253,7 +253,7 @@ async def test_accounted_until_is_the_newest_scheduled_slot(
 ) -> None:
     assert await ledger.journal.slots.get_accounted_until("daily") is None
     clock.advance(hours=20)
-    await missed(ledger, 1, 4, 4)
+    await account_slots(ledger, 1, 4, 4)
     assert await ledger.journal.slots.get_accounted_until("daily") == at(4)
     await ledger.journal.slots.open(
         [ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")]
@@ -267,14 +267,14 @@ async def test_slots_claimed_with_a_wrong_clock_do_not_mute_a_routine(
 ) -> None:
     years = 5 * 365 * 24
     await ledger.journal.slots.open([ledger.claim(slot=at(-3))])
-    await missed(ledger, -2, -1, 2)
+    await account_slots(ledger, -2, -1, 2)
     clock.advance(hours=years)
-    await missed(ledger, 0, years - 1, years)
+    await account_slots(ledger, 0, years - 1, years)
     await ledger.journal.slots.open([ledger.claim(slot=at(years))])
     clock.move_to(at(2))
     await put_right(ledger)
     assert await ledger.journal.slots.get_accounted_until("daily") == at(-3)
-    await missed(ledger, -2, 1, 4)
+    await account_slots(ledger, -2, 1, 4)
     (run,) = await ledger.journal.slots.open([ledger.claim(slot=at(2))])
     assert run is not None
     assert await recorded_rows(ledger) == [
@@ -290,8 +290,8 @@ async def test_missed_slots_are_recorded_around_recorded_slots(
 ) -> None:
     clock.advance(hours=20)
     await ledger.journal.slots.open([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
-    assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
-    assert await missed(ledger, 1, 9, 9) == []
+    assert await account_slots(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
+    assert await account_slots(ledger, 1, 9, 9) == []
     assert [row[:3] for row in await recorded_rows(ledger)] == [
         (1, 2, 2),
         (3, 3, 1),
@@ -306,9 +306,9 @@ async def test_a_run_after_a_clock_set_back_accounts_only_for_its_own_slot(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=9)
-    await missed(ledger, 1, 5, 5)
+    await account_slots(ledger, 1, 5, 5)
     await ledger.journal.slots.open([ledger.claim(slot=at(6))])
-    await missed(ledger, 7, 9, 3)
+    await account_slots(ledger, 7, 9, 3)
     clock.move_to(at(3))
     await put_right(ledger, SlotRange(first=at(1), last=at(2), count=2))
     assert await recorded_rows(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
@@ -316,7 +316,7 @@ async def test_a_run_after_a_clock_set_back_accounts_only_for_its_own_slot(
     assert await ledger.journal.slots.get_accounted_until("daily") == at(2), (
         "not the run of a time that was taken back"
     )
-    assert await missed(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
+    assert await account_slots(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
     assert await ledger.journal.slots.get_accounted_until("daily") == at(8)
     assert [row[:3] for row in await recorded_rows(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
 
@@ -326,17 +326,17 @@ async def test_a_row_of_missed_slots_ends_at_a_new_baseline(
 ) -> None:
     await ledger.journal.routines.set_baselines({"daily": "1"})
     clock.move_to(at(5))
-    await missed(ledger, 1, 4, 4)
+    await account_slots(ledger, 1, 4, 4)
     await ledger.journal.routines.set_baselines({"daily": "2"})
     clock.move_to(at(9))
-    await missed(ledger, 8, 9, 2)
+    await account_slots(ledger, 8, 9, 2)
     assert [row[:3] for row in await recorded_rows(ledger)] == [(1, 4, 4), (8, 9, 2)]
 
 
 async def test_a_run_with_a_closed_gate_marks_its_slot_skipped(ledger: Ledger) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.journal.runs.end(run.to(Status.SKIPPED, detail="nothing changed"))
-    other_run = await ledger.running()
+    other_run = await ledger.start_run()
     await ledger.journal.runs.end(other_run.to(Status.SKIPPED), reason=Reason.BUDGET)
     rows = [(row.run, row.outcome, row.reason) for row in await ledger.journal.slots.find("daily")]
     assert rows == [(other_run.id, "skipped", "budget"), (run.id, "skipped", "gate")]

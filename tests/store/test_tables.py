@@ -25,10 +25,10 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
     table.
     """
     tables_by_name: dict[str, object] = {}
-    named = connection.execute(
+    tables = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
     ).fetchall()
-    for table, sql in named:
+    for table, sql in tables:
         tables_by_name[table] = {
             "columns": connection.execute(f"PRAGMA table_info({table})").fetchall(),
             "foreign": sorted(
@@ -58,12 +58,12 @@ def test_a_migrated_sqlite_file_has_the_tables_of_a_new_file(tmp_path: Path) -> 
     for file in MIGRATIONS.glob("*.sql"):
         shutil.copy(file, folder)
     with (
-        closing(open_writer(tmp_path / "migrated.db", folder)) as migrated,
+        closing(open_writer(tmp_path / "migrated.db", folder)) as migrated_database,
         closing(open_writer(tmp_path / "new.db", MIGRATIONS)) as new,
     ):
-        assert shape(migrated) == shape(new)
+        assert shape(migrated_database) == shape(new)
         versions = "SELECT version, name FROM migration ORDER BY version"
-        assert migrated.execute(versions).fetchall() == new.execute(versions).fetchall()
+        assert migrated_database.execute(versions).fetchall() == new.execute(versions).fetchall()
 
 
 def there(url: str) -> Engine:
@@ -130,16 +130,16 @@ def test_a_migrated_postgres_database_has_the_tables_of_a_new_database(
     with closing(connect(postgres.url(name))) as connection:
         for _, script in migrations.scripts(migrations.MIGRATIONS).values():
             connection.control(script)
-    migrated, new = shape_there(postgres.url(name)), shape_there(postgres_url)
+    migrated_shape, new = shape_there(postgres.url(name)), shape_there(postgres_url)
     del new["migration"], new["store_writer"]  # made before the first migration
-    assert migrated == new
+    assert migrated_shape == new
     postgres.drop(name)
 
 
 async def test_models_read_the_rows_of_the_journal(
     db: Database, ledger: Ledger, tmp_path: Path
 ) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     await ledger.journal.runs.append(
         run, Step(kind=StepKind.LLM, iteration=1, body={"text": "中" * 9_000})
     )

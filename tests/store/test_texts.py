@@ -43,7 +43,7 @@ DAY = timedelta(days=1)
 
 
 async def execute_run(ledger: Ledger, *steps: Step, routine: str = "daily") -> Run:
-    run = await ledger.running(routine)
+    run = await ledger.start_run(routine)
     await ledger.journal.runs.append(run, *steps)
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
     return run
@@ -194,10 +194,10 @@ def prompts(draw: st.DrawFn) -> Json:
 @scaled_settings(400)
 @given(body=prompts())
 def test_any_prompt_body_round_trips(shelf: sqlite3.Connection, body: Json) -> None:
-    encoded = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))
-    decoded = BodyReader(shelf)(store_body(shelf, encoded, START, 0))
-    assert decoded == json.loads(rows.encode(body))
-    assert list(decoded) == list(body)
+    encoded_step = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))
+    decoded_body = BodyReader(shelf)(store_body(shelf, encoded_step, START, 0))
+    assert decoded_body == json.loads(rows.encode(body))
+    assert list(decoded_body) == list(body)
 
 
 def test_a_prompt_of_many_sections_shares_up_to_the_maximum() -> None:
@@ -214,17 +214,17 @@ def test_a_prompt_of_many_sections_shares_up_to_the_maximum() -> None:
 
 
 async def test_a_shared_text_exists_even_if_its_first_write_was_fenced(ledger: Ledger) -> None:
-    stale = await ledger.running()
+    stale = await ledger.start_run()
     await ledger.journal.runs.suspend(stale)
     ledger.journal.runs._claims[stale.id] = (stale.fence, 0)  # as somebody who has not heard of it
-    run = await ledger.running("other")
-    refused, written = (
+    run = await ledger.start_run("other")
+    refused_write, good_write = (
         ledger.journal.runs.append(stale, prompt()),
         ledger.journal.runs.append(run, prompt_step := prompt("c" * 32)),
     )
     with pytest.raises(Fenced):
-        await refused
-    await written
+        await refused_write
+    await good_write
     assert await body_of(ledger, run) == prompt_step.body
 
 
@@ -309,7 +309,7 @@ async def test_texts_are_removed_with_their_last_run(
 async def test_texts_of_an_active_run_are_kept(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
-    run = await ledger.running("waits")
+    run = await ledger.start_run("waits")
     await ledger.journal.runs.append(
         run, prompt_step := prompt(**{"own sections": "It was so once. " * 100})
     )
@@ -335,17 +335,19 @@ async def test_a_text_used_again_is_not_removed(ledger: Ledger, clock: FakeClock
     await execute_run(ledger, prompt())
     await ledger.db.write(lambda connection: connection.execute("DELETE FROM step"))
     clock.move_to(clock.now() + 2 * DAY)
-    gone = await ledger.db.read(lambda connection: find_unused_texts(connection, clock.now()))
-    assert len(gone) == 3
+    unused_texts = await ledger.db.read(
+        lambda connection: find_unused_texts(connection, clock.now())
+    )
+    assert len(unused_texts) == 3
     run = await execute_run(ledger, prompt_step := prompt())
-    await ledger.db.write(lambda connection: delete_texts(connection, gone, clock.now()))
+    await ledger.db.write(lambda connection: delete_texts(connection, unused_texts, clock.now()))
     assert await body_of(ledger, run) == prompt_step.body
 
 
 async def test_a_text_counts_as_used_on_the_creation_day_of_its_run_at_least(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    run = await ledger.running()
+    run = await ledger.start_run()
     clock.move_to(clock.now() - 3 * DAY)  # the clock was put back
     await ledger.journal.runs.append(run, prompt())
     days = {used for (used,) in await query(ledger, "SELECT used FROM text")}

@@ -13,35 +13,35 @@ FILE = ("inbox/a.csv", "1-2-3")
 async def end_run(
     ledger: Ledger, routine: str = "backup", status: Status = Status.SUCCEEDED
 ) -> Run:
-    run = await ledger.running(routine)
+    run = await ledger.start_run(routine)
     return await ledger.journal.runs.end(run.to(status))
 
 
 async def test_the_input_of_an_event_is_stored_with_its_run(ledger: Ledger) -> None:
     event_input = {"paths": ["inbox/中.csv", "inbox/\udc80"] * 1000}
-    run = await ledger.queued(event="a", input=event_input)
-    other_run = await ledger.queued(event="b")
+    run = await ledger.queue_run(event="a", input=event_input)
+    other_run = await ledger.queue_run(event="b")
     assert await ledger.journal.runs.get_input(run.id) == event_input
     assert await ledger.journal.runs.get_input(other_run.id) is None
 
 
 async def test_the_input_of_an_event_may_be_any_json(ledger: Ledger) -> None:
     for number, body in enumerate(([1, 2], "text", 0, False, {})):
-        run = await ledger.queued(event=str(number), input=body)
+        run = await ledger.queue_run(event=str(number), input=body)
         assert await ledger.journal.runs.get_input(run.id) == body
 
 
 async def test_a_file_version_is_recorded_for_the_routine_that_handled_it(
     ledger: Ledger,
 ) -> None:
-    await ledger.queued("inbox", event="a", files=(FILE,))
-    await ledger.queued("inbox", event="b", files=(FILE, ("inbox/b.csv", "4-5-6")))
+    await ledger.queue_run("inbox", event="a", files=(FILE,))
+    await ledger.queue_run("inbox", event="b", files=(FILE, ("inbox/b.csv", "4-5-6")))
     assert await ledger.journal.slots.get_seen_files("inbox") == {FILE, ("inbox/b.csv", "4-5-6")}
     assert await ledger.journal.slots.get_seen_files("other") == set()
 
 
 async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None:
-    await ledger.queued("inbox", event="a")
+    await ledger.queue_run("inbox", event="a")
     assert await ledger.journal.slots.open([ledger.claim("inbox", event="a", files=(FILE,))]) == [
         None
     ]
@@ -49,10 +49,10 @@ async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None
 
 
 async def test_versions_of_long_removed_files_are_forgotten(ledger: Ledger) -> None:
-    await ledger.queued("inbox", event="a", files=(FILE, ("inbox/gone.csv", "1")))
-    await ledger.queued("other", event="a", files=(("inbox/gone.csv", "1"),))
+    await ledger.queue_run("inbox", event="a", files=(FILE, ("inbox/gone.csv", "1")))
+    await ledger.queue_run("other", event="a", files=(("inbox/gone.csv", "1"),))
     now = ledger.clock.advance(days=100)
-    await ledger.queued("inbox", event="b", files=(("inbox/new.csv", "1"),))
+    await ledger.queue_run("inbox", event="b", files=(("inbox/new.csv", "1"),))
     await ledger.journal.slots.forget_files("inbox", present=["inbox/a.csv"], before=now)
     assert await ledger.journal.slots.get_seen_files("inbox") == {FILE, ("inbox/new.csv", "1")}
     assert len(await ledger.journal.slots.get_seen_files("other")) == 1
@@ -61,16 +61,16 @@ async def test_versions_of_long_removed_files_are_forgotten(ledger: Ledger) -> N
 async def test_an_ended_run_is_unanswered_until_an_after_trigger_has_a_slot(ledger: Ledger) -> None:
     first, second = await end_run(ledger), await end_run(ledger)
 
-    async def unanswered() -> list[str]:
+    async def find_unanswered() -> list[str]:
         filters = {"parents": ["backup", "sync"], "statuses": {Status.SUCCEEDED}, "since": START}
         return [run.id for run in await ledger.journal.slots.find_unanswered("report", **filters)]
 
-    assert await unanswered() == [first.id, second.id]
-    await ledger.queued("report", event=first.id)
-    await ledger.queued("other", event=second.id)
-    assert await unanswered() == [second.id]
+    assert await find_unanswered() == [first.id, second.id]
+    await ledger.queue_run("report", event=first.id)
+    await ledger.queue_run("other", event=second.id)
+    assert await find_unanswered() == [second.id]
     await ledger.journal.slots.skip_event("report", second.id, slot=START, reason=Reason.OVERLAP)
-    assert await unanswered() == []
+    assert await find_unanswered() == []
 
 
 async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: Ledger) -> None:
@@ -78,12 +78,15 @@ async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: L
     since = ledger.clock.now()
     ledger.clock.advance(seconds=1)
     await end_run(ledger, "unrelated")
-    failed, running = await end_run(ledger, status=Status.FAILED), await ledger.running("backup")
+    failed_run, running_run = (
+        await end_run(ledger, status=Status.FAILED),
+        await ledger.start_run("backup"),
+    )
     unanswered_runs = await ledger.journal.slots.find_unanswered(
         "report", parents=["backup"], statuses={Status.SUCCEEDED, Status.FAILED}, since=since
     )
-    assert [run.id for run in unanswered_runs] == [failed.id]
-    assert running.status is Status.RUNNING
+    assert [run.id for run in unanswered_runs] == [failed_run.id]
+    assert running_run.status is Status.RUNNING
 
 
 async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
@@ -103,11 +106,11 @@ async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
 
 
 async def test_an_ended_run_is_announced_right_after_its_commit(ledger: Ledger) -> None:
-    announced: list[tuple[str, Status]] = []
-    ledger.journal.runs.when_ended = lambda run: announced.append((run.id, run.status))
+    announcements: list[tuple[str, Status]] = []
+    ledger.journal.runs.when_ended = lambda run: announcements.append((run.id, run.status))
     ended_run = await end_run(ledger)
-    waiting, running = await ledger.queued("backup"), await ledger.running("sync")
-    await ledger.journal.runs.request_cancel(waiting.id)
-    await ledger.journal.runs.request_cancel(running.id)
-    assert announced == [(ended_run.id, Status.SUCCEEDED), (waiting.id, Status.CANCELLED)]
+    waiting_run, running_run = await ledger.queue_run("backup"), await ledger.start_run("sync")
+    await ledger.journal.runs.request_cancel(waiting_run.id)
+    await ledger.journal.runs.request_cancel(running_run.id)
+    assert announcements == [(ended_run.id, Status.SUCCEEDED), (waiting_run.id, Status.CANCELLED)]
     assert ledger.clock.now() - START < timedelta(hours=1)

@@ -28,9 +28,9 @@ async def write(plain: int, durable: int, limit: int | None) -> None:
     claim = Claim(
         routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go"
     )
-    (opened,) = await journal.slots.open([claim])
-    assert opened
-    run = await journal.runs.claim(opened.id, owner="child")
+    (queued_run,) = await journal.slots.open([claim])
+    assert queued_run
+    run = await journal.runs.claim(queued_run.id, owner="child")
     assert run
     say(run.id)
     if limit is not None:

@@ -9,11 +9,11 @@ class Desk:
     """Does what it is asked to, one bunch of names at a time."""
 
     def __init__(self, faults=0):
-        self.done, self.faults = [], faults
+        self.batches, self.faults = [], faults
         self.busy = asyncio.Event()
         self.go_on = asyncio.Event()
         self.go_on.set()
-        self.told = asyncio.Condition()
+        self.news = asyncio.Condition()
 
     async def work(self, names):
         assert not self.busy.is_set(), "never twice at once"
@@ -23,13 +23,13 @@ class Desk:
         if self.faults:
             self.faults -= 1
             raise OSError("disk full")
-        async with self.told:
-            self.done.append(list(names))
-            self.told.notify_all()
+        async with self.news:
+            self.batches.append(list(names))
+            self.news.notify_all()
 
     async def until(self, *bunches):
-        async with asyncio.timeout(60), self.told:
-            await self.told.wait_for(lambda: self.done == list(bunches))
+        async with asyncio.timeout(60), self.news:
+            await self.news.wait_for(lambda: self.batches == list(bunches))
 
 
 async def test_names_added_together_are_handled_together():
@@ -90,4 +90,4 @@ async def test_stopping_the_queue_finishes_the_current_names_only():
     desk.go_on.set()
     await stopping
     queue.add("c")
-    assert desk.done == [["a"]]
+    assert desk.batches == [["a"]]

@@ -14,9 +14,9 @@ async def test_a_closed_port_is_one_at_which_nothing_listens() -> None:
     with socket.socket() as busy_socket:
         busy_socket.bind(("127.0.0.1", 0))  # bound and not listening: refused
         async with httpx.AsyncClient(trust_env=False) as client:
-            with pytest.raises(httpx.ConnectError) as caught:
+            with pytest.raises(httpx.ConnectError) as error:
                 await client.get(f"http://127.0.0.1:{busy_socket.getsockname()[1]}/")
-    text = describe_connection_error(caught.value)
+    text = describe_connection_error(error.value)
     assert text == "nothing listens there (Connection refused)"
 
 

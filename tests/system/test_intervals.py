@@ -15,9 +15,9 @@ def test_an_interval_is_read_from_the_environment():
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "1e9"])
 def test_an_interval_that_is_none_is_refused_with_its_variable(text):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         seconds_between_wakes({"AGENTD_WATCH_SECONDS": text})
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "the environment: AGENTD_WATCH_SECONDS: expected seconds, from 0.05 to 3600 "
         f"(found {text}); leave it out: it is for tests"
     )

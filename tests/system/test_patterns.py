@@ -94,8 +94,8 @@ def by_recursion(parts: list[str], path: list[str]) -> bool:
         return by_recursion(parts[1:], path) or (
             len(path) > 1 and not name.startswith(".") and by_recursion(parts, path[1:])
         )
-    hidden = name.startswith(".") and not first.startswith(".")
-    return not hidden and fnmatchcase(name, first) and by_recursion(parts[1:], path[1:])
+    is_hidden = name.startswith(".") and not first.startswith(".")
+    return not is_hidden and fnmatchcase(name, first) and by_recursion(parts[1:], path[1:])
 
 
 @scaled_settings(100)

@@ -26,7 +26,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     return open_beneath
 
 
-def refused(opening: Callable[[], int]) -> int | None:
+def error_number(opening: Callable[[], int]) -> int | None:
     """Return the error code with which something was not opened, None if it was."""
     try:
         os.close(opening())
@@ -72,11 +72,11 @@ def test_a_file_beneath_is_opened(way: Way, root: Path) -> None:
 def test_a_path_leading_elsewhere_is_refused(
     way: Way, root: Path, inside: str, codes: set[int]
 ) -> None:
-    assert refused(lambda: way(str(root), inside)) in codes
+    assert error_number(lambda: way(str(root), inside)) in codes
 
 
 def test_a_magic_link_of_proc_is_not_followed(way: Way) -> None:
-    assert refused(lambda: way("/proc/self", "root/etc/passwd")) in {
+    assert error_number(lambda: way("/proc/self", "root/etc/passwd")) in {
         errno.ELOOP,
         errno.ENOTDIR,
         errno.ENOENT,
@@ -89,7 +89,7 @@ def test_a_single_file_may_be_the_root(root: Path) -> None:
 
 
 def test_a_root_replaced_by_a_link_is_refused(root: Path) -> None:
-    assert refused(lambda: open_beneath(str(root / "out"), ".")) == errno.ELOOP
+    assert error_number(lambda: open_beneath(str(root / "out"), ".")) == errno.ELOOP
 
 
 def test_opening_a_fifo_does_not_block(way: Way, root: Path) -> None:

@@ -22,14 +22,14 @@ class Desk:
 
     def __init__(self, root: Path, **options: Any) -> None:
         self.root = root
-        self.taken: list[dict[str, str]] = []
+        self.batches: list[dict[str, str]] = []
         self.looks = 0
-        self.hindered = False
+        self.is_hindered = False
         self.rung: asyncio.Queue[str] = asyncio.Queue()
         self.watcher = SettledFileWatcher(
             root, self.rung.put_nowait, DirectoryWatcher(wake_every=0.05), **options
         )
-        self._seen: set[tuple[str, str]] = set()
+        self._versions: set[tuple[str, str]] = set()
 
     def watch(self, *globs: str, settle: float = SETTLE, name: str = "inbox") -> None:
         self.watcher.watch({name: FileWatch(globs=globs, settle=settle)})
@@ -38,10 +38,10 @@ class Desk:
         """Answer one ring."""
         name = await self.rung.get()
         self.looks += 1
-        files = await self.watcher.collect_settled(name, self._seen)
-        if files and not self.hindered:
-            self._seen |= set(files.items())
-            self.taken.append(files)
+        files = await self.watcher.collect_settled(name, self._versions)
+        if files and not self.is_hindered:
+            self._versions |= set(files.items())
+            self.batches.append(files)
         return files
 
     async def batch(self) -> list[str]:
@@ -55,7 +55,7 @@ class Desk:
         """Answer rings until its folders are watched and a look leaves nothing to wait for."""
         async with asyncio.timeout(60):
             while (
-                any(watched.timer for watched in self.watcher._states.values())
+                any(state.timer for state in self.watcher._states.values())
                 or not self.rung.empty()
                 or not self.watches_all()
             ):
@@ -133,10 +133,10 @@ async def test_a_growing_file_is_awaited(desk: Desk) -> None:
             file.write("more")
             file.flush()
             assert await desk.once() == {}
-        written = file.tell()
+        size = file.tell()
     await desk.batch()
-    assert [f"-{written}-" in version for version in desk.taken[0].values()] == [True]
-    assert len(desk.taken) == 1
+    assert [f"-{size}-" in version for version in desk.batches[0].values()] == [True]
+    assert len(desk.batches) == 1
 
 
 @pytest.mark.parametrize("desk", [{"limits": WatchLimits(max_settles=3)}], indirect=True)
@@ -145,11 +145,11 @@ async def test_an_endlessly_growing_file_does_not_delay_other_files(desk: Desk) 
     desk.watch("inbox/*.csv")
     with (desk.root / "inbox/endless.csv").open("w") as file:
         async with asyncio.timeout(60):
-            while not desk.taken:
+            while not desk.batches:
                 file.write("more")
                 file.flush()
                 await desk.once()
-    assert sorted(desk.taken[0]) == ["inbox/done.csv"]
+    assert sorted(desk.batches[0]) == ["inbox/done.csv"]
     assert await desk.batch() == ["inbox/endless.csv"]
 
 
@@ -206,9 +206,9 @@ async def test_a_recreated_folder_is_watched(desk: Desk) -> None:
 async def test_files_not_accepted_are_offered_again(desk: Desk) -> None:
     desk.put("inbox/a.csv")
     desk.watch("inbox/*.csv")
-    desk.hindered = True
+    desk.is_hindered = True
     await desk.batch()
-    desk.hindered = False
+    desk.is_hindered = False
     desk.rung.put_nowait("inbox")
     assert await desk.batch() == ["inbox/a.csv"]
 
@@ -231,7 +231,7 @@ async def test_no_wakeup_after_all_files_are_handled(desk: Desk) -> None:
     desk.watch("inbox/*.csv")
     await desk.batch()
     await desk.asleep()
-    assert all(watched.timer is None for watched in desk.watcher._states.values())
+    assert all(state.timer is None for state in desk.watcher._states.values())
     assert desk.rung.empty()
 
 

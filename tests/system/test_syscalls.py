@@ -29,8 +29,10 @@ def test_system_call_numbers_equal_the_kernel_headers(architecture: str) -> None
     header = next((path for path in map(Path, HEADERS[architecture]) if path.exists()), None)
     if header is None:
         pytest.skip("the kernel's headers are not installed")
-    defined = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", header.read_text(), re.MULTILINE)
-    numbers = {name: int(number) for name, number in defined}
+    definitions = re.findall(
+        r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", header.read_text(), re.MULTILINE
+    )
+    numbers = {name: int(number) for name, number in definitions}
     newest = max(numbers.values())
     for name in syscalls.NUMBERS:
         number = syscalls.number_on(architecture, name)
@@ -48,9 +50,9 @@ def test_system_calls_by_number_have_the_same_number_on_all_architectures() -> N
 
 @linux
 def test_a_failed_system_call_raises_its_errno() -> None:
-    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as caught:
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))) as error:
         syscalls.prctl(9_999, 0)
-    assert caught.value.errno == errno.EINVAL
+    assert error.value.errno == errno.EINVAL
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.EINVAL))):
         syscalls.timerfd_create(time.CLOCK_REALTIME, -1)
     with pytest.raises(OSError, match=re.escape(os.strerror(errno.EBADF))):
@@ -78,12 +80,12 @@ print(*sorted(name for name in sys.modules if name not in before))
 """
     command = [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    loaded = set(output.split())
-    assert {name for name in loaded if name.startswith("daemon")} == {
+    modules = set(output.split())
+    assert {name for name in modules if name.startswith("daemon")} == {
         "daemon",
         "daemon.sandbox",
         "daemon.sandbox.confine",
         "daemon.system",
         "daemon.system.syscalls",
     }
-    assert loaded.isdisjoint(["typing", "pathlib", "contextlib", "json", "dataclasses"])
+    assert modules.isdisjoint(["typing", "pathlib", "contextlib", "json", "dataclasses"])

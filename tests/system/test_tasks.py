@@ -8,26 +8,26 @@ from daemon.system.tasks import cancel_and_wait
 
 
 async def test_a_task_that_loses_its_cancellation_is_cancelled_once_more() -> None:
-    is_waiting, lost = asyncio.Event(), 0
+    is_waiting, losses = asyncio.Event(), 0
 
     async def lose_one_cancellation() -> None:
-        nonlocal lost
+        nonlocal losses
         try:
             is_waiting.set()
             await asyncio.Event().wait()
         except asyncio.CancelledError:  # as asyncio.wait_for does where both come at once
-            lost += 1
+            losses += 1
         await asyncio.Event().wait()
 
     task = asyncio.create_task(lose_one_cancellation())
     await is_waiting.wait()
     await cancel_and_wait([task], cancel_again=0.01)
-    assert lost == 1
+    assert losses == 1
     assert task.cancelled()
 
 
 async def test_what_a_task_raises_at_its_end_is_dropped_and_the_others_are_awaited() -> None:
-    ended: list[str] = []
+    events: list[str] = []
 
     async def fail() -> None:
         raise ValueError("at the end")
@@ -37,9 +37,9 @@ async def test_what_a_task_raises_at_its_end_is_dropped_and_the_others_are_await
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            ended.append("closed")
+            events.append("closed")
 
     tasks = [asyncio.create_task(fail()), asyncio.create_task(close_slowly())]
     await asyncio.sleep(0)
     await cancel_and_wait(tasks)
-    assert ended == ["closed"]
+    assert events == ["closed"]

@@ -50,7 +50,7 @@ class FakeKernel(TimerCalls):
     """
 
     def __init__(self) -> None:
-        self.armed = 0
+        self.arm_count = 0
         self.error = errno.ECANCELED
 
     def create_armed(self) -> int:
@@ -59,7 +59,7 @@ class FakeKernel(TimerCalls):
         return self.fd
 
     def arm(self, fd: int) -> None:
-        self.armed += 1
+        self.arm_count += 1
 
     def read(self, fd: int) -> None:
         os.read(fd, 8)
@@ -69,7 +69,7 @@ class FakeKernel(TimerCalls):
         os.eventfd_write(self.fd, 1)
 
 
-class Watching:
+class ClockReports:
     """Whoever is told by a watcher."""
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ class Watching:
 
 
 @pytest.fixture
-def watching() -> Watching:
-    return Watching()
+def reports() -> ClockReports:
+    return ClockReports()
 
 
 # --- the kernel tells
@@ -96,39 +96,39 @@ def watching() -> Watching:
 
 @linux
 async def test_each_set_clock_is_reported_by_the_kernel(
-    watching: Watching,
+    reports: ClockReports,
 ) -> None:
     kernel = FakeKernel()
     watcher = KernelClockWatcher(kernel)
-    watcher.start(watching.when_set)
+    watcher.start(reports.when_set)
     for times in (1, 2, 3):
         kernel.set_clock()
-        await watching.wait_for_report()
-        assert (watching.times, kernel.armed) == (times, times + 1)
+        await reports.wait_for_report()
+        assert (reports.times, kernel.arm_count) == (times, times + 1)
     watcher.stop()
 
 
 @linux
-async def test_other_errors_of_the_timer_are_raised(watching: Watching) -> None:
+async def test_other_errors_of_the_timer_are_raised(reports: ClockReports) -> None:
     kernel, errors = FakeKernel(), list[object]()
     kernel.error = errno.EIO
-    loop, failed = asyncio.get_running_loop(), asyncio.Event()
+    loop, has_failed = asyncio.get_running_loop(), asyncio.Event()
     loop.set_exception_handler(
-        lambda _, context: (errors.append(context["exception"]), failed.set())
+        lambda _, context: (errors.append(context["exception"]), has_failed.set())
     )
     watcher = KernelClockWatcher(kernel)
-    watcher.start(watching.when_set)
+    watcher.start(reports.when_set)
     kernel.set_clock()
     async with asyncio.timeout(60):
-        await failed.wait()
+        await has_failed.wait()
     assert [error.errno for error in errors if isinstance(error, OSError)] == [errno.EIO]
-    assert watching.times == 0
+    assert reports.times == 0
     watcher.stop()
 
 
 @linux
 async def test_the_real_timer_is_armed_to_be_cancelled_and_silent_until_then(
-    watching: Watching,
+    reports: ClockReports,
 ) -> None:
     calls = TimerCalls()
     fd = calls.create_armed()
@@ -163,48 +163,48 @@ async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
 
 @pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
 async def test_polling_watcher_reports_a_set_clock_once(
-    watching: Watching, jump: timedelta
+    reports: ClockReports, jump: timedelta
 ) -> None:
     """A suspend looks the same: the wall clock went on, the one of the event loop did not."""
     clock = MovedClock()
     watcher = PollingClockWatcher(clock, seconds=0.01)
-    watcher.start(watching.when_set)
+    watcher.start(reports.when_set)
     await clock.wait_for_looks(3)
-    assert watching.times == 0
+    assert reports.times == 0
     clock.offset = jump
-    await watching.wait_for_report()
+    await reports.wait_for_report()
     await clock.wait_for_looks(3)
-    assert watching.times == 1
+    assert reports.times == 1
     clock.offset = timedelta(0)
-    await watching.wait_for_report()
+    await reports.wait_for_report()
     watcher.stop()
 
 
-async def test_a_slowly_adjusted_clock_is_not_reported(watching: Watching) -> None:
+async def test_a_slowly_adjusted_clock_is_not_reported(reports: ClockReports) -> None:
     clock = MovedClock()
     watcher = PollingClockWatcher(clock, seconds=0.01)
-    watcher.start(watching.when_set)
+    watcher.start(reports.when_set)
     for seconds in (1, 2, 3):
         clock.offset = timedelta(seconds=seconds)
         await clock.wait_for_looks(4)
-    assert watching.times == 0
+    assert reports.times == 0
     watcher.stop()
 
 
-async def test_stopped_watcher_reports_nothing(watching: Watching) -> None:
-    clock, other_watching = MovedClock(), Watching()
-    stopped, going_on = (
+async def test_stopped_watcher_reports_nothing(reports: ClockReports) -> None:
+    clock, other_watching = MovedClock(), ClockReports()
+    stopped_watcher, other_watcher = (
         PollingClockWatcher(clock, seconds=0.01),
         PollingClockWatcher(clock, seconds=0.02),
     )
-    stopped.start(watching.when_set)
-    going_on.start(other_watching.when_set)
+    stopped_watcher.start(reports.when_set)
+    other_watcher.start(other_watching.when_set)
     clock.offset = timedelta(hours=1)
-    stopped.stop()
-    stopped.stop()
+    stopped_watcher.stop()
+    stopped_watcher.stop()
     await other_watching.wait_for_report()
-    assert watching.times == 0
-    going_on.stop()
+    assert reports.times == 0
+    other_watcher.stop()
 
 
 # --- both

@@ -31,10 +31,10 @@ class Subscriber:
 
     async def called_for(self, *folders: Path) -> None:
         """Wait until it was called for all of these folders."""
-        missing = set(folders)
+        folders_left = set(folders)
         async with asyncio.timeout(LIMIT):
-            while missing:
-                missing -= await self.calls.get()
+            while folders_left:
+                folders_left -= await self.calls.get()
 
     def forget(self) -> None:
         while not self.calls.empty():
@@ -49,7 +49,7 @@ async def watcher() -> AsyncIterator[DirectoryWatcher]:
         subscription.close()
 
 
-async def watched(watcher: DirectoryWatcher, *folders: Path) -> Subscriber:
+async def subscribe(watcher: DirectoryWatcher, *folders: Path) -> Subscriber:
     """Subscribe, and wait until the folders are watched."""
     subscriber = Subscriber(watcher, *folders)
     await subscriber.called_for(*folders)
@@ -65,7 +65,7 @@ async def test_a_changed_file_is_reported(
     path, other_path = tmp_path / "a.toml", tmp_path / "b.toml"
     path.write_text("x")
     other_path.write_text("y")
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     {
         "make": (tmp_path / "new").touch,
         "write": lambda: path.write_text("y"),
@@ -93,15 +93,15 @@ async def test_each_subscriber_is_called_for_its_own_folders(
     first_folder, two = tmp_path / "one", tmp_path / "two"
     first_folder.mkdir()
     two.mkdir()
-    first, second, both = (
-        await watched(watcher, first_folder),
-        await watched(watcher, two),
-        await watched(watcher, first_folder, two),
+    first, second, third = (
+        await subscribe(watcher, first_folder),
+        await subscribe(watcher, two),
+        await subscribe(watcher, first_folder, two),
     )
     first.forget()
     (two / "a").touch()
     await second.called_for(two)
-    await both.called_for(two)
+    await third.called_for(two)
     assert first.calls.empty()
 
 
@@ -112,7 +112,7 @@ async def test_reads_and_changes_in_subfolders_are_not_reported(
     (tmp_path / "a").write_text("x")
     other_path = tmp_path.with_name(tmp_path.name + "-other")
     other_path.mkdir()
-    subscriber = await watched(watcher, tmp_path, other_path)
+    subscriber = await subscribe(watcher, tmp_path, other_path)
     (tmp_path / "a").read_text()
     list(tmp_path.iterdir())
     (tmp_path / "deep" / "b").touch()
@@ -125,7 +125,7 @@ async def test_a_missing_folder_is_reported_once_created(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     folder = tmp_path / "not" / "yet" / "there"
-    subscriber = await watched(watcher, folder)
+    subscriber = await subscribe(watcher, folder)
     folder.mkdir(parents=True)
     await subscriber.called_for(folder)
     (folder / "a").touch()
@@ -140,7 +140,7 @@ async def test_a_replaced_folder_is_watched(
     folder.mkdir()
     (folder / "a").touch()
     other_path.mkdir()
-    subscriber = await watched(watcher, folder)
+    subscriber = await subscribe(watcher, folder)
     if how == "deleted":
         shutil.rmtree(folder)
         await subscriber.called_for(folder)
@@ -165,7 +165,7 @@ async def test_a_folder_behind_a_link_is_watched_and_so_is_where_the_link_points
         (tmp_path / "releases" / name / "routines").mkdir(parents=True)
     current = tmp_path / "current"
     current.symlink_to("releases/v1")
-    subscriber = await watched(watcher, current / "routines")
+    subscriber = await subscribe(watcher, current / "routines")
     (tmp_path / "releases/v1/routines/a").touch()
     await subscriber.called_for(current / "routines")
     (tmp_path / "next").symlink_to("releases/v2")
@@ -182,7 +182,7 @@ async def test_two_names_of_one_folder_are_both_reported(
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)
-    subscriber = await watched(watcher, folder, link)
+    subscriber = await subscribe(watcher, folder, link)
     (folder / "a").touch()
     await subscriber.called_for(folder, link)
 
@@ -191,7 +191,7 @@ async def test_unreported_changes_are_found_by_comparison(tmp_path: Path) -> Non
     watcher = DirectoryWatcher(check_every=0.1, wake_every=WAKE_EVERY)
     folder = tmp_path / "above" / "between" / "folder"
     folder.mkdir(parents=True)
-    subscriber = await watched(watcher, folder)
+    subscriber = await subscribe(watcher, folder)
     (tmp_path / "above").rename(tmp_path / "elsewhere")
     await subscriber.called_for(folder)
     folder.mkdir(parents=True)
@@ -204,7 +204,7 @@ async def test_a_change_among_ten_thousand_files_is_reported(
 ) -> None:
     for number in range(10_000):
         (tmp_path / f"{number}").touch()
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     (tmp_path / "7777").write_text("x")
     await subscriber.called_for(tmp_path)
 
@@ -212,7 +212,7 @@ async def test_a_change_among_ten_thousand_files_is_reported(
 async def test_a_name_that_is_no_utf8_stops_nothing(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     with structlog.testing.capture_logs() as logs:
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
         await subscriber.called_for(tmp_path)
@@ -232,7 +232,7 @@ async def test_a_failing_subscriber_harms_no_other(
         lambda _, context: failures.append(context["exception"])
     )
     watcher.subscribe([tmp_path], lambda _: 1 / 0)
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     (tmp_path / "a").touch()
     await subscriber.called_for(tmp_path)
     assert all(isinstance(failure, ZeroDivisionError) for failure in failures) and failures
@@ -242,7 +242,7 @@ async def test_watcher_without_folders_runs_no_task(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
     assert watcher._task is None
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     task = watcher._task
     assert task is not None
     subscriber.subscription.close()
@@ -250,7 +250,7 @@ async def test_watcher_without_folders_runs_no_task(
     assert watcher._task is None
     await asyncio.wait([task])
     (tmp_path / "a").touch()
-    again = await watched(watcher, tmp_path)
+    again = await subscribe(watcher, tmp_path)
     (tmp_path / "b").touch()
     await again.called_for(tmp_path)
     assert subscriber.calls.empty()
@@ -259,9 +259,9 @@ async def test_watcher_without_folders_runs_no_task(
 async def test_a_new_subscriber_of_a_watched_folder_is_called_at_once(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:
-    await watched(watcher, tmp_path)
+    await subscribe(watcher, tmp_path)
     task = watcher._task
-    subscriber = await watched(watcher, tmp_path)
+    subscriber = await subscribe(watcher, tmp_path)
     assert watcher._task is task, "nothing began anew"
     (tmp_path / "a").touch()
     await subscriber.called_for(tmp_path)
@@ -299,12 +299,12 @@ class Other:
         async with asyncio.timeout(LIMIT):
             return json.loads(await self.process.stdout.readline())
 
-    async def printed(self, *folders: Path) -> None:
+    async def wait_for_folders(self, *folders: Path) -> None:
         """Wait until it was called for all of these folders."""
-        missing = {str(folder) for folder in folders}
-        while missing:
+        folders_left = {str(folder) for folder in folders}
+        while folders_left:
             line = await self.line()
-            missing -= set(line) if isinstance(line, list) else set()
+            folders_left -= set(line) if isinstance(line, list) else set()
 
 
 @contextlib.asynccontextmanager
@@ -322,23 +322,27 @@ async def other(
 
 
 async def test_changes_dropped_by_the_kernel_are_found(tmp_path: Path) -> None:
-    loud, created, edited = tmp_path / "loud", tmp_path / "made", tmp_path / "edited"
-    for folder in (loud, created, edited):
+    busy_folder, new_folder, edited_folder = (
+        tmp_path / "loud",
+        tmp_path / "made",
+        tmp_path / "edited",
+    )
+    for folder in (busy_folder, new_folder, edited_folder):
         folder.mkdir()
-    (edited / "a").write_text("x")
-    async with other(loud, created, edited) as watching:
-        await watching.printed(loud, created, edited)
-        watching.process.send_signal(signal.SIGSTOP)
+    (edited_folder / "a").write_text("x")
+    async with other(busy_folder, new_folder, edited_folder) as other_process:
+        await other_process.wait_for_folders(busy_folder, new_folder, edited_folder)
+        other_process.process.send_signal(signal.SIGSTOP)
         most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
         for number in range(most // 2):  # three notices each: opened, written, closed
-            (loud / f"{number % 5000}").write_text(f"{number}")
-        (created / "b").touch()
-        (edited / "a").write_text("y")
-        watching.process.send_signal(signal.SIGCONT)
-        await watching.printed(loud, created, edited)
+            (busy_folder / f"{number % 5000}").write_text(f"{number}")
+        (new_folder / "b").touch()
+        (edited_folder / "a").write_text("y")
+        other_process.process.send_signal(signal.SIGCONT)
+        await other_process.wait_for_folders(busy_folder, new_folder, edited_folder)
 
 
-def limited(name: str, number: int) -> tuple[str, ...]:
+def limit_command(name: str, number: int) -> tuple[str, ...]:
     """Return the start of a command that runs with a limit of its own."""
     script = f'echo {number} > /proc/sys/user/{name} && exec "$@"'
     prefix = ("unshare", "--user", "--map-root-user", "sh", "-c", script, "sh")
@@ -352,14 +356,14 @@ async def test_without_kernel_watches_folders_are_polled(tmp_path: Path, limit: 
     first_folder, two = tmp_path / "one", tmp_path / "two"
     first_folder.mkdir()
     two.mkdir()
-    prefix = limited(limit, 1 if limit == "max_inotify_watches" else 0)
-    async with other(first_folder, two, check_every=0.1, prefix=prefix) as watching:
-        line = await watching.line()
+    prefix = limit_command(limit, 1 if limit == "max_inotify_watches" else 0)
+    async with other(first_folder, two, check_every=0.1, prefix=prefix) as other_process:
+        line = await other_process.line()
         assert isinstance(line, dict)
         assert line["event"] == "watch.failed"
         assert "fs.inotify.max_user_watches" in line["hint"]
         for _ in range(3):
-            assert await watching.line() == [str(first_folder), str(two)], (
+            assert await other_process.line() == [str(first_folder), str(two)], (
                 "the problem is said once"
             )
 

@@ -59,33 +59,33 @@ class LinesOf:
 
 
 def test_a_run_and_its_delivery_are_one_line() -> None:
-    arrived = {
+    arrival = {
         "event": "delivery.arrived", "routine": "daily", "run": RUN, "target": "file",
         "receipt": "/home/me/work/reports/daily/2026-11-22.md",
     }  # fmt: skip
-    started = {"event": "run.started", "routine": "daily", "run": RUN, "attempt": 1}
-    first = {**started, "trigger": "first_run"}
-    assert LinesOf()(first, {"event": "sandbox.chosen"}, RUN_FINISHED, arrived) == [
+    start = {"event": "run.started", "routine": "daily", "run": RUN, "attempt": 1}
+    first = {**start, "trigger": "first_run"}
+    assert LinesOf()(first, {"event": "sandbox.chosen"}, RUN_FINISHED, arrival) == [
         "» daily started (first run)",
         "✓ daily 2.0 s → reports/daily/2026-11-22.md",
     ]
-    later = {**arrived, "target": "mail", "receipt": "accepted by mail.example"}
-    lines = LinesOf()({**started, "trigger": "cron"}, RUN_FINISHED, arrived, later)
+    later = {**arrival, "target": "mail", "receipt": "accepted by mail.example"}
+    lines = LinesOf()({**start, "trigger": "cron"}, RUN_FINISHED, arrival, later)
     assert lines[0] == "» daily started" and lines[2] == "→ daily → mail"
 
 
 def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None:
     class WatchedStream(Utf8Stream):
-        written = threading.Event()
+        write_event = threading.Event()
 
         def flush(self) -> None:
-            self.written.set()
+            self.write_event.set()
 
     stream = WatchedStream()
     console = EventConsole(stream, Secrets(), colour=False, delivery_wait=0.01)
     console.begin()
     console.write({"at": "2026-11-22T13:06:00.000Z", "level": "info", **RUN_FINISHED})
-    assert stream.written.wait(60)
+    assert stream.write_event.wait(60)
     assert stream.getvalue().endswith(" ✓ daily\n")
     console.close()
     assert stream.getvalue().count("daily") == 1
@@ -175,12 +175,12 @@ def test_findings_of_the_doctor_are_lines_only_where_something_does_not_work() -
     warning = {"event": "doctor.found", "state": "warn", "check": "linger", "found": "off"}
     failure = {"event": "doctor.found", "level": "warning", "state": "fail", "check": "FTS5",
                "found": "missing", "fix": "use another Python"}  # fmt: skip
-    looked = {"event": "doctor.looked", "checks": 24}
-    assert LinesOf()(warning, failure, looked) == [
+    survey = {"event": "doctor.looked", "checks": 24}
+    assert LinesOf()(warning, failure, survey) == [
         "✗ FTS5: missing; use another Python",
         "- .venv/bin/agentctl doctor has notes on this installation",
     ]
-    assert LinesOf()(looked) == []
+    assert LinesOf()(survey) == []
 
 
 def test_lines_wait_for_the_banner_which_lists_invalid_routines_itself() -> None:
@@ -199,9 +199,9 @@ def test_lines_wait_for_the_banner_which_lists_invalid_routines_itself() -> None
 
 
 def test_outside_of_utf_8_signs_are_ascii() -> None:
-    arrived = {"event": "delivery.arrived", "routine": "daily", "run": RUN, "target": "file",
+    arrival = {"event": "delivery.arrived", "routine": "daily", "run": RUN, "target": "file",
                "receipt": "/elsewhere/a.md"}  # fmt: skip
-    lines = LinesOf(AsciiStream())(RUN_FINISHED, arrived)
+    lines = LinesOf(AsciiStream())(RUN_FINISHED, arrival)
     assert lines == ["+ daily -> /elsewhere/a.md"]
 
 

@@ -37,29 +37,27 @@ class Journal:
         for _level, kind, raw in ancillary:
             assert kind == socket.SCM_RIGHTS and data == b""
             (file,) = array.array("i", raw)
-            sealed = (
-                fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-            )
-            assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == sealed, (
+            seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == seals, (
                 "journald refuses what could change under it"
             )
             data = os.pread(file, os.fstat(file).st_size, 0)
             os.close(file)
             self.by_file += 1
-        return unpacked(data)
+        return unpack(data)
 
 
-def unpacked(data: bytes) -> dict[str, str]:
+def unpack(data: bytes) -> dict[str, str]:
     """Read fields as the protocol has them: `NAME=value`, or the name, a length and the value."""
     fields = {}
     while data:
-        line, _, remaining = data.partition(b"\n")
+        line, _, rest_of_data = data.partition(b"\n")
         name, equals, value = line.partition(b"=")
         if equals:
-            data = remaining
+            data = rest_of_data
         else:
-            (length,) = struct.unpack("<Q", remaining[:8])
-            value, data = remaining[8 : 8 + length], remaining[8 + length :]
+            (length,) = struct.unpack("<Q", rest_of_data[:8])
+            value, data = rest_of_data[8 : 8 + length], rest_of_data[8 + length :]
             assert data[:1] == b"\n"
             data = data[1:]
         assert name.isascii() and name == name.upper() and not name.startswith(b"_")
@@ -140,12 +138,12 @@ def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) 
 
 def test_stuck_journal_blocks_no_caller(journal: Journal) -> None:
     way = JournalSocket(journal.path)
-    sent = 0
+    count = 0
     while way.send({"level": "info", "event": "tick"}, "tick"):
-        sent += 1
-        assert sent < 100_000
+        count += 1
+        assert count < 100_000
     assert not way.send({"level": "info", "event": "tick"}, "tick")
-    for _ in range(sent):
+    for _ in range(count):
         assert journal.read()["MESSAGE"] == "tick"
     assert way.send({"level": "info", "event": "tock"}, "tock"), "and it goes on once there is room"
     assert journal.read()["MESSAGE"] == "tock"
@@ -176,7 +174,7 @@ def test_any_log_record_round_trips_through_journald(
     message: str, values: dict[str, object]
 ) -> None:
     fields = fields_of({"level": "info", **values}, message)
-    assert unpacked(encode_fields(fields)) == fields
+    assert unpack(encode_fields(fields)) == fields
     assert all(len(name) <= 64 for name in fields)
 
 

@@ -23,7 +23,7 @@ CANARY = "canary-7f3a91c2"
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     """Leave no handler and no configuration to the next test."""
     yield
     structlog.reset_defaults()
@@ -262,9 +262,9 @@ def test_lines_lost_on_a_full_disk_are_reported_afterwards(
     log.info("lost")
     path.rmdir()
     log.info("kept")
-    gap, repeated = records(path)
+    gap, repetition = records(path)
     assert (gap["event"], gap["lines"]) == ("log.lines_lost", 2)
-    assert repeated["event"] == "kept"
+    assert repetition["event"] == "kept"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
@@ -427,9 +427,13 @@ def test_own_faults_that_repeat_themselves_are_counted_after_a_burst(
         for _ in range(100):
             break_down("mail")
     assert len(records(file)) < len(lines) + 2 * 61, "a fault that goes on is two lines a minute"
-    repeated = sum(line.get("repeated", 0) for line in records(file) if line["event"] == "rule.odd")
-    written = sum(line["event"] == "rule.odd" and "repeated" not in line for line in records(file))
-    assert 0 <= 5000 + 1 + 6000 - repeated - written <= 100, "each is written or counted"
+    repeat_count = sum(
+        line.get("repeated", 0) for line in records(file) if line["event"] == "rule.odd"
+    )
+    written_count = sum(
+        line["event"] == "rule.odd" and "repeated" not in line for line in records(file)
+    )
+    assert 0 <= 5000 + 1 + 6000 - repeat_count - written_count <= 100, "each is written or counted"
     clock.seconds += 61
     structlog.get_logger().info("tick")
     clock.seconds += 61

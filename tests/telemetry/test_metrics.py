@@ -25,10 +25,10 @@ NOTHING = JournalMetrics(
 
 
 def run(status=Status.SUCCEEDED, late=0.0, took=3.0, routine="daily", event=None):
-    started = NOW + timedelta(seconds=late)
+    start = NOW + timedelta(seconds=late)
     return Run(
-        id="01J", routine=routine, definition="h", trigger="cron", slot=NOW, created=NOW, started=started,  # noqa: E501
-        ended=started + timedelta(seconds=took), status=status, event=event,
+        id="01J", routine=routine, definition="h", trigger="cron", slot=NOW, created=NOW, started=start,  # noqa: E501
+        ended=start + timedelta(seconds=took), status=status, event=event,
     )  # fmt: skip
 
 
@@ -44,10 +44,10 @@ def test_runs_deliveries_and_lateness_are_counted():
     metrics.count_run(run(late=500, event="by hand"))
     metrics.count_delivery("mail", "delivered")
     samples = families(metrics.text(NOTHING))
-    counted = {
+    counts = {
         tuple(sample.labels.values()): sample.value for sample in samples["agentd_runs"].samples
     }
-    assert counted == {("daily", "succeeded"): 4, ('odd "name"\\', "failed"): 1}
+    assert counts == {("daily", "succeeded"): 4, ('odd "name"\\', "failed"): 1}
     lateness = {
         s.labels.get("le", s.name): s.value for s in samples["agentd_slot_lateness_seconds"].samples
     }
@@ -108,8 +108,8 @@ async def test_metrics_are_served_on_the_socket_and_the_configured_address(home,
         families(file.read_text()).keys() == samples.keys() and file.stat().st_mode & 0o777 == 0o644
     )
     assert [path.name for path in tmp_path.glob("agentd.prom*")] == ["agentd.prom"]
-    [opened] = await home.logged("listen.opened")
-    assert opened["metrics"] is True
+    [log_line] = await home.wait_for_log("listen.opened")
+    assert log_line["metrics"] is True
     await home.stop()
 
 

@@ -36,11 +36,11 @@ def secrets() -> Secrets:
     ],
 )
 def test_a_known_secret_is_redacted_in_each_encoding(secrets: Secrets, form: str) -> None:
-    redacted = secrets.redact(f"before {form} after")
-    assert MARK in redacted
-    assert redacted.startswith("before ")
-    assert redacted.endswith(" after")
-    assert "canary" not in redacted
+    output = secrets.redact(f"before {form} after")
+    assert MARK in output
+    assert output.startswith("before ")
+    assert output.endswith(" after")
+    assert "canary" not in output
 
 
 @pytest.mark.parametrize("before", ["", "u", "us", "use", "user:"])
@@ -51,8 +51,10 @@ def test_a_known_secret_is_found_inside_longer_base64(
     text = base64.b64encode((before + CANARY + after).encode()).decode()
     redacted_text = secrets.redact(f"Basic {text}")
     assert MARK in redacted_text
-    left = redacted_text.removeprefix("Basic ").replace(MARK, "")
-    assert len(left) <= 16  # what is left encodes the neighbours and some bits at the edges
+    rest_of_secret = redacted_text.removeprefix("Basic ").replace(MARK, "")
+    assert (
+        len(rest_of_secret) <= 16
+    )  # what is left encodes the neighbours and some bits at the edges
 
 
 @scaled_settings(100)
@@ -81,7 +83,7 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "expected"),
     [
         ("key sk-ant-api03-abcdefghij0123456789KLMNO end", f"key {MARK} end"),
         ("OPENAI: sk-proj-a1b2c3d4e5f6g7h8i9j0", f"OPENAI: {MARK}"),
@@ -109,8 +111,8 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
         ("-----BEGIN PRIVATE KEY-----\nMIIE and then the output was cut", MARK),
     ],
 )
-def test_text_that_looks_like_a_secret_is_redacted(text: str, left: str) -> None:
-    assert Secrets().redact(text) == left
+def test_text_that_looks_like_a_secret_is_redacted(text: str, expected: str) -> None:
+    assert Secrets().redact(text) == expected
 
 
 @pytest.mark.parametrize(

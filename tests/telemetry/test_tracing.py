@@ -96,13 +96,15 @@ async def run_traced(
                 # a stop waits for 3 s only; the span of the run is the last one
                 await asyncio.to_thread(
                     collector.wait,
-                    lambda it: any(span.name == "invoke_agent look" for span in it.spans),
+                    lambda receiver: any(
+                        span.name == "invoke_agent look" for span in receiver.spans
+                    ),
                 )
         assert {request["path"] for request in collector.requests} == {"/v1/traces"}
         return run, collector.spans, vendor
 
 
-def named(spans: list[Any], name: str) -> Any:
+def get_span(spans: list[Any], name: str) -> Any:
     (receiver,) = [span for span in spans if span.name == name]
     return receiver
 
@@ -116,7 +118,7 @@ async def test_a_run_is_a_tree_of_spans_of_agent_model_calls_and_tools(
             "invoke_agent look"
         ),
     ]  # fmt: skip
-    root = named(spans, "invoke_agent look")
+    root = get_span(spans, "invoke_agent look")
     assert {span.parent for span in spans if span is not root} == {root.id} and root.parent == ""
     assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
     assert all(root.resource[key] for key in ("service.version", "telemetry.sdk.name"))
@@ -140,7 +142,7 @@ async def test_a_tool_span_has_its_routine_and_verdict(
     app: ReplayedApp,
 ) -> None:
     _, spans, _ = await run_traced(app, [LOOK, RUN, "All is well."])
-    good, bad = named(spans, "execute_tool self_info"), named(spans, "execute_tool shell")
+    good, bad = get_span(spans, "execute_tool self_info"), get_span(spans, "execute_tool shell")
     assert (
         good.attributes["gen_ai.tool.call.id"] == "call_7"
         and good.attributes["gen_ai.tool.type"] == "function"
@@ -155,9 +157,9 @@ async def test_a_tool_span_has_its_routine_and_verdict(
 
 async def test_spans_hold_no_content_by_default(app: ReplayedApp) -> None:
     _, spans, _ = await run_traced(app, [LOOK, RUN, "All is well."])
-    everything = json.dumps([[span.attributes, span.status_message] for span in spans])
+    all_attributes = json.dumps([[span.attributes, span.status_message] for span in spans])
     for word in ("sesame", "secret-plans", "All is well"):
-        assert word not in everything
+        assert word not in all_attributes
 
 
 async def test_with_content_enabled_spans_have_messages_and_results(
@@ -181,13 +183,13 @@ async def test_with_content_enabled_spans_have_messages_and_results(
         "self_info",
         "finish",
     }
-    assert named(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
+    assert get_span(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
 
 
 async def test_a_failing_model_call_has_an_error_span(app: ReplayedApp) -> None:
     run, spans, _ = await run_traced(app, [{"error": 401}])
     assert run.status is Status.FAILED
-    call, root = named(spans, "chat llama"), named(spans, "invoke_agent look")
+    call, root = get_span(spans, "chat llama"), get_span(spans, "invoke_agent look")
     assert (call.attributes["error.type"], call.status, call.status_message) == ("BadKey", 2, "")
     assert (root.attributes["error.type"], root.status) == ("failed", 2)
 
@@ -197,8 +199,8 @@ async def test_the_span_of_a_sub_agent_is_a_child_of_its_call(app: ReplayedApp) 
     call = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
     run, spans, _ = await run_traced(app, [call, "Three.", "All is well."])
     assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
-    child = named(spans, "invoke_agent subagent")
-    assert child.parent == named(spans, "execute_tool subagent").id
+    child = get_span(spans, "invoke_agent subagent")
+    assert child.parent == get_span(spans, "execute_tool subagent").id
     assert [span.parent for span in spans if span.name == "chat llama"].count(child.id) == 1
 
 
@@ -250,13 +252,13 @@ async def test_unreachable_receiver_and_its_return_are_logged_once_each(
     memory_exporter.export = moody
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
     exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
-    with capture_logs() as logged:
+    with capture_logs() as log_lines:
         for number in range(4):
             await asyncio.to_thread(exporter.export, [span(number)])
             await asyncio.wait_for(requests.get(), 120)
         await exporter.close(30)
     assert [span.name for span in memory_exporter.get_finished_spans()] == ["2", "3"]
-    assert [(entry["event"], entry.get("lost")) for entry in logged] == [
+    assert [(entry["event"], entry.get("lost")) for entry in log_lines] == [
         ("traces.lost", None),
         ("traces.sent_again", 2),
     ]
@@ -269,9 +271,9 @@ async def test_spans_are_exported_in_order_and_flushed_at_the_end() -> None:
     exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(number) for number in range(100)])
     await exporter.close(30)
-    finished = memory_exporter.get_finished_spans()
-    assert [span.name for span in finished] == [str(number) for number in range(100)]
-    assert [span.context.trace_id for span in finished] == list(range(1, 101)) and finished[
+    spans = memory_exporter.get_finished_spans()
+    assert [span.name for span in spans] == [str(number) for number in range(100)]
+    assert [span.context.trace_id for span in spans] == list(range(1, 101)) and spans[
         0
     ].context.span_id == 7
 
@@ -283,20 +285,20 @@ async def test_a_full_span_queue_drops_the_oldest_spans(
 
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
-    memory_exporter, begun, go_on = remembering(), threading.Event(), threading.Event()
+    memory_exporter, has_begun, may_go_on = remembering(), threading.Event(), threading.Event()
     export = memory_exporter.export
 
     def slow(spans: Any) -> Any:
-        begun.set()
-        go_on.wait(60)
+        has_begun.set()
+        may_go_on.wait(60)
         return export(spans)
 
     memory_exporter.export = slow
     exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50)])
-    assert await asyncio.to_thread(begun.wait, 60)
+    assert await asyncio.to_thread(has_begun.wait, 60)
     await asyncio.to_thread(exporter.export, [span(number) for number in range(50, 9000)])
-    go_on.set()
+    may_go_on.set()
     await exporter.close(60)
     names = [span.name for span in memory_exporter.get_finished_spans()]
     assert names[-1] == "8999" and len(names) <= 100 and len(set(names)) == len(names)
@@ -309,10 +311,10 @@ async def test_a_stop_does_not_wait_for_a_hanging_receiver() -> None:
     memory_exporter.export = lambda spans: go_on.wait(60)
     exporter = SpanExporter(lambda: SpanPipeline(memory_exporter))
     await asyncio.to_thread(exporter.export, [span(1)])
-    with capture_logs() as logged:
+    with capture_logs() as log_lines:
         await exporter.close(0.2)
     go_on.set()
-    assert [(entry["event"], entry["spans"]) for entry in logged] == [("traces.lost", 1)]
+    assert [(entry["event"], entry["spans"]) for entry in log_lines] == [("traces.lost", 1)]
 
 
 async def test_without_spans_no_sdk_is_imported_and_no_thread_started() -> None:
@@ -351,15 +353,15 @@ def test_span_attributes_follow_the_semantic_conventions() -> None:
     attribute_names = {
         value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")
     }
-    used: set[str] = set()
+    used_names: set[str] = set()
     for module in (spans, traced):
         text = Path(str(module.__file__)).read_text()
-        used |= {
+        used_names |= {
             word
             for word in text.split('"')
             if word.startswith("gen_ai.") and not word.endswith("}")
         }
-    assert len(used) > 20 and used <= attribute_names
+    assert len(used_names) > 20 and used_names <= attribute_names
     vendors = {name.value for name in gen_ai_attributes.GenAiProviderNameValues}
     assert set(tracing.VENDORS.values()) | {"anthropic"} <= vendors
     assert {name.value for name in gen_ai_attributes.GenAiOperationNameValues} >= {
@@ -466,7 +468,7 @@ async def test_cancelled_run_has_a_span(story: InProcessHome) -> None:
             run = (await story.agentctl("run", "look", "--detach")).out.strip()
             await vendor.wait_for_requests(1)
             assert (await story.agentctl("cancel", run)).code == 0
-            await asyncio.to_thread(collector.wait, lambda it: len(it.spans) == 2)
+            await asyncio.to_thread(collector.wait, lambda receiver: len(receiver.spans) == 2)
             errors = {span.name: span.attributes["error.type"] for span in collector.spans}
             assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
 

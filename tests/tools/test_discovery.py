@@ -148,10 +148,10 @@ def test_objects_classes_modules_and_functions_are_registered_by_kind(
     )
     assert names[:4] == ["lookup", "bare", "m_first", "m_second"]
     assert {"shop_price", "shop_get_customer", "c_price"} <= set(names)
-    described = {
+    descriptions = {
         function["name"]: function["description"] for function in registry.list_functions()
     }
-    assert (described["lookup"], described["bare"]) == (
+    assert (descriptions["lookup"], descriptions["bare"]) == (
         "look a customer up",
         "Said in the docstring.",
     )

@@ -82,6 +82,6 @@ def test_arguments_documented_on_one_line_share_the_description() -> None:
     assert parse(text) == ("Add.", {"x": "A number.", "y": "A number."})
 
 
-@pytest.mark.parametrize("nothing", [None, "", "   \n  "])
-def test_missing_docstring_yields_no_description(nothing: str | None) -> None:
-    assert parse(nothing) == ("", {})
+@pytest.mark.parametrize("docstring", [None, "", "   \n  "])
+def test_missing_docstring_yields_no_description(docstring: str | None) -> None:
+    assert parse(docstring) == ("", {})

@@ -68,10 +68,10 @@ async def test_arguments_are_converted_to_the_types_of_the_signature() -> None:
     def func(path: Path, limits: Limits, at: datetime, n: int) -> Any:
         return path, limits.lines, at, n
 
-    got = await executor(func).execute(
+    values = await executor(func).execute(
         "tool", {"path": "a/b", "limits": {"lines": "7"}, "at": "2026-03-02T08:00:00Z", "n": "3"}
     )
-    assert got == (Path("a/b"), 7, datetime(2026, 3, 2, 8, tzinfo=UTC), 3)
+    assert values == (Path("a/b"), 7, datetime(2026, 3, 2, 8, tzinfo=UTC), 3)
 
 
 async def test_omitted_arguments_use_the_default_of_the_function() -> None:
@@ -191,19 +191,19 @@ async def test_an_invalid_argument_is_refused_with_its_name_value_and_expected_t
         """
         raise AssertionError
 
-    with pytest.raises(ToolFailed) as failed:
+    with pytest.raises(ToolFailed) as error:
         await executor(func).execute("tool", arguments)
-    assert str(failed.value).startswith("the arguments do not fit tool, nothing was executed: ")
-    assert says in str(failed.value)
+    assert str(error.value).startswith("the arguments do not fit tool, nothing was executed: ")
+    assert says in str(error.value)
 
 
 async def test_all_invalid_arguments_are_reported_up_to_a_limit() -> None:
     def func(a: int, b: int) -> None: ...
 
-    with pytest.raises(ToolFailed) as failed:
+    with pytest.raises(ToolFailed) as error:
         await executor(func).execute("tool", {"a": "x"} | {f"c{n}": n for n in range(20)})
-    assert str(failed.value).count("; ") == 8
-    assert str(failed.value).endswith("; and 14 more")
+    assert str(error.value).count("; ") == 8
+    assert str(error.value).endswith("; and 14 more")
 
 
 async def test_explicit_parameters_are_checked_at_the_first_level() -> None:
@@ -220,9 +220,9 @@ async def test_explicit_parameters_are_checked_at_the_first_level() -> None:
     tool = executor(lambda **arguments: arguments, parameters)
     good = {"city": "Bonn", "days": None, "unit": "C", "flag": True, "else": [1]}
     assert await tool.execute("tool", good) == good
-    with pytest.raises(ToolFailed) as failed:
+    with pytest.raises(ToolFailed) as error:
         await tool.execute("tool", {"days": True, "unit": "K", "flag": 1})
-    assert str(failed.value).endswith(
+    assert str(error.value).endswith(
         "`city` is missing (string, where); `days` should be integer or null, found true;"
         ' `unit` should be one of "C", "F", found "K"; `flag` should be boolean, found 1'
     )
@@ -322,17 +322,17 @@ async def test_stale_run_is_stopped_without_a_tool_result() -> None:
 
 
 async def test_a_time_limit_stops_an_async_function() -> None:
-    stopped = asyncio.Event()
+    has_stopped = asyncio.Event()
 
     async def func() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            stopped.set()
+            has_stopped.set()
 
     result = await executor(func, timeout=0.02).run(FunctionCall(name="tool", arguments={}))
     assert result.text == "[failed] tool did not finish within 0.02 s"
-    assert stopped.is_set()
+    assert has_stopped.is_set()
 
 
 async def test_a_sync_function_over_its_time_limit_is_abandoned_and_reported() -> None:
@@ -358,8 +358,8 @@ async def test_hanging_tool_occupies_no_thread_of_other_calls() -> None:
     registry.register("hang", "", lambda: release.wait(30), timeout=0.01)
     registry.register("work", "", lambda: "done")
     tools = ToolExecutor(registry)
-    hanging = [tools.run(FunctionCall(name="hang", arguments={})) for _ in range(40)]
-    assert not any(result.ok for result in await asyncio.gather(*hanging))
+    hanging_calls = [tools.run(FunctionCall(name="hang", arguments={})) for _ in range(40)]
+    assert not any(result.ok for result in await asyncio.gather(*hanging_calls))
     assert (await tools.run(FunctionCall(name="work", arguments={}))).text == "done"
     release.set()
 
@@ -384,22 +384,22 @@ async def test_timeout_raised_by_a_tool_is_a_failure_of_the_tool() -> None:
 
 
 async def test_cancelling_a_call_cancels_the_function() -> None:
-    started, cancelled = asyncio.Event(), asyncio.Event()
+    has_started, is_cancelled = asyncio.Event(), asyncio.Event()
 
     async def func() -> None:
-        started.set()
+        has_started.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            cancelled.set()
+            is_cancelled.set()
             raise
 
     task = asyncio.create_task(run(func))
-    await started.wait()
+    await has_started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert cancelled.is_set()
+    assert is_cancelled.is_set()
 
 
 @dataclass

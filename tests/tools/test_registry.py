@@ -233,7 +233,7 @@ def test_methods_partials_decorated_functions_and_callable_objects_have_schemas(
         """Of a partial."""
 
     @wraps(with_two)
-    def decorated(*args: Any, **kwargs: Any) -> None: ...
+    def decoy(*args: Any, **kwargs: Any) -> None: ...
 
     registry = FunctionRegistry()
     expected = {"a": {"type": "integer"}}
@@ -244,7 +244,7 @@ def test_methods_partials_decorated_functions_and_callable_objects_have_schemas(
         "p": partial(with_two, "x"),
     }.items():
         assert registry.register(name, None, func).parameters["properties"] == expected
-    assert list(properties(decorated)) == ["b", "a"]
+    assert list(properties(decoy)) == ["b", "a"]
     descriptions = {
         function["name"]: function["description"] for function in registry.list_functions()
     }

@@ -75,11 +75,11 @@ def test_normalizing_a_url_is_idempotent_for_any_text(text):
     st.randoms(use_true_random=False),
 )
 def test_a_normalized_url_drops_tracking_parameters_and_keeps_others(real, tracking, chance):
-    mixed = list(real)
+    parameters = list(real)
     for parameter in tracking:
-        mixed.insert(chance.randint(0, len(mixed)), parameter)
+        parameters.insert(chance.randint(0, len(parameters)), parameter)
     plain = "https://news.example/story" + ("?" + "&".join(real) if real else "")
-    assert normalize_url("https://News.Example/story?" + "&".join(mixed)) == plain
+    assert normalize_url("https://News.Example/story?" + "&".join(parameters)) == plain
     assert normalize_url(f"{plain}{'&' if real else '?'}page=2") != plain
 
 
@@ -148,24 +148,26 @@ async def call(journal, run, key, reported_items, by="url"):
     await journal.runs.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
     context = ToolContext(run=run.id, routine=run.routine, workspace=None, call=key, dedupe=by)
     result = await ToolExecutor(registry).run(function_call, context)
-    done = {"tool": "report_items", "ok": result.ok, "text": result.text}
-    await journal.runs.append(run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=done))
+    result_body = {"tool": "report_items", "ok": result.ok, "text": result.text}
+    await journal.runs.append(
+        run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=result_body)
+    )
     return result
 
 
 async def end_run(journal, run):
     """End a run well, as runs/run.py does."""
-    reported = collect_items(await journal.runs.get_steps(run.id), "url")
-    reply = report_new_items(Reply(content="whatever", status=Status.SUCCEEDED), reported)
-    sightings = ReportedItemRecord(items=reported.sightings, keep=timedelta(days=365))
-    done = run.to(
+    collection = collect_items(await journal.runs.get_steps(run.id), "url")
+    reply = report_new_items(Reply(content="whatever", status=Status.SUCCEEDED), collection)
+    sightings = ReportedItemRecord(items=collection.sightings, keep=timedelta(days=365))
+    ended_run = run.to(
         Status.SUCCEEDED,
         report=reply.content,
         silent=reply.silent,
         detail=reply.detail,
         ended=NOW,
     )
-    return await journal.runs.end(done, [("log", {})], reported_items=sightings)
+    return await journal.runs.end(ended_run, [("log", {})], reported_items=sightings)
 
 
 async def test_a_report_lists_only_new_items_and_without_new_items_the_run_is_silent(journal):
@@ -197,9 +199,9 @@ async def test_a_report_lists_only_new_items_and_without_new_items_the_run_is_si
 async def test_items_of_a_run_without_success_stay_new(journal):
     dead = await begin_run(journal)
     await call(journal, dead, "1.0", items("a"))
-    failed = await begin_run(journal)
-    await call(journal, failed, "1.0", items("a"))
-    await journal.runs.end(failed.to(Status.FAILED, ended=NOW))
+    failed_run = await begin_run(journal)
+    await call(journal, failed_run, "1.0", items("a"))
+    await journal.runs.end(failed_run.to(Status.FAILED, ended=NOW))
     again = await begin_run(journal)
     result = await call(journal, again, "1.0", items("a"))
     assert json.loads(result.text)["new"] == 1
@@ -212,12 +214,12 @@ async def test_an_item_reported_twice_by_one_run_is_one_item(journal):
         journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}]
     )
     assert json.loads(result.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
-    reported = collect_items(await journal.runs.get_steps(run.id), "url")
-    assert [item["title"] for item in reported.new_items] == [
+    collection = collect_items(await journal.runs.get_steps(run.id), "url")
+    assert [item["title"] for item in collection.new_items] == [
         "A",
         "B",
         "C",
-    ] and not reported.old_items
+    ] and not collection.old_items
 
 
 async def test_reported_items_are_kept_per_routine(journal):
@@ -260,8 +262,8 @@ def test_a_dedupe_run_with_a_report_but_no_reported_items_fails():
     ) and "report_items" in new_reply.detail
     silent = replace(reply, content="", silent=True, detail="the feed is empty")
     assert report_new_items(silent, None) == silent
-    failed = replace(reply, status=Status.FAILED, detail="no network")
-    assert report_new_items(failed, None) == failed
+    failed_reply = replace(reply, status=Status.FAILED, detail="no network")
+    assert report_new_items(failed_reply, None) == failed_reply
 
 
 # --- the seen-set ---
@@ -317,10 +319,10 @@ async def test_agent_of_a_daemon_reports_only_new_items(home):
         '{ title = "A", url = "https://x.example/a" }',
         '{ title = "B", url = "https://x.example/b?utm_source=q" }',
     )
-    scripted = replies(a, f"{a}, {b}", f"{b}, {a}", a)
+    reply_list = replies(a, f"{a}, {b}", f"{b}, {a}", a)
     home.write(
         "config.toml",
-        f'[providers.says]\nkind = "scripted"\nreplies = [{scripted}, "Here is all the news."]\n',
+        f'[providers.says]\nkind = "scripted"\nreplies = [{reply_list}, "Here is all the news."]\n',
     )
     home.routine(
         "news",

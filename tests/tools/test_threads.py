@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 async def reused_thread(threads: Threads) -> threading.Thread:
     """Call until a thread serves a second time: it lies down just after its answer."""
     threads_before: set[threading.Thread] = set()
-    while (served := await threads.run("tool a", threading.current_thread)) not in threads_before:
-        threads_before.add(served)
-    return served
+    while (thread := await threads.run("tool a", threading.current_thread)) not in threads_before:
+        threads_before.add(thread)
+    return thread
 
 
 async def test_a_finished_thread_is_reused_under_the_name_of_the_next_call() -> None:
@@ -37,8 +37,8 @@ async def test_a_finished_thread_is_reused_under_the_name_of_the_next_call() -> 
 
 
 async def test_concurrent_calls_have_a_thread_each() -> None:
-    threads, both = Threads(), threading.Barrier(2)
-    await asyncio.gather(*(threads.run("tool", lambda: both.wait(120)) for _ in range(2)))
+    threads, barrier = Threads(), threading.Barrier(2)
+    await asyncio.gather(*(threads.run("tool", lambda: barrier.wait(120)) for _ in range(2)))
 
 
 async def test_a_hanging_call_keeps_its_thread_and_delays_no_other_call() -> None:
@@ -51,7 +51,7 @@ async def test_a_hanging_call_keeps_its_thread_and_delays_no_other_call() -> Non
     release.set()
 
 
-async def closed(coroutine: Coroutine[Any, Any, Any]) -> None:
+async def close_unawaited(coroutine: Coroutine[Any, Any, Any]) -> None:
     async with asyncio.timeout(60):
         while inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
             await asyncio.sleep(0.001)
@@ -64,46 +64,53 @@ async def test_a_coroutine_returned_after_the_timeout_is_closed() -> None:
             await Threads().run("tool", lambda: (release.wait(30), coroutine)[1])
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
     release.set()
-    await closed(coroutine)
+    await close_unawaited(coroutine)
 
 
 async def test_a_coroutine_returned_during_the_cancellation_is_closed() -> None:
-    coroutine, begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
-    loop, served = asyncio.get_running_loop(), []
+    coroutine, has_begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
+    loop, thread_list = asyncio.get_running_loop(), []
 
     def make() -> Coroutine[Any, Any, Any]:
-        served.append(threading.current_thread())
-        loop.call_soon_threadsafe(begun.set)
+        thread_list.append(threading.current_thread())
+        loop.call_soon_threadsafe(has_begun.set)
         release.wait(30)
         return coroutine
 
     task = asyncio.create_task(Threads(idle_seconds=0.0).run("tool", make))
-    await begun.wait()
+    await has_begun.wait()
     release.set()
-    served[0].join(120)  # the loop stands still: it has the answer, and has not yet looked at it
+    thread_list[0].join(
+        120
+    )  # the loop stands still: it has the answer, and has not yet looked at it
     loop.call_soon(task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await task
-    await closed(coroutine)
+    await close_unawaited(coroutine)
 
 
 def test_a_coroutine_returned_after_the_end_of_the_loop_is_closed() -> None:
-    coroutine, begun, release, served = asyncio.sleep(0), threading.Event(), threading.Event(), []
+    coroutine, has_begun, release, thread_list = (
+        asyncio.sleep(0),
+        threading.Event(),
+        threading.Event(),
+        [],
+    )
 
     def make() -> Coroutine[Any, Any, Any]:
-        served.append(threading.current_thread())
-        begun.set()
+        thread_list.append(threading.current_thread())
+        has_begun.set()
         release.wait(30)
         return coroutine
 
     async def leave() -> None:
         call = asyncio.ensure_future(Threads(idle_seconds=0.0).run("tool", make))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(has_begun.wait, 30)
         call.cancel()
 
     asyncio.run(leave())
     release.set()
-    served[0].join(120)
+    thread_list[0].join(120)
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 

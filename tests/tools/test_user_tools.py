@@ -58,9 +58,9 @@ class Folder:
         return user_tools.load(load_config(path))
 
     def fault(self, text):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError) as error:
             self.load(text)
-        return [str(fault) for fault in caught.value.faults]
+        return [str(fault) for fault in error.value.faults]
 
 
 @pytest.fixture

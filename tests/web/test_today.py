@@ -9,9 +9,11 @@ def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00
     return {"routine": routine, "status": status, "silent": False, "ended": ended}
 
 
-def make_status(*subjects: str, acked: str | None = None, fault: str | None = None, **counts: int):
+def make_status(
+    *subjects: str, acked_at: str | None = None, fault: str | None = None, **counts: int
+):
     return {
-        "incidents": [{"subject": subject, "acked": acked} for subject in subjects],
+        "incidents": [{"subject": subject, "acked": acked_at} for subject in subjects],
         "routines": {"invalid": 0, "kept": 0, **counts},
         "fault": fault,
     }
@@ -30,7 +32,7 @@ def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
 
 def test_nothing_is_said_where_all_is_well_or_known() -> None:
     assert find_troubles(make_status(), [], 0, []) == []
-    status = make_status("routine mute", "target ops", acked="2026-03-02T08:00:00Z")
+    status = make_status("routine mute", "target ops", acked_at="2026-03-02T08:00:00Z")
     assert find_troubles(status, ["mute"], 0, []) == []
 
 

@@ -19,13 +19,13 @@ async def test_the_page_of_a_run_says_how_long_the_run_worked(tmp_path: Path) ->
     async with open_harness(tmp_path) as harness:
         run = await harness.complete_run(started=NOW, ended=NOW + timedelta(seconds=3))
 
-        def read() -> str:
+        def read_page() -> str:
             client = Client(str(harness.path))
             view = client.request("GET", f"/v1/runs/{run.id}")
             context = {**transcript_context(client, view), "style": ""}
             return str(render("standalone.html", context))
 
-        assert "3.0 s of work" in await asyncio.to_thread(read)
+        assert "3.0 s of work" in await asyncio.to_thread(read_page)
 
 
 @pytest.mark.parametrize(

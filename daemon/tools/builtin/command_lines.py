@@ -168,6 +168,7 @@ class _Commands:
                 self.files,
                 owner=self.sandbox.user,
                 denied_patterns=command.denied,
+                starts_git=command.argv[1:2] == ("stash",),
             )
             needs.append(variables["GIT_DIR"])
             if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():

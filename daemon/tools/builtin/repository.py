@@ -67,14 +67,16 @@ def repository_view(
     *,
     owner: User | None = None,
     denied_patterns: Iterable[str] = (),
+    starts_git: bool = False,
 ) -> dict[str, str]:
     """Return the environment in which git sees the repository of a folder; the view goes when the
     stack unwinds.
 
     `owner` is the user whom git runs as, None for the daemon's own. Files that fit
     `denied_patterns`, patterns as in .gitignore, are binary to git: it shows at most that they were
-    changed, even where the policy allowed words that do not exclude them. Where there is no
-    repository, git says so itself. Raises ToolFailed for a repository not wholly in the folder.
+    changed, even where the policy allowed words that do not exclude them. With `starts_git` git can
+    start git, as `git stash list` does. Where there is no repository, git says so itself. Raises
+    ToolFailed for a repository not wholly in the folder.
     """
     git_folder = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(folder)}
@@ -109,10 +111,31 @@ def repository_view(
     (view / "info" / "attributes").write_text(
         "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted_patterns)
     )
+    environment["GIT_DIR"] = str(view)
+    if not starts_git:
+        environment["GIT_EXEC_PATH"] = str(_folder_without_git(view))
     if owner:
         for path in (view, *view.iterdir(), view / "info" / "attributes"):
             os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
-    return environment | {"GIT_DIR": str(view)}
+    return environment
+
+
+def _folder_without_git(view: Path) -> Path:
+    """Make a folder for the programs that git starts, in which `git` is a program that does
+    nothing.
+
+    To learn whether a submodule was changed, git starts itself in it, by the submodule's own
+    config. `git describe --dirty` has no option against that, and .gitmodules overrides the config
+    of the view. So to git no submodule has changed files, as with --ignore-submodules.
+    """
+    folder = view / "programs"
+    folder.mkdir()
+    # A link: nothing can be executed where /tmp is mounted noexec.
+    harmless_program = shutil.which("true", path=os.defpath)
+    if harmless_program is None:
+        raise ToolFailed("git is not run: there is no program `true` on this machine")
+    (folder / "git").symlink_to(harmless_program)
+    return folder
 
 
 def _text(folder: Path, name: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
 from daemon.testing import FakeClock
-from tests.acceptance.crash_process import CrashingDatabase, forked
+from tests.acceptance.crash_process import CrashingDatabase, fork
 from tests.runs.approvals.conftest import START, ApprovalHarness, turn
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
@@ -102,23 +102,23 @@ def outcome_in(folder: Path) -> dict[str, object]:
 
 
 def main(folder: Path) -> None:
-    home, waiting = folder / "home", folder / "waiting"
+    home, home_in_wait = folder / "home", folder / "waiting"
     home.mkdir()
 
     def run_fork(
         number: int, where: str, live: Callable[[ApprovalHarness], Awaitable[None]]
     ) -> int:
-        return forked(lambda: life(home, number, where, live))
+        return fork(lambda: life(home, number, where, live))
 
     assert run_fork(-1, "", ask) == -signal.SIGKILL
-    home.rename(waiting)
+    home.rename(home_in_wait)
 
     def again() -> None:
         """Go back to where the run waits; at the same place, as an approval is bound to its
         folder.
         """
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(waiting, home)
+        shutil.copytree(home_in_wait, home)
 
     again()
     writes = run_fork(-1, "", answer)

@@ -38,7 +38,7 @@ class Chaos:
     def __init__(self, site: Site, server: Server, database: str) -> None:
         self.site, self.server, self.database = site, server, database
         self.lot = random.Random(time.time_ns())
-        self.done: Counter[str] = Counter()
+        self.deeds: Counter[str] = Counter()
         self.cut: dict[str, Proxy] = {}
 
     async def start(self, stack: AsyncExitStack) -> None:
@@ -72,10 +72,10 @@ class Chaos:
     async def go_on(self, *, until: float) -> None:
         """Do one thing after the other to workers drawn by lot, each at least once."""
         acts = [self.kill, self.sleep, self.cut_off, self.crash]
-        while time.monotonic() < until or len(self.done) < len(acts):
-            act = acts[sum(self.done.values()) % len(acts)]
+        while time.monotonic() < until or len(self.deeds) < len(acts):
+            act = acts[sum(self.deeds.values()) % len(acts)]
             await act(self.lot.choice(self.workers))
-            self.done[act.__name__] += 1
+            self.deeds[act.__name__] += 1
             await asyncio.sleep(self.lot.uniform(0.2, 1.0))
 
     def rows(self, query: str) -> list[tuple]:
@@ -85,19 +85,21 @@ class Chaos:
         """Wait until so many runs have ended; fail where none has ended for two minutes, which are
         many on a machine with other work.
         """
-        ended, end = -1, 0.0
+        end_count, end = -1, 0.0
         while True:
             statuses = Counter(status for (status,) in self.rows("SELECT status FROM run"))
             under_way = sum(statuses[status] for status in ("queued", "running", "waiting"))
             if sum(statuses.values()) >= runs and not under_way:
                 return
-            if (now_ended := sum(statuses.values()) - under_way) != ended:
-                ended, end = now_ended, time.monotonic() + 120
+            if (new_count := sum(statuses.values()) - under_way) != end_count:
+                end_count, end = new_count, time.monotonic() + 120
             if time.monotonic() > end:
-                left = self.rows("SELECT id, routine, status, owner FROM run WHERE ended IS NULL")
+                open_runs = self.rows(
+                    "SELECT id, routine, status, owner FROM run WHERE ended IS NULL"
+                )
                 jobs = self.rows("SELECT id, status, args FROM procrastinate_jobs")
                 raise AssertionError(
-                    f"{statuses}, {dict(self.done)}, left {left}, in the queue {jobs}"
+                    f"{statuses}, {dict(self.deeds)}, left {open_runs}, in the queue {jobs}"
                 )
             await asyncio.sleep(0.3)
 
@@ -123,14 +125,14 @@ def check(chaos: Chaos, slots: int) -> dict[str, int]:
     ]
     assert len(results) == slots
     unknown = [(run, call) for run, call, body in results if "outcome unknown" in body["text"]]
-    succeeded = [(run, call) for run, call, body in results if body["ok"]]
-    assert len(succeeded) + len(unknown) == slots
-    assert all(call in marks for call in succeeded), "a side effect got lost"
+    successes = [(run, call) for run, call, body in results if body["ok"]]
+    assert len(successes) + len(unknown) == slots
+    assert all(call in marks for call in successes), "a side effect got lost"
     assert (
         chaos.rows("SELECT run_id, seq, count(*) FROM step GROUP BY 1, 2 HAVING count(*) > 1") == []
     )
     takeovers = sum(attempt - 1 for (attempt,) in chaos.rows("SELECT attempt FROM run"))
-    return {"done": len(succeeded), "unknown": len(unknown), "takeovers": takeovers, **chaos.done}
+    return {"done": len(successes), "unknown": len(unknown), "takeovers": takeovers, **chaos.deeds}
 
 
 async def slots_in_chaos(

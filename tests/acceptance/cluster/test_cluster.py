@@ -81,8 +81,8 @@ async def test_cancel_stops_a_tool_on_another_machine(site, long_vendor):
     await asyncio.gather(daemon.start(), worker.start())
     run = (await daemon.agentctl("run", "work", "--detach")).out.strip()
     await wait_for_mark(site)
-    cancelled = await daemon.agentctl("cancel", run)
-    assert cancelled.code == 0, cancelled.err
+    result = await daemon.agentctl("cancel", run)
+    assert result.code == 0, result.err
     assert (await wait_for_end(daemon, run))["status"] == "cancelled"
     assert "end" not in (site.home / "marks").read_text()
 

@@ -41,10 +41,14 @@ async def wait_for_runs(site, number):
 
 async def test_each_run_is_followed_once_and_a_daemon_that_dies_is_no_loss(site):
     site.routine("watch", WATCH, LOOK)
-    one, two, worker = site.daemon("one"), site.daemon("two"), site.worker("worker")
-    await asyncio.gather(one.start(), two.start(), worker.start())
+    first_daemon, second_daemon, worker = (
+        site.daemon("one"),
+        site.daemon("two"),
+        site.worker("worker"),
+    )
+    await asyncio.gather(first_daemon.start(), second_daemon.start(), worker.start())
     before = len(await wait_for_runs(site, 3))
-    await one.kill()
+    await first_daemon.kill()
     rows = await wait_for_runs(site, before + 2)
     events = [row[1] for row in rows]
     assert events[1:] == [f"pace {row[0]}" for row in rows[:-1]]

@@ -64,7 +64,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def upgraded(process: Process, newer: Path) -> Process:
+def upgrade(process: Process, newer: Path) -> Process:
     process.root = newer
     return process
 
@@ -89,8 +89,8 @@ async def _upgrade(site: Site, newer: Path) -> None:
         site.worker("old-worker", extra='[daemon]\ngrace = "0.001s"\n'),
     )
     new, new_worker = site.daemon("new"), site.worker("new-worker")
-    upgraded(new, newer)
-    upgraded(new_worker, newer)
+    upgrade(new, newer)
+    upgrade(new_worker, newer)
     await asyncio.gather(old.start(), old_worker.start())
 
     # the newer one brings the tables up to date while a run of the older one is under way
@@ -109,9 +109,9 @@ async def _upgrade(site: Site, newer: Path) -> None:
     # what the older one cannot read it leaves to the newer one, and says so
     newer_run = (await new.agentctl("run", "other", "--detach")).out.strip()
     async with asyncio.timeout(120):
-        while not (passed := old_worker.log("run.passed_on")):
+        while not (log_lines := old_worker.log("run.passed_on")):
             await asyncio.sleep(0.1)
-    assert (passed[0]["run"], passed[0]["lacking"]) == (
+    assert (log_lines[0]["run"], log_lines[0]["lacking"]) == (
         newer_run,
         ["a version that can read its definition"],
     )
@@ -179,7 +179,7 @@ async def test_a_run_continues_after_an_upgrade_of_the_daemon(tmp_path, newer):
     with closing(sqlite3.connect(home.state / "agentd.db")) as database:
         assert database.execute("SELECT text FROM later").fetchall() == [("of a newer version",)]
     home.env["PYTHONPATH"] = str(ROOT)
-    refused = await home.agentd()
-    assert refused.code == 78
-    assert "was written by a newer version of agentd (schema 900" in refused.err
-    assert "put back a copy from before the upgrade" in refused.err
+    result = await home.agentd()
+    assert result.code == 78
+    assert "was written by a newer version of agentd (schema 900" in result.err
+    assert "put back a copy from before the upgrade" in result.err

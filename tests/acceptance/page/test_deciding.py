@@ -71,7 +71,7 @@ to = "hook"
     return home
 
 
-async def pressed(look, button, then="p.done"):
+async def press(look, button, then="p.done"):
     """Press a button by keyboard; return what the page says then."""
     await look.locator(f"button:has-text('{button}')").first.focus()
     await look.keyboard.press("Enter")
@@ -112,7 +112,7 @@ async def test_approvals_page_shows_the_exact_call_to_approve_or_reject(look, da
     await take_picture(look, shots / "approvals-waiting.png")
     await fair(look, "/approvals")
 
-    message = await pressed(look, "Approve once")
+    message = await press(look, "Approve once")
     assert message.startswith("Approved:") and "goes on" in message and "uid" in message
     assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
         "status"
@@ -127,7 +127,7 @@ async def test_approvals_page_shows_the_exact_call_to_approve_or_reject(look, da
 
     assert (await daemon.agentctl("run", "notes", "--json")).code == 8
     await look.goto(look.base + "/approvals")
-    message = await pressed(look, "Reject")
+    message = await press(look, "Reject")
     assert message.startswith("Rejected:") and "without it" in message
     assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
         "status"
@@ -140,9 +140,9 @@ async def test_approvals_page_shows_the_exact_call_to_approve_or_reject(look, da
     await look.wait_for_url("**/approvals/*?for=good")
     assert "+[[remembered]]" in await look.inner_text("main")
     await take_picture(look, shots / "approval-for-good.png")
-    await pressed(look, "Allow for good")
-    remembered = (await daemon.agentctl("approvals", "--remembered", "--json")).json["items"]
-    assert [item["tool"] for item in remembered] == ["file_write"]
+    await press(look, "Allow for good")
+    remembered_calls = (await daemon.agentctl("approvals", "--remembered", "--json")).json["items"]
+    assert [item["tool"] for item in remembered_calls] == ["file_write"]
 
 
 async def test_second_answer_to_an_approval_is_refused_with_a_message(look, daemon):
@@ -168,7 +168,7 @@ async def test_pages_show_failed_deliveries_incidents_and_usage(look, daemon, sh
     await look.wait_for_url("**/deliveries#incident-*")
     await take_picture(look, shots / "incidents.png")
     await fair(look, "/deliveries")
-    assert "reminds nobody" in await pressed(look, "Acknowledge")
+    assert "reminds nobody" in await press(look, "Acknowledge")
     assert "known" in await look.inner_text("tr:has-text('routine mute')")
     assert [
         incident["acked"] is None
@@ -180,7 +180,7 @@ async def test_pages_show_failed_deliveries_incidents_and_usage(look, daemon, sh
         ("Drop", "is dropped"),
         ("Send it", "being sent again"),
     ):
-        await pressed(look, button, f"p.done:has-text('{message}')")
+        await press(look, button, f"p.done:has-text('{message}')")
     await take_picture(look, shots / "deliveries-pending.png")
     (delivery,) = (await daemon.agentctl("deliveries", "--json", "--status", "pending")).json[
         "items"

@@ -77,8 +77,8 @@ async def test_faults_stand_beside_the_text_until_it_is_valid_and_saved(look, da
     assert daemon.file.read_text() == TIDY
     await take_picture(look, shots / "edit-faults.png")
     await look.click("text=Line 5")
-    selected = "(() => { const t = document.activeElement; return t.value.slice(t.selectionStart,"
-    assert await look.evaluate(f"{selected} t.selectionEnd); }})()") == 'modell = "x"'
+    selection = "(() => { const t = document.activeElement; return t.value.slice(t.selectionStart,"
+    assert await look.evaluate(f"{selection} t.selectionEnd); }})()") == 'modell = "x"'
     look.complaints.clear()  # the browser notes that an answer was 422
 
     await look.fill("#text", text.replace("0 7", "30 8"))
@@ -105,15 +105,15 @@ async def test_a_text_with_faults_is_accessible_at_each_width(look, daemon):
 async def test_a_file_that_was_changed_meanwhile_is_shown_before_it_is_replaced(look, daemon):
     text = await open_editor(look)
     daemon.file.write_text(TIDY + "# of somebody else\n")
-    mine = text.replace("Tidy up", "Clean up")
-    await look.fill("#text", mine)
+    new_text = text.replace("Tidy up", "Clean up")
+    await look.fill("#text", new_text)
     message = await send(look, "Save", "#faults")
     assert "tidy.toml was changed meanwhile" in message
-    assert await look.input_value("#text") == mine
+    assert await look.input_value("#text") == new_text
     assert "# of somebody else" in await look.inner_text("pre.report")
     assert daemon.file.read_text() == TIDY + "# of somebody else\n"
     await send(look, "Save", "p.done")
-    assert daemon.file.read_text() == mine
+    assert daemon.file.read_text() == new_text
     look.complaints.clear()  # the browser notes that an answer was 412
 
 
@@ -152,8 +152,8 @@ async def test_a_routine_is_created_from_a_recipe_or_from_an_empty_one(look, dae
     await look.fill("#text", (await look.input_value("#text")).replace("Tidy", "Sweep"))
     await send(look, "Create", "p.done")
     rows = (await daemon.agentctl("audit", "--json")).json["items"]
-    created = [row["routine"] for row in rows if row["kind"] == "created"]
-    assert created == ["sweep", "heartbeat"]
+    routines = [row["routine"] for row in rows if row["kind"] == "created"]
+    assert routines == ["sweep", "heartbeat"]
     look.complaints.clear()
 
 

@@ -35,10 +35,10 @@ async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
 async def test_the_live_view_shows_events_as_plain_text(look, daemon):
     await look.goto(look.base + "/live")
     await look.wait_for_selector("text=Waiting for something to happen.")
-    listening = look.wait_for_selector("#live li .run_ended")
-    begun = asyncio.create_task(daemon.agentctl("run", "evil", "--detach"))
-    await listening
-    await begun
+    end_of_run = look.wait_for_selector("#live li .run_ended")
+    start = asyncio.create_task(daemon.agentctl("run", "evil", "--detach"))
+    await end_of_run
+    await start
     assert await look.locator("#live script, #live img").count() == 0
     assert "failed" in await look.inner_text("#live")
 

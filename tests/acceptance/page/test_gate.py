@@ -62,7 +62,7 @@ async def test_requests_without_the_cookie_are_refused(page, cookie):
 
 async def test_requests_from_foreign_sites_are_refused(page, daemon):
     cookie = enter(page).split(";")[0]
-    refused = [
+    responses = [
         ask(page, "GET", "/runs", Cookie=cookie, Host=f"evil.example:{page.port}"),
         ask(page, "GET", "/runs", Cookie=cookie, Host="127.0.0.1"),
         ask(page, "GET", "/runs", Cookie=cookie, Origin="http://evil.example"),
@@ -97,7 +97,7 @@ async def test_requests_from_foreign_sites_are_refused(page, daemon):
             Origin=page.base,
         ),
     ]
-    assert [status for status, _, _ in refused] == [403] * len(refused)
+    assert [status for status, _, _ in responses] == [403] * len(responses)
     assert (await daemon.agentctl("runs", "--json")).json["items"] == []
 
 

@@ -135,9 +135,9 @@ async def test_clock_times_get_their_day_once_it_is_not_today_any_more(look):
         f" {days}.map((parts) => times.localTime(...parts)))"
     )
     assert words == [format_local_time(at, now) for at in times]
-    shown = look.locator("time[data-day]").first
-    tail = (await shown.text_content())[-9:]
-    await shown.evaluate(
+    time_element = look.locator("time[data-day]").first
+    tail = (await time_element.text_content())[-9:]
+    await time_element.evaluate(
         "(time) => { const day = new Date(Date.now() - 3 * 86400_000);"
         " time.dataset.day = day.toISOString().slice(0, 10); time.id = 'old'; }"
     )

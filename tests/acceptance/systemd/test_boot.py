@@ -18,7 +18,7 @@ SITE = Path(structlog.__file__).parents[1]
 NEEDED = ("mmdebstrap", "systemd-nspawn")
 # root's own programs, wherever this was called from
 ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-missing = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
+missing_programs = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
 pytestmark = [
     pytest.mark.root,
     pytest.mark.timeout(
@@ -26,7 +26,7 @@ pytestmark = [
     ),  # of a test alone; what it takes to get there has limits of its own
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to boot a container"),
     pytest.mark.skipif(
-        bool(missing),
+        bool(missing_programs),
         reason="root: needs mmdebstrap and systemd-nspawn: apt-get install systemd-container",
     ),
     pytest.mark.skipif(

@@ -21,10 +21,10 @@ class Shelf:
     """A memory that keeps what it is given."""
 
     def __init__(self):
-        self.kept = {}
+        self.contents = {}
 
     async def store(self, key, content, **about):
-        self.kept[key] = content
+        self.contents[key] = content
 
 
 class Chat:
@@ -37,7 +37,7 @@ class Chat:
         self.count = 0
 
     async def turn(
-        self, message="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
+        self, message="hi", answer="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE
     ):
         self.count += 1
         self.clock.advance(minutes=1)
@@ -50,10 +50,10 @@ class Chat:
             event=f"{session}/{self.count}",
         )
         (run,) = await self.journal.slots.open([claim])
-        if answered is not None:
+        if answer is not None:
             claimed_run = await self.journal.runs.claim(run.id, owner="me")
             await self.journal.runs.end(
-                claimed_run.to(status, ended=self.clock.now(), report=answered, taint=taint)
+                claimed_run.to(status, ended=self.clock.now(), report=answer, taint=taint)
             )
         return run
 
@@ -123,7 +123,7 @@ async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat)
     )
     assert messages[1][0] == "assistant"
     assert messages[2] == ("user", f"question {TURNS_PER_SUMMARY}")
-    assert chat.memory.kept == {"conversation:s": "They asked ten things."}
+    assert chat.memory.contents == {"conversation:s": "They asked ten things."}
     assert "question 0" in model.calls[0].messages[1].content
     assert await chat.history(now, model) == messages, "the summary is kept; nobody is asked again"
 

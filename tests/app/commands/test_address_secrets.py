@@ -24,7 +24,7 @@ from tests.properties import scaled_settings
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
 
-def redacted(address: str, text: str) -> str:
+def redact(address: str, text: str) -> str:
     secrets = Secrets()
     secrets.add_address(address, whole=True)
     return secrets.redact(text)
@@ -84,7 +84,7 @@ def redacted(address: str, text: str) -> str:
     ],
 )
 def test_hosts_users_and_ordinary_words_of_an_address_are_kept(address: str, text: str) -> None:
-    assert redacted(address, text) == text
+    assert redact(address, text) == text
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_hosts_users_and_ordinary_words_of_an_address_are_kept(address: str, tex
 )
 def test_passwords_and_tokens_of_an_address_are_redacted(address: str, secrets: list[str]) -> None:
     for secret in secrets:
-        assert redacted(address, f"It is {secret}, they say") == f"It is {MARK}, they say"
-    assert redacted(address, f"send to {address} now") == f"send to {MARK} now"
+        assert redact(address, f"It is {secret}, they say") == f"It is {MARK}, they say"
+    assert redact(address, f"send to {address} now") == f"send to {MARK} now"
 
 
 WORDS = st.text(alphabet=string.ascii_lowercase, min_size=2, max_size=12)
@@ -214,11 +214,11 @@ def test_secrets_are_counted_and_passwords_that_are_words_are_named(tmp_path: Pa
         f"https://hc-ping.com/{UUID}",
     ]
     assert count_secrets(urls) == {"password": 1, "token": 2}
-    named = [
+    namings = [
         has_ordinary_password(f"mailto://ada:{word}@x")
         for word in ("monitoring", "hunter2", "hunter2hunter2")
     ]
-    assert named == [True, True, False]
+    assert namings == [True, True, False]
     assert parts_of_address("no address") == []
     config = tmp_path / "config.toml"
     config.write_text(
@@ -249,7 +249,7 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     )
     await home.start()
     ran = await home.agentctl("run", "post", "--json")
-    await home.logged("delivery.arrived")
+    await home.wait_for_log("delivery.arrived")
     sentence = (
         f"mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the password is {MARK}, they "
         "say."
@@ -271,7 +271,7 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     ],
 )
 def test_an_ordinary_word_in_a_query_stays_in_reports(address: str, text: str) -> None:
-    assert redacted(address, text) == text
+    assert redact(address, text) == text
 
 
 def test_an_ordinary_word_in_the_environment_of_a_server_stays_in_reports() -> None:

@@ -21,7 +21,7 @@ from tests.acceptance.story import InProcessHome
 from tests.store.conftest import START, Ledger
 
 MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
-QUIET = lambda done: None  # noqa: E731
+QUIET = lambda fraction: None  # noqa: E731
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ async def fill_state(state, *names):
     ledger = Ledger(db, FakeClock(START))
     await ledger.journal.routines.set_baselines(dict.fromkeys(names, "key"))
     for name in names:
-        run = await ledger.running(name)
+        run = await ledger.start_run(name)
         await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report=f"{name} 中"), [("mail", {})])
-    await ledger.running(names[0])
+    await ledger.start_run(names[0])
     await db.close()
 
 
-async def opened(state):
+async def open_journal(state):
     db = await Database.open(state / "agentd.db")
     return db, Journal(db, clock=FakeClock(START).now)
 
@@ -75,7 +75,7 @@ async def test_restored_routines_are_paused(home, config, tmp_path):
     lines = restore(tmp_path / "b", other_path, definitions=definitions)
     assert (definitions / "routines" / "morning.toml").read_text() == MORNING
     assert lines[0].startswith("restored what was backed up at ")
-    db, journal = await opened(other_path)
+    db, journal = await open_journal(other_path)
     states = await journal.routines.set_baselines({"morning": "key", "new-here": "key"})
     assert (
         all(state.paused and "resume --all" in state.paused_why for state in states.values())
@@ -86,9 +86,9 @@ async def test_restored_routines_are_paused(home, config, tmp_path):
         Status.INTERRUPTED,
     }
     assert await journal.runs.recover("me") == []
-    held = await journal.outbox.find()
-    assert {delivery.status for delivery in held} == {DeliveryStatus.FAILED}
-    assert "held by a restore" in held[0].error
+    held_deliveries = await journal.outbox.find()
+    assert {delivery.status for delivery in held_deliveries} == {DeliveryStatus.FAILED}
+    assert "held by a restore" in held_deliveries[0].error
     await journal.routines.end_hold()
     assert not (await journal.routines.set_baselines({"later": "key"}))["later"].paused
     await db.close()
@@ -145,9 +145,9 @@ async def test_restoring_an_invalid_backup_changes_nothing(home, config, tmp_pat
     file = tmp_path / "b"
     if content == "a torn backup":
         backup(home.state, file, config, progress=QUIET)
-        with file.open("r+b") as torn:
-            torn.seek(file.stat().st_size // 2)
-            torn.write(os.urandom(file.stat().st_size // 3))
+        with file.open("r+b") as copy_file:
+            copy_file.seek(file.stat().st_size // 2)
+            copy_file.write(os.urandom(file.stat().st_size // 3))
     elif content == "a stranger's database":
         with closing(sqlite3.connect(file)) as stranger:
             stranger.execute("CREATE TABLE migration (version)")
@@ -181,7 +181,7 @@ async def test_an_exported_routine_is_imported_once_with_its_history(home, confi
     assert "its history is here already" in import_file(
         tmp_path / "x", second.state, other_config, progress=QUIET
     )
-    db, journal = await opened(second.state)
+    db, journal = await open_journal(second.state)
     [run] = await journal.runs.find()
     assert (run.routine, run.report) == ("morning", "morning 中")
     [delivery] = await journal.outbox.find()
@@ -197,7 +197,7 @@ async def test_an_export_of_a_routine_contains_only_its_policies(config, tmp_pat
     db = await Database.open(first / "agentd.db")
     ledger = Ledger(db, FakeClock(START))
     await ledger.journal.routines.set_baselines({"morning": "key"})
-    run = await ledger.running("morning")
+    run = await ledger.start_run("morning")
     for name in ("mine", "another"):
         ledger.journal.audit.keep_policy(name, f"version = 1  # {name}")
     body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}
@@ -214,7 +214,7 @@ async def test_an_export_of_a_routine_contains_only_its_policies(config, tmp_pat
         hand.commit()
     assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
     import_file(tmp_path / "x", second, config, progress=QUIET)
-    db, journal = await opened(second)
+    db, journal = await open_journal(second)
     assert (await journal.audit.get_policy("mine"), await journal.audit.get_policy("another")) == (
         "version = 1  # mine",
         None,
@@ -242,7 +242,7 @@ async def test_importing_an_invalid_export_changes_nothing(home, config, tmp_pat
     home.state.mkdir()
     with pytest.raises(Refused):
         import_file(tmp_path / "x", home.state, config, progress=QUIET)
-    db, journal = await opened(home.state)
+    db, journal = await open_journal(home.state)
     assert await journal.runs.find() == [] and not (home.folder.parent / "x.toml").exists()
     await db.close()
 

@@ -84,11 +84,11 @@ async def test_a_valid_edit_is_written_at_once_with_the_mode_and_comments_of_the
 
 
 async def test_without_a_terminal_only_an_editor_that_is_named_is_started(desk: Desk) -> None:
-    guessed = desk.folder / "bin" / "editor"
-    guessed.parent.mkdir()
-    guessed.write_text("#!/bin/sh\necho started >&2\n")
-    guessed.chmod(0o700)
-    desk.env["PATH"] = f"{guessed.parent}:{desk.env['PATH']}"
+    default_editor = desk.folder / "bin" / "editor"
+    default_editor.parent.mkdir()
+    default_editor.write_text("#!/bin/sh\necho started >&2\n")
+    default_editor.chmod(0o700)
+    desk.env["PATH"] = f"{default_editor.parent}:{desk.env['PATH']}"
     for variables in ({}, {"EDITOR": " "}):
         desk.env |= variables
         result = await desk.edit()
@@ -96,7 +96,7 @@ async def test_without_a_terminal_only_an_editor_that_is_named_is_started(desk: 
         assert result.err.startswith(f"agentctl: there is no terminal to edit {desk.file} at, and ")
         assert "$EDITOR" in result.err and "agentctl validate" in result.err
     assert list(desk.drafts.iterdir()) == [] and desk.file.read_text() == TIDY
-    desk.env["EDITOR"] = str(guessed)
+    desk.env["EDITOR"] = str(default_editor)
     result = await desk.edit()
     assert (result.code, result.out, result.err) == (0, "nothing was changed\n", "started\n")
 
@@ -111,11 +111,11 @@ async def test_an_edit_that_changes_nothing_writes_nothing(desk: Desk) -> None:
 
 async def test_faults_are_named_with_their_lines_and_the_text_is_kept(desk: Desk) -> None:
     desk.editor("""sed -i 's/prompt =/promt =/; s/0 7/61 7/' "$1" """)
-    refused = await desk.edit()
-    assert refused.code == 1 and desk.file.read_text() == TIDY
-    assert f"{desk.file}:3: trigger.cron: " in refused.err
-    assert f"{desk.file}:5: run.promt: unknown key" in refused.err
-    draft = Path(refused.err.rstrip().rpartition(" is in ")[2])
+    result = await desk.edit()
+    assert result.code == 1 and desk.file.read_text() == TIDY
+    assert f"{desk.file}:3: trigger.cron: " in result.err
+    assert f"{desk.file}:5: run.promt: unknown key" in result.err
+    draft = Path(result.err.rstrip().rpartition(" is in ")[2])
     assert "promt" in draft.read_text() and draft.is_relative_to(desk.drafts)
 
 
@@ -129,8 +129,8 @@ async def test_text_that_is_not_toml_or_not_utf_8_is_a_fault(desk: Desk) -> None
 
 async def test_a_file_that_was_changed_meanwhile_is_left_alone(desk: Desk) -> None:
     desk.editor(f"""echo '# a' >> "$1"; echo '# b' >> '{desk.file}'""")
-    refused = await desk.edit()
-    assert refused.code == 5 and "was changed meanwhile; your text is in " in refused.err
+    result = await desk.edit()
+    assert result.code == 5 and "was changed meanwhile; your text is in " in result.err
     assert desk.file.read_text() == TIDY + "# b\n"
 
 
@@ -144,8 +144,8 @@ async def test_a_file_that_was_changed_meanwhile_is_left_alone(desk: Desk) -> No
 )
 async def test_an_editor_that_fails_changes_nothing(desk: Desk, editor: str, problem: str) -> None:
     desk.env["EDITOR"] = editor
-    failed = await desk.edit()
-    assert failed.code == 1 and problem in failed.err and "Traceback" not in failed.err
+    result = await desk.edit()
+    assert result.code == 1 and problem in result.err and "Traceback" not in result.err
     assert desk.file.read_text() == TIDY
 
 
@@ -163,8 +163,8 @@ async def test_a_routine_of_an_agent_an_unknown_one_and_a_path_are_refused(desk:
 @pytest.mark.root
 async def test_a_file_of_another_user_is_refused(desk: Desk) -> None:
     os.chown(desk.file, 12345, 12345)
-    refused = await desk.edit()
-    assert refused.code == 5 and "belongs to another user (uid 12345)" in refused.err
+    result = await desk.edit()
+    assert result.code == 5 and "belongs to another user (uid 12345)" in result.err
 
 
 async def test_at_a_terminal_one_may_edit_again(desk: Desk) -> None:
@@ -200,5 +200,5 @@ async def test_with_a_daemon_its_files_are_edited_and_it_reads_them(home):
     home.env["EDITOR"] = "sed -i s/7/8/"
     result = await home.agentctl("edit", "tidy")
     assert (result.code, result.err) == (0, "") and "the daemon reads it by itself" in result.out
-    await home.logged("definitions.reloaded")
+    await home.wait_for_log("definitions.reloaded")
     assert "08:00" in (await home.agentctl("show", "tidy")).out

@@ -191,12 +191,12 @@ def test_compose_starts_a_database_two_daemons_and_three_workers(
         )
         assert service["build"]["args"].keys() <= arguments
     assert "healthcheck" in cluster["services"]["db"]
-    named = [
+    volume_names = [
         volume.partition(":")[0]
         for service in cluster["services"].values()
         for volume in service["volumes"]
     ]
-    assert {name for name in named if not name.startswith(".")} == cluster["volumes"].keys()
+    assert {name for name in volume_names if not name.startswith(".")} == cluster["volumes"].keys()
     states = [
         volume
         for service in services.values()

@@ -117,19 +117,19 @@ class Listener:
     def __init__(
         self, path: Path, log_filter: LogFilter, number: int | None = 10, **options: Any
     ) -> None:
-        self.seen: asyncio.Queue[str] = asyncio.Queue()
+        self.output_lines: asyncio.Queue[str] = asyncio.Queue()
         self.task = asyncio.create_task(follow(path, log_filter, number, self._show, **options))
 
     def _show(self, _line: str, record: dict[str, Any]) -> None:
-        self.seen.put_nowait(record["event"])
+        self.output_lines.put_nowait(record["event"])
 
     async def next(self, count: int) -> list[str]:
-        return [await self.seen.get() for _ in range(count)]
+        return [await self.output_lines.get() for _ in range(count)]
 
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        assert self.seen.empty()
+        assert self.output_lines.empty()
 
 
 async def test_following_shows_the_last_lines_and_then_each_new_one_once(log: Path) -> None:

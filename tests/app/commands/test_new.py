@@ -94,7 +94,7 @@ def test_new_says_when_where_what_and_how_to_try(installation):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "prompt", "gathered"),
+    ("schedule", "prompt", "gather_names"),
     [
         ("at 7", "Write me a daily report of this machine.", ["machine"]),
         ("at 7", "Which disks are full? Which updates wait?", ["machine"]),
@@ -107,9 +107,9 @@ def test_new_says_when_where_what_and_how_to_try(installation):
         ("when a file lands in inbox", "What is it about?", ["content"]),
     ],
 )
-def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, gathered):
+def test_it_gathers_what_the_prompt_speaks_of(installation, schedule, prompt, gather_names):
     new = installation.compose("x", schedule, prompt=prompt)
-    assert [gather.name for gather in new.routine.gather] == gathered
+    assert [gather.name for gather in new.routine.gather] == gather_names
 
 
 def test_look_names_what_is_gathered_and_no_look_nothing(installation):
@@ -207,18 +207,18 @@ def test_a_prompt_that_asks_for_a_mail_without_a_mailbox_gets_a_note(
     ],
 )
 def test_what_the_daemon_would_not_take_is_refused_in_one_sentence(installation, options, message):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         installation.compose(**options)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_recipe_that_lacks_its_target_names_the_file_with_the_lines(installation):
     installation.write("config.toml", "")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         installation.compose(recipe="mail-report")
-    assert "no such target in config.toml" in str(refused.value)
-    assert str(RECIPES["mail-report"]) in str(refused.value)
+    assert "no such target in config.toml" in str(error.value)
+    assert str(RECIPES["mail-report"]) in str(error.value)
 
 
 PROMPTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
@@ -273,15 +273,18 @@ def test_schedule_prompt_and_targets_of_a_recipe_are_replaced_and_all_else_stays
     new = installation.compose(
         "x", schedule, recipe=recipe, prompt=prompt, targets=["log", "file", "mail"]
     )
-    changed, original = tomllib.loads(new.text), tomllib.loads(RECIPES[recipe].read_text("utf-8"))
-    assert changed["run"].pop("prompt") == prompt
-    assert changed["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
-    assert [target["to"] for target in changed["deliver"]] == ["log", "file", "mail"]
-    for data in (changed, original):
+    new_routine, original = (
+        tomllib.loads(new.text),
+        tomllib.loads(RECIPES[recipe].read_text("utf-8")),
+    )
+    assert new_routine["run"].pop("prompt") == prompt
+    assert new_routine["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
+    assert [target["to"] for target in new_routine["deliver"]] == ["log", "file", "mail"]
+    for data in (new_routine, original):
         data.pop("trigger")
         data.pop("deliver")
     original["run"].pop("prompt")
-    assert changed == original
+    assert new_routine == original
     head = RECIPES[recipe].read_text("utf-8").partition("\ndescription = ")[0]
     assert new.text.startswith(head)
 

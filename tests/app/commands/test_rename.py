@@ -43,13 +43,13 @@ async def test_a_renamed_routine_keeps_its_history_and_loses_no_slot(
     harness.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
     with pytest.raises(Refused, match="a run of old is queued"):
         await harness.engine.rename("old", "new", lambda: None)
-    assert harness.started[-1] == "old 01 11:00", "what was due was started first"
+    assert harness.starts[-1] == "old 01 11:00", "what was due was started first"
     await harness.finish(*await harness.journal.runs.find_active())
     await harness.engine.rename("old", "new", lambda: None)
     assert "old" not in harness.engine.routines
     await harness.engine.reload(folder_contents(routine("new", every)))
     await harness.reach("01 12:00")
-    assert harness.started[-1] == "new 01 12:00"
+    assert harness.starts[-1] == "new 01 12:00"
     rows = await harness.rows("new")
     assert [row for row in rows if "01 1" in row] == [
         "01 10:00 ran",
@@ -73,7 +73,7 @@ async def test_a_failed_rename_of_the_file_changes_nothing(
         await harness.engine.rename("old", "new", move)
     assert await harness.rows("new") == []
     await harness.reach("01 10:00")
-    assert harness.started[-1] == "old 01 10:00"
+    assert harness.starts[-1] == "old 01 10:00"
 
 
 async def test_rename_moves_file_history_and_memory(home: Home) -> None:
@@ -87,15 +87,15 @@ async def test_rename_moves_file_history_and_memory(home: Home) -> None:
     assert result.out.startswith("hello is greeting now")
     assert 'chain still says after = ["hello"]' in result.err
     assert not (home.folder / "routines/hello.toml").exists()
-    listed = {item["name"]: item for item in (await home.agentctl("list", "--json")).json["items"]}
-    assert set(listed) == {"greeting", "chain"}
-    assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == (
+    items = {item["name"]: item for item in (await home.agentctl("list", "--json")).json["items"]}
+    assert set(items) == {"greeting", "chain"}
+    assert (items["greeting"]["state"], items["greeting"]["last"]["status"]) == (
         "paused",
         "succeeded",
     )
-    assert "no such routine" in listed["chain"]["faults"][0]["text"]
+    assert "no such routine" in items["chain"]["faults"][0]["text"]
     home.routine("other", HOURLY)
-    await home.logged("definitions.reloaded", added=["other"])
+    await home.wait_for_log("definitions.reloaded", added=["other"])
     for words, code, says in (
         (("nosuch", "x"), 4, "no routine 'nosuch'"),
         (("other", "greeting"), 5, "there is a routine 'greeting' already"),

@@ -121,8 +121,8 @@ async def test_a_desktop_without_a_session_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["mail", "webhook"])
 async def test_a_closed_port_is_named(tmp_path: Path, kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     url = {
         "mail": f"mailto://127.0.0.1:{port}?from=a@example.org&to=b@example.org",
         "webhook": f"http://127.0.0.1:{port}/x",
@@ -144,8 +144,8 @@ async def test_a_missing_address_is_a_fault_of_the_config(tmp_path: Path) -> Non
 async def test_agentctl_tests_a_target_with_and_without_a_daemon(home) -> None:  # type: ignore[no-untyped-def]
     async with Receiver(500, 204).open() as server:
         home.write("config.toml", f'[targets.ops]\nkind = "webhook"\nurl = "{server.url}"\n')
-        failed = await home.agentd("target", "test", "ops")
-        assert failed.code == 1 and "took no test message: " in failed.out
+        test_result = await home.agentd("target", "test", "ops")
+        assert test_result.code == 1 and "took no test message: " in test_result.out
         await home.start()
         result = await home.agentctl("target", "test", "ops", "--json")
     assert result.code == 0, result.err

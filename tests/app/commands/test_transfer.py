@@ -57,7 +57,7 @@ async def fill_state(state: Path) -> None:
     await memory.open()
     journal = ledger.journal
     for number, prompt_text in enumerate(SAID):
-        run = await ledger.running(input={"path": f"in/{number}"}, event=f"file:{number}")
+        run = await ledger.start_run(input={"path": f"in/{number}"}, event=f"file:{number}")
         call = Step(kind=StepKind.CALL, iteration=1, body={"tool": "shell"}, call_id="c")
         await journal.runs.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
@@ -89,9 +89,9 @@ async def fill_state(state: Path) -> None:
             run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now(),  # noqa: E501
             ended=clock.now(), run_line=f"run {number} was fine",
         )  # fmt: skip
-    failed = await ledger.running("broken")
-    await journal.runs.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
-    waiting = await ledger.running("asking")
+    failed_run = await ledger.start_run("broken")
+    await journal.runs.end(failed_run.to(Status.FAILED, detail="no disk"), [("mail", {})])
+    waiting_run = await ledger.start_run("asking")
     approval_request = ApprovalRequest(
         call_id="c",
         tool="shell",
@@ -99,12 +99,12 @@ async def fill_state(state: Path) -> None:
         digest="d",
         rule="r",
         reason="",
-        taint=waiting.taint,
+        taint=waiting_run.taint,
     )
-    parked = await journal.approvals.park(
-        waiting, [approval_request], timeout=timedelta(hours=1), detail="waits"
+    parked_run = await journal.approvals.park(
+        waiting_run, [approval_request], timeout=timedelta(hours=1), detail="waits"
     )
-    await journal.runs.request_cancel(parked.id)
+    await journal.runs.request_cancel(parked_run.id)
     await journal.audit.quarantine(
         run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil"
     )

@@ -66,7 +66,7 @@ def test_validate_fails_where_the_policy_denies_the_command_that_every_run_needs
         (folder / f"routines/{name}.toml").write_text(
             f'[run]\nprompt = "x"\n[{table}]\ncommand = {command}\n[[deliver]]\nto = "log"\n'
         )
-    examination = checked(folder)
+    examination = check_folder(folder)
     (fault,) = examination.faults
     assert (fault.file, fault.key) == (f"{folder}/routines/may-not.toml", f"{table}.command")
     assert fault.found == "rm -rf inbox"
@@ -112,15 +112,17 @@ def test_validate_fails_where_the_policy_denies_what_every_run_has_to_gather(
 def test_validate_names_the_rule_that_denies_what_a_routine_gathers(folder: Path) -> None:
     policy = folder / "policy.toml"
     rule = '[[rule]]\ntool = "file_read"\neffect = "EFFECT"\npaths = ["letters/**"]\n'
-    shipped = policy.read_text()
+    shipped_policy = policy.read_text()
     routine = folder / "routines/peek.toml"
     routine.write_text(PEEK.replace("PATH", "letters/a.txt").replace("REQUIRED", "true"))
     for text in (
-        f"{shipped}\n{rule.replace('EFFECT', 'deny')}",
-        f"{shipped}\n{rule.replace('EFFECT', 'ask')}".replace('on_ask = "park"', 'on_ask = "deny"'),
+        f"{shipped_policy}\n{rule.replace('EFFECT', 'deny')}",
+        f"{shipped_policy}\n{rule.replace('EFFECT', 'ask')}".replace(
+            'on_ask = "park"', 'on_ask = "deny"'
+        ),
     ):
         policy.write_text(text)
-        (fault,) = checked(folder).faults
+        (fault,) = check_folder(folder).faults
         assert re.search(r"denies this, by rule \d+ \(file_read: letters/\*\*\)", fault.problem)
         command = "agentctl policy explain --routine peek --tool file_read -- letters/a.txt"
         assert command in fault.hint
@@ -163,22 +165,23 @@ def test_validate_reports_a_gather_step_that_a_person_must_approve(folder: Path)
 async def test_validate_says_which_line_lets_a_rule_reach_a_private_address(
     folder: Path, capsys: pytest.CaptureFixture[str], rule: str, host: str, networks: str
 ) -> None:
-    policy, shipped = folder / "policy.toml", (folder / "policy.toml").read_text()
+    policy, shipped_policy = folder / "policy.toml", (folder / "policy.toml").read_text()
     rule = f'\n[[rule]]\ntool = "http_request"\neffect = "allow"\n{rule}\n'
-    policy.write_text(shipped + rule)
+    policy.write_text(shipped_policy + rule)
     assert check_all(folder / "config.toml", env={}) == 0
     note = capsys.readouterr().out.splitlines()[0]
     assert note.startswith(f"note: {policy}: rule ")
     assert f"no request to {host} is made" in note
     assert note.endswith(f"add networks = {networks} to the rule")
     line = f"networks = {networks}\n"
-    policy.write_text(shipped + rule + line)
-    assert checked(folder).notes == []
+    policy.write_text(shipped_policy + rule + line)
+    assert check_folder(folder).notes == []
     for names in ("8.8.8.8", "api.example.org", "*.example.org"):
         policy.write_text(
-            f'{shipped}\n[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["{names}"]\n'
+            f'{shipped_policy}\n[[rule]]\ntool = "http_request"\neffect = "allow"\n'
+            f'hosts = ["{names}"]\n'
         )
-        assert checked(folder).notes == []
+        assert check_folder(folder).notes == []
 
 
 def test_validate_fails_where_a_daemon_would_not_start(
@@ -419,11 +422,11 @@ def test_arguments_that_a_gathering_tool_does_not_take_are_a_problem(
 ) -> None:
     routine = folder / "routines/facts.toml"
     routine.write_text(GATHERING.format(args=args, required="true"))
-    (fault,) = checked(folder).faults
+    (fault,) = check_folder(folder).faults
     assert (fault.key, problem in fault.problem) == ("gather[0].args", True)
     assert fault.hint == "sysinfo takes parts"
     routine.write_text(GATHERING.format(args=args, required="false"))
-    assert not checked(folder).faults, "the run goes on without it"
+    assert not check_folder(folder).faults, "the run goes on without it"
 
 
 async def test_a_daemon_does_not_take_a_routine_whose_facts_cannot_be_had(tmp_path: Path) -> None:
@@ -440,12 +443,12 @@ def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path
         '[run]\nmode = "agent"\nprompt = "Look."\ntools = ["file_read", "http_request"]\n'
         'required_tools = ["file_read"]\n'
     )
-    notes = [note for note in checked(folder).notes if "curious.toml" in note]
+    notes = [note for note in check_folder(folder).notes if "curious.toml" in note]
     assert [note.partition("curious.toml: ")[2] for note in notes] == [
         "no [[deliver]]: its report is kept in the journal only (agentctl inspect curious)",
         "run.tools: no rule of the policy allows http_request: every call of it is denied",
     ]
 
 
-def checked(folder: Path) -> Checkup:
+def check_folder(folder: Path) -> Checkup:
     return examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)

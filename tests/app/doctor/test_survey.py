@@ -101,7 +101,7 @@ def test_a_survey_examines_the_state_folder(tmp_path: Path) -> None:
     assert facts.newest_write.year == 2096
 
 
-def _nothing(_path: Path) -> str:
+def _make_nothing(_path: Path) -> str:
     return "nothing"
 
 
@@ -111,12 +111,12 @@ def _file(path: Path) -> str:
 
 
 def _dead(path: Path) -> str:
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(os.fspath(path))
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(os.fspath(path))
     return "dead"
 
 
-@pytest.mark.parametrize("make", [_nothing, _file, _dead])
+@pytest.mark.parametrize("make", [_make_nothing, _file, _dead])
 def test_a_survey_recognizes_each_kind_of_file_at_the_socket(
     tmp_path: Path, make: Callable[[Path], str]
 ) -> None:

@@ -108,10 +108,10 @@ async def test_setup_prints_what_it_wrote_as_json_and_all_else_to_stderr(site: H
             *("--routine", "backups", "--when", "weekdays at 9am", "--prompt", "Did they work?"),
         )
     assert result.code == 0, result.err
-    written = json.loads(result.out)
-    test_call = written["provider"].pop("test")
+    output = json.loads(result.out)
+    test_call = output["provider"].pop("test")
     assert (test_call["answer"], test_call["tokens"] > 0) == ("I am ready.", True)
-    assert written == {
+    assert output == {
         "config": str(site.folder / "config.toml"),
         "provider": {
             "name": "claude",
@@ -126,8 +126,8 @@ async def test_setup_prints_what_it_wrote_as_json_and_all_else_to_stderr(site: H
     assert "It says: I am ready." in result.err
     assert KEY not in result.out + result.err
     assert "hook-of-ada" not in result.out
-    failed = await setup(site, "--json", "--provider", "claude", "--key-file", "none")
-    assert (failed.code, failed.out) == (5, "")
+    key_result = await setup(site, "--json", "--provider", "claude", "--key-file", "none")
+    assert (key_result.code, key_result.out) == (5, "")
 
 
 async def test_a_key_of_the_environment_goes_into_a_file(site: Home) -> None:
@@ -146,10 +146,10 @@ async def test_a_provider_of_the_same_name_is_replaced_only_if_that_is_said(site
         vendor.models = [{"id": "a"}, {"id": "b"}]
         flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1", "--yes")
         assert (await setup(site, *flags, "--model", "a")).code == 0
-        written = contents(site)
-        refused = await setup(site, *flags, "--model", "b")
-        assert refused.code == 5 and "--replace overwrites it" in refused.err
-        assert contents(site) == written
+        old_contents = contents(site)
+        result = await setup(site, *flags, "--model", "b")
+        assert result.code == 5 and "--replace overwrites it" in result.err
+        assert contents(site) == old_contents
         assert (await setup(site, *flags, "--model", "b", "--replace")).code == 0
     config = load_config(site.folder / "config.toml")
     assert config.providers["mine"].model == "b"
@@ -225,12 +225,12 @@ async def test_a_model_that_the_vendor_does_not_list_is_refused(site: Home) -> N
         vendor.models = [*MODELS, {"id": "evil\x1b[2J"}]
         flags = ("--provider", "claude", "--base-url", vendor.url, "--key-file", "key")
         result = await setup(site, *flags, "--model", "claude-haiku-4")
-        hidden = await setup(site, *flags, "--model", "evil\x1b[2J")
+        model_result = await setup(site, *flags, "--model", "evil\x1b[2J")
     assert result.code == 2
     assert "lists no model 'claude-haiku-4' for this key; did you mean claude-haiku-4-5" in (
         result.err
     )
-    assert hidden.code == 2 and "\x1b" not in hidden.err
+    assert model_result.code == 2 and "\x1b" not in model_result.err
 
 
 @pytest.mark.parametrize("count", [20_000, 100_000])
@@ -254,9 +254,9 @@ async def test_a_long_list_of_models_is_no_flood(site: Home, count: int) -> None
 async def test_a_server_that_lists_no_models_is_asked_all_the_same(site: Home) -> None:
     async with FakeVendor(["ready", "ready"]) as vendor:
         flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1")
-        missing = await setup(site, *flags)
+        setup_result = await setup(site, *flags)
         result = await setup(site, *flags, "--model", "any")
-    assert missing.code == 2 and "--model is missing" in missing.err
+    assert setup_result.code == 2 and "--model is missing" in setup_result.err
     assert result.code == 0, result.err
 
 
@@ -279,10 +279,10 @@ async def test_local_servers_are_asked_at_once_and_briefly() -> None:
         FakeVendor([]) as full,
         FakeVendor([]) as empty,
         Receiver(TEXT_PAGE).open() as page,
-        Receiver(None).open() as hanging,
+        Receiver(None).open() as hanging_receiver,
     ):
         full.models = [{"id": "a"}, {"id": "b\x07"}]
-        urls = (full.url, empty.url, page.url, hanging.url, "http://127.0.0.1:1")
+        urls = (full.url, empty.url, page.url, hanging_receiver.url, "http://127.0.0.1:1")
         servers = [
             Vendor(name=f"s{number}", title="", kind="open_source", base_url=f"{url}/v1")
             for number, url in enumerate(urls)

@@ -96,20 +96,20 @@ async def test_a_relay_gets_a_test_mail_and_its_address_a_file(site: Home) -> No
     assert (config.targets["mail"].url_file, config.provider) == ("mail.url", "offline")
     after = (site.folder / "config.toml").read_text()
     assert after.startswith(before.rstrip())
-    tested = await site.agentd("target", "test", "mail")
-    assert tested.code == 1, "the mailbox is closed by now"
+    test_result = await site.agentd("target", "test", "mail")
+    assert test_result.code == 1, "the mailbox is closed by now"
 
 
 async def test_a_target_that_takes_nothing_is_not_written(site: Home) -> None:
     before = contents(site)
     async with Receiver(500, 500).open() as server:
-        failed = await setup(site, "--target", "webhook", "--to", server.url)
-        assert failed.code == 1
-        assert "took no test message" in failed.err and "nothing was changed" in failed.err
+        result = await setup(site, "--target", "webhook", "--to", server.url)
+        assert result.code == 1
+        assert "took no test message" in result.err and "nothing was changed" in result.err
         assert contents(site) == before
         flags = ("--target", "webhook", "--to", server.url, "--target-name", "box", "--no-test")
-        written = await setup(site, *flags)
-    assert written.code == 0, written.err
+        result = await setup(site, *flags)
+    assert result.code == 0, result.err
     assert load_config(site.folder / "config.toml").targets["box"].url_file == "box.url"
     assert len(server.posts) == 1
 

@@ -70,9 +70,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     secrets = Secrets()
     secrets.add("hunter2hunter2")
     for url in ("nonsense://user:hunter2hunter2@host", "hunter2hunter2", "tgram://hunter2hunter2"):
-        with pytest.raises(DeliveryFailed) as caught:
+        with pytest.raises(DeliveryFailed) as error:
             await AppriseChannel(url, secrets=secrets).send(delivery())
         assert (
-            "hunter2" not in str(caught.value).replace("this hunter2hunter2: URL", "")
-            and not caught.value.retry
+            "hunter2" not in str(error.value).replace("this hunter2hunter2: URL", "")
+            and not error.value.retry
         )

@@ -89,15 +89,15 @@ async def test_a_failure_is_an_urgent_notification_with_escaped_markup(tmp_path,
 @needs_bus
 async def test_a_notification_is_retried_without_a_notification_server(tmp_path, delivery):
     async with session(tmp_path) as env:
-        with pytest.raises(DeliveryFailed, match="no notification was shown") as caught:
+        with pytest.raises(DeliveryFailed, match="no notification was shown") as error:
             await DesktopChannel(env).send(delivery())
-    assert caught.value.retry
+    assert error.value.retry
 
 
 async def test_a_missing_desktop_session_is_reported(tmp_path, delivery):
-    with pytest.raises(DeliveryFailed, match="no desktop session") as caught:
+    with pytest.raises(DeliveryFailed, match="no desktop session") as error:
         await DesktopChannel({"XDG_RUNTIME_DIR": str(tmp_path)}, platform="linux").send(delivery())
-    assert caught.value.retry
+    assert error.value.retry
 
 
 async def test_a_machine_without_a_desktop_is_no_failed_target(tmp_path, delivery):
@@ -106,9 +106,9 @@ async def test_a_machine_without_a_desktop_is_no_failed_target(tmp_path, deliver
     with pytest.raises(TargetAbsent, match="no desktop to log in to"):
         await channel.send(delivery())
     (tmp_path / "usr/share/wayland-sessions").mkdir(parents=True)
-    with pytest.raises(DeliveryFailed, match="no desktop session") as caught:
+    with pytest.raises(DeliveryFailed, match="no desktop session") as error:
         await channel.send(delivery())
-    assert not isinstance(caught.value, TargetAbsent) and caught.value.retry
+    assert not isinstance(error.value, TargetAbsent) and error.value.retry
 
 
 @pytest.mark.parametrize(
@@ -137,17 +137,17 @@ async def test_an_invalid_answer_of_the_session_bus_is_a_failed_delivery(
 
 
 async def test_a_silent_session_bus_times_out_and_the_notification_is_retried(tmp_path, delivery):
-    gone = asyncio.Event()
+    is_gone = asyncio.Event()
 
     async def listen(reader, writer):
         await reader.read()
-        gone.set()
+        is_gone.set()
         writer.close()
 
     server = await asyncio.start_unix_server(listen, tmp_path / "bus")
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    with pytest.raises(DeliveryFailed, match="no notification was shown within") as caught:
+    with pytest.raises(DeliveryFailed, match="no notification was shown within") as error:
         await DesktopChannel(env, platform="linux", timeout=0.2).send(delivery())
-    await asyncio.wait_for(gone.wait(), 30)
-    assert caught.value.retry
+    await asyncio.wait_for(is_gone.wait(), 30)
+    assert error.value.retry
     server.close()

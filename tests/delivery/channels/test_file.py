@@ -71,9 +71,9 @@ def test_a_report_path_uses_the_time_zone_of_the_routine(template, path):
     ],
 )
 def test_a_report_path_out_of_the_workspace_is_a_permanent_failure(template):
-    with pytest.raises(DeliveryFailed) as failed:
+    with pytest.raises(DeliveryFailed) as error:
         fill_path(template, REPORT)
-    assert failed.value.retry is False
+    assert error.value.retry is False
 
 
 @scaled_settings(100)
@@ -179,9 +179,9 @@ async def test_a_link_in_a_report_path_is_refused_and_named(
     outside.mkdir()
     (workspace / link).parent.mkdir(exist_ok=True)
     (workspace / link).symlink_to(outside)
-    with pytest.raises(DeliveryFailed, match="symbolic link") as failed:
+    with pytest.raises(DeliveryFailed, match="symbolic link") as error:
         await channel.send(delivery())
-    assert failed.value.retry  # the user can put a real folder there within the day
+    assert error.value.retry  # the user can put a real folder there within the day
     assert list(outside.iterdir()) == []
 
 
@@ -215,26 +215,26 @@ async def test_under_root_a_report_belongs_to_the_owner_of_its_folder(channel, w
 
 async def test_an_unwritable_workspace_is_retried(tmp_path, delivery):
     (tmp_path / "ws").write_text("a file where the workspace should be")
-    with pytest.raises(DeliveryFailed) as failed:
+    with pytest.raises(DeliveryFailed) as error:
         await FileChannel(tmp_path / "ws").send(delivery())
-    assert failed.value.retry
+    assert error.value.retry
 
 
 async def test_a_too_long_report_name_is_a_permanent_failure(channel, delivery):
-    with pytest.raises(DeliveryFailed, match="too long") as failed:
+    with pytest.raises(DeliveryFailed, match="too long") as error:
         await channel.send(delivery(path="x" * 300 + ".md"))
-    assert not failed.value.retry
+    assert not error.value.retry
 
 
 async def test_a_full_disk_leaves_no_partial_report(workspace, channel, delivery):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
     try:
-        with pytest.raises(DeliveryFailed, match="File too large") as failed:
+        with pytest.raises(DeliveryFailed, match="File too large") as error:
             await channel.send(delivery("x" * 1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert failed.value.retry
+    assert error.value.retry
     assert files(workspace) == []
 
 

@@ -172,19 +172,19 @@ async def test_html_loads_nothing(delivery):
 
 async def test_mails_of_one_routine_are_one_thread(delivery):
     first, second = await mail_of(delivery()), await mail_of(delivery(id_=2, run="01JB"))
-    failed = await mail_of(delivery(id_=3, status=Status.FAILED))
+    failure_mail = await mail_of(delivery(id_=3, status=Status.FAILED))
     of_heartbeat = await mail_of(replace(delivery(id_=4), routine="heartbeat"))
     root = "<routine.daily-report.box@example.org>"
-    for mail in (first, second, failed):
+    for mail in (first, second, failure_mail):
         assert mail["references"] == mail["in-reply-to"] == root
     assert of_heartbeat["references"] == "<routine.heartbeat.box@example.org>"
-    assert len({mail["message-id"] for mail in (first, second, failed, of_heartbeat)}) == 4
+    assert len({mail["message-id"] for mail in (first, second, failure_mail, of_heartbeat)}) == 4
 
 
 async def test_notices_of_one_kind_are_one_thread(notice):
-    opened = notice("target chat takes nothing", kind="incident.opened")
-    recovered = notice("target chat works again", kind="incident.recovered")
-    references = {(await mail_of(mail))["references"] for mail in (opened, recovered)}
+    opening = notice("target chat takes nothing", kind="incident.opened")
+    recovery = notice("target chat works again", kind="incident.recovered")
+    references = {(await mail_of(mail))["references"] for mail in (opening, recovery)}
     assert references == {"<notice.incident.box@example.org>"}
 
 
@@ -192,7 +192,7 @@ async def test_long_names_leave_the_ids_of_a_thread_readable(delivery):
     async with Mailbox().open() as box:
         url = box.url.replace("agentd@example.org", f"agentd@{'d' * 60}.example.org")
         await channel(url).send(replace(delivery(), routine="r" * 64))
-    _, raw = box.taken[0]
+    _, raw = box.envelopes[0]
     thread = f"<routine.{'r' * 64}.box@{'d' * 60}.example.org>".encode()
     assert b"References: " + thread in raw and b"In-Reply-To: " + thread in raw
 
@@ -216,14 +216,14 @@ HEADERS = {
 def test_any_report_is_the_text_of_a_mail_with_our_headers_only(delivery, text, status):
     address = parse_mail_address("mailto://example.org?from=agentd@example.org&to=a@example.org")
     [(_, mail)] = make_mails(address, delivery(text, status=status, detail=text), "box")
-    parsed = email.message_from_bytes(mail.as_bytes(), policy=policy.default)
-    assert set(parsed.keys()) == HEADERS and len(parsed.keys()) == len(HEADERS)
-    subject = parsed["subject"].strip()
+    parsed_mail = email.message_from_bytes(mail.as_bytes(), policy=policy.default)
+    assert set(parsed_mail.keys()) == HEADERS and len(parsed_mail.keys()) == len(HEADERS)
+    subject = parsed_mail["subject"].strip()
     assert subject.startswith("[box] daily-report") and len(subject) <= 250
     assert "\n" not in subject and "\r" not in subject
-    written = strip_controls(text).strip().encode(errors="replace").decode()
-    body = parsed.get_body(("plain",)).get_content().replace("\r\n", "\n")
-    assert written in body
+    body_text = strip_controls(text).strip().encode(errors="replace").decode()
+    body = parsed_mail.get_body(("plain",)).get_content().replace("\r\n", "\n")
+    assert body_text in body
 
 
 async def test_mail_is_plain_text_only_if_the_url_requests_it(delivery):
@@ -245,9 +245,9 @@ async def test_a_temporary_refusal_of_mail_is_retried_and_a_permanent_refusal_is
     delivery, answer, is_tried_again
 ):
     async with Mailbox(answer).open() as box:
-        with pytest.raises(DeliveryFailed, match=answer) as caught:
+        with pytest.raises(DeliveryFailed, match=answer) as error:
             await channel(box.url).send(delivery())
-    assert caught.value.retry is is_tried_again and not box.mails
+    assert error.value.retry is is_tried_again and not box.mails
 
 
 async def test_a_report_too_long_for_a_mail_is_attached(delivery):
@@ -255,9 +255,9 @@ async def test_a_report_too_long_for_a_mail_is_attached(delivery):
     async with Mailbox().open() as box:
         await channel(box.url).send(delivery(text))
     [mail] = box.mails
-    [attached] = list(mail.iter_attachments())
-    assert attached.get_filename() == "daily-report.md"
-    assert text.split() == attached.get_content().split()[-len(text.split()) :]
+    [attachment] = list(mail.iter_attachments())
+    assert attachment.get_filename() == "daily-report.md"
+    assert text.split() == attachment.get_content().split()[-len(text.split()) :]
     assert "The whole report is attached." in mail.get_body(("html",)).get_content()
     assert len(mail.get_body(("html",)).get_content()) < 5000
 
@@ -271,7 +271,7 @@ async def test_a_retry_sends_mail_only_to_recipients_without_it(
         with pytest.raises(DeliveryFailed):
             await mails.send(delivery())
         receipt = await mails.send(delivery())
-    assert [recipients for recipients, _ in box.taken] == [
+    assert [recipients for recipients, _ in box.envelopes] == [
         [f"{name}@example.org"] for name in ("bob", "cleo", "dan", "ada")
     ]
     assert [mail["to"] for mail in box.mails] == ["bob@example.org"] * 3 + ["ada@example.org"]
@@ -340,16 +340,16 @@ async def test_mail_by_tls_goes_only_to_a_server_with_a_valid_certificate(
     ) as box:
         account = "ada%40x.org:s3cret%2Fpassword"
         url = f"mailtos://{account}@127.0.0.1:{box.port}?from=agentd@example.org&to=ada@example.org&mode={mode}"
-        with pytest.raises(DeliveryFailed, match="certificate verify failed") as caught:
+        with pytest.raises(DeliveryFailed, match="certificate verify failed") as error:
             await channel(url).send(delivery())
-        assert caught.value.retry and not box.mails
+        assert error.value.retry and not box.mails
         await channel(f"{url}&verify=no").send(delivery())
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         trusted_context.cache_clear()
         await channel(url).send(delivery())
-        with pytest.raises(DeliveryFailed, match="535") as caught:
+        with pytest.raises(DeliveryFailed, match="535") as error:
             await channel(url.replace("s3cret", "wrong")).send(delivery())
-        assert caught.value.retry, "somebody may put the password right"
+        assert error.value.retry, "somebody may put the password right"
     assert len(box.mails) == 2
     trusted_context.cache_clear()
 
@@ -362,48 +362,48 @@ async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
 
 
 async def test_a_silent_mail_server_times_out_and_the_mail_is_retried(delivery):
-    async with Mailbox().open() as box, Wire(box.port).laid() as wire:
+    async with Mailbox().open() as box, Wire(box.port).open() as wire:
         wire.mode = "frozen"
-        with pytest.raises(DeliveryFailed, match="timed out") as caught:
+        with pytest.raises(DeliveryFailed, match="timed out") as error:
             await channel(box.url.replace(str(box.port), str(wire.port)) + "&cto=0.2").send(
                 delivery()
             )
-    assert caught.value.retry
+    assert error.value.retry
 
 
 @pytest.mark.parametrize(
     ("mode", "greeting"), [("insecure", b"220 hello\r\n"), ("insecure", b"220 hel"), ("ssl", b"")]
 )
 async def test_a_cancelled_mail_leaves_no_thread_behind(delivery, mode, greeting):
-    arrived, gone = asyncio.Event(), asyncio.Event()
+    has_arrived, is_gone = asyncio.Event(), asyncio.Event()
 
     async def say_hello_and_no_more(reader, writer):
         writer.write(greeting)
         if greeting.endswith(b"\n"):
             await reader.readline()
-        arrived.set()
+        has_arrived.set()
         await reader.read()
-        gone.set()
+        is_gone.set()
         writer.close()
 
     server = await asyncio.start_server(say_hello_and_no_more, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     url = f"mailto://127.0.0.1:{port}?from=agentd@example.org&cto=60&mode={mode}"
     sending = asyncio.create_task(channel(url).send(delivery()))
-    await asyncio.wait_for(arrived.wait(), 30)
+    await asyncio.wait_for(has_arrived.wait(), 30)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    await asyncio.wait_for(gone.wait(), 30)
+    await asyncio.wait_for(is_gone.wait(), 30)
     server.close()
 
 
 def test_smtplib_connects_by_the_method_that_mail_overrides():
-    connected = []
+    connections = []
 
     class Connection(smtplib.SMTP):
         def connect(self, host="localhost", port=0, source_address=None):
-            connected.append((host, port))
+            connections.append((host, port))
             self.sock, self.file = client_end, None
             return self.getreply()
 
@@ -411,7 +411,7 @@ def test_smtplib_connects_by_the_method_that_mail_overrides():
     with client_end, servers:
         servers.sendall(b"220 ready\r\n250 still here\r\n")
         connection = Connection("mail.example.org", 25, timeout=30)
-        assert connected == [("mail.example.org", 25)]
+        assert connections == [("mail.example.org", 25)]
         assert connection.noop() == (250, b"still here")
         assert servers.recv(100) == b"noop\r\n"
 
@@ -432,14 +432,14 @@ async def test_a_refused_recipient_does_not_prevent_mail_to_other_recipients(del
     async with Choosy().open() as box:
         more_recipients = "to=gone%40example.org,full%40example.org,"
         mails, report = channel(box.url.replace("to=", more_recipients)), delivery()
-        with pytest.raises(DeliveryFailed, match="452 full") as caught:
+        with pytest.raises(DeliveryFailed, match="452 full") as error:
             await mails.send(report)
-        assert caught.value.retry
-        assert [recipients for recipients, _ in box.taken] == [["ada@example.org"]]
-        with pytest.raises(DeliveryFailed, match="550 no such user") as caught:
+        assert error.value.retry
+        assert [recipients for recipients, _ in box.envelopes] == [["ada@example.org"]]
+        with pytest.raises(DeliveryFailed, match="550 no such user") as error:
             await mails.send(report)
-        assert not caught.value.retry
-    assert [recipients for recipients, _ in box.taken] == [
+        assert not error.value.retry
+    assert [recipients for recipients, _ in box.envelopes] == [
         ["ada@example.org"],
         ["full@example.org"],
     ]
@@ -456,9 +456,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     secrets = Secrets()
     async with Mailbox("535 no: hunter2hunter2").open() as box:
         url = box.url.replace("//", "//ada:hunter2hunter2@") + "&user="
-        with pytest.raises(DeliveryFailed) as caught:
+        with pytest.raises(DeliveryFailed) as error:
             await MailChannel(url, secrets=secrets).send(delivery())
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -479,9 +479,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
     ],
 )
 def test_an_invalid_mail_url_is_refused_with_the_reason_and_without_its_secret(url, problem):
-    with pytest.raises(DeliveryFailed, match=problem) as caught:
+    with pytest.raises(DeliveryFailed, match=problem) as error:
         parse_mail_address(url)
-    assert not caught.value.retry and "hunter2" not in str(caught.value)
+    assert not error.value.retry and "hunter2" not in str(error.value)
 
 
 ADDRESSES = [

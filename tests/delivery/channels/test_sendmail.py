@@ -126,10 +126,10 @@ async def test_the_exit_code_of_sendmail_decides_on_a_retry(
 ):
     program.plan(ending)
     channel = program.channel()
-    with pytest.raises(DeliveryFailed) as caught:
+    with pytest.raises(DeliveryFailed) as error:
         await channel.send(delivery())
-    assert str(caught.value) == f"{program.path} {text}"
-    assert caught.value.retry is is_tried_again
+    assert str(error.value) == f"{program.path} {text}"
+    assert error.value.retry is is_tried_again
     assert (await channel.send(delivery())).detail == f"{program.path} took it"
     first, second = program.mails
     assert first["message-id"] == second["message-id"]
@@ -139,14 +139,14 @@ async def test_each_recipient_gets_one_mail_though_another_is_refused(program, d
     program.plan("exit 67", "exit 75")
     url = "?to=gone@x.org,full@x.org,ada@x.org&cc=bob@x.org&bcc=cleo@x.org&from=a@x.org"
     channel, report = program.channel(url), delivery()
-    with pytest.raises(DeliveryFailed, match="EX_TEMPFAIL") as caught:
+    with pytest.raises(DeliveryFailed, match="EX_TEMPFAIL") as error:
         await channel.send(report)
-    assert caught.value.retry
+    assert error.value.retry
     recipients = [arguments[-1] for arguments in program.arguments]
     assert recipients == [f"{name}@x.org" for name in ("gone", "bob", "cleo", "full", "ada")]
-    with pytest.raises(DeliveryFailed, match="EX_NOUSER") as caught:
+    with pytest.raises(DeliveryFailed, match="EX_NOUSER") as error:
         await channel.send(report)
-    assert not caught.value.retry
+    assert not error.value.retry
     assert [arguments[-1] for arguments in program.arguments][5:] == ["bob@x.org"]
     assert all(mail["bcc"] is None for mail in program.mails)
 
@@ -164,40 +164,40 @@ async def test_a_recipient_is_never_an_option_of_sendmail(program, delivery):
 async def test_a_program_that_does_not_end_is_killed_and_the_mail_is_retried(program, delivery):
     os.mkfifo(program.folder / "held")
     # whoever reads it comes to its end when no process holds it any more
-    held = asyncio.create_task(asyncio.to_thread((program.folder / "held").read_text))
+    contents = asyncio.create_task(asyncio.to_thread((program.folder / "held").read_text))
     program.plan('exec 3> "$folder/held"; echo busy; sleep 1000 & wait')
-    with pytest.raises(DeliveryFailed, match=r"did not end within 4 s: busy$") as caught:
+    with pytest.raises(DeliveryFailed, match=r"did not end within 4 s: busy$") as error:
         await program.channel("?to=ada@x.org&from=a@x.org&cto=4").send(delivery())
-    assert caught.value.retry
-    assert await asyncio.wait_for(held, 30) == ""
+    assert error.value.retry
+    assert await asyncio.wait_for(contents, 30) == ""
 
 
 async def test_a_cancelled_delivery_ends_sendmail(program, delivery):
     os.mkfifo(program.folder / "held")
     program.plan('exec 3> "$folder/held"; echo started >&3; sleep 1000 & wait')
     sending = asyncio.create_task(program.channel().send(delivery()))
-    held = await asyncio.to_thread((program.folder / "held").open)
-    with held:
-        assert await asyncio.to_thread(held.readline) == "started\n"
+    file = await asyncio.to_thread((program.folder / "held").open)
+    with file:
+        assert await asyncio.to_thread(file.readline) == "started\n"
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        assert await asyncio.wait_for(asyncio.to_thread(held.read), 30) == ""
+        assert await asyncio.wait_for(asyncio.to_thread(file.read), 30) == ""
 
 
 async def test_endless_output_of_sendmail_is_cut(program, delivery):
     program.plan("head -c 3000000 /dev/zero | tr '\\\\0' x; exit 75")
-    with pytest.raises(DeliveryFailed) as caught:
+    with pytest.raises(DeliveryFailed) as error:
         await program.channel().send(delivery())
-    assert 1900 < len(str(caught.value)) < 2200
+    assert 1900 < len(str(error.value)) < 2200
 
 
 async def test_a_program_that_does_not_read_the_mail_has_not_taken_it(program, delivery):
     program.write("#!/bin/sh\nexec <&-\nexit 0\n")
     report = "\n\n".join("word " * 100 for _ in range(2000))  # more than a pipe holds
-    with pytest.raises(DeliveryFailed, match="did not read the mail") as caught:
+    with pytest.raises(DeliveryFailed, match="did not read the mail") as error:
         await program.channel().send(delivery(report))
-    assert caught.value.retry
+    assert error.value.retry
 
 
 async def test_a_process_that_sendmail_leaves_behind_does_not_hold_the_mail(program, delivery):
@@ -213,17 +213,17 @@ async def test_a_missing_program_is_named_and_the_mail_is_retried(program, deliv
         program.path.unlink()
     else:
         program.path.chmod(mode)
-    with pytest.raises(DeliveryFailed, match=r"sendmail: .*; program=PATH") as caught:
+    with pytest.raises(DeliveryFailed, match=r"sendmail: .*; program=PATH") as error:
         await program.channel().send(delivery())
-    assert caught.value.retry
+    assert error.value.retry
 
 
 async def test_a_long_report_is_attached_to_the_mail_of_sendmail(program, delivery):
     text = "\n\n".join(f"Paragraph {number} " + "word " * 100 for number in range(100))
     await program.channel().send(delivery(text))
-    [attached] = program.mails[0].iter_attachments()
-    assert attached.get_filename() == "daily-report.md"
-    assert attached.get_content().split()[-len(text.split()) :] == text.split()
+    [attachment] = program.mails[0].iter_attachments()
+    assert attachment.get_filename() == "daily-report.md"
+    assert attachment.get_content().split()[-len(text.split()) :] == text.split()
 
 
 async def test_failures_are_mailed_by_sendmail(program, delivery):
@@ -256,9 +256,9 @@ def test_an_invalid_sendmail_url_is_refused_with_the_reason(url, problem):
         addresses = parse_sendmail_address(url).recipients
         assert [address.addr_spec for address in addresses] == ["ada", "bob"]
         return
-    with pytest.raises(DeliveryFailed, match=problem) as caught:
+    with pytest.raises(DeliveryFailed, match=problem) as error:
         parse_sendmail_address(url)
-    assert not caught.value.retry
+    assert not error.value.retry
 
 
 _TEXT = st.text('ab@.<>,;"\\ %0AD|/-&=+?:[]()\r\n\0é') | st.text()

@@ -45,25 +45,25 @@ async def test_the_same_delivery_has_the_same_id_at_every_attempt(delivery):
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
 async def test_temporary_refusal_is_retried(delivery, status):
     async with Receiver(status).open() as receiver:
-        with pytest.raises(DeliveryFailed, match=f"it answered {status}") as caught:
+        with pytest.raises(DeliveryFailed, match=f"it answered {status}") as error:
             await channel(receiver).send(delivery())
-    assert caught.value.retry
+    assert error.value.retry
 
 
 @pytest.mark.parametrize("status", [400, 410, 413, 422])
 async def test_permanent_refusal_is_given_up(delivery, status):
     async with Receiver(status).open() as receiver:
-        with pytest.raises(DeliveryFailed) as caught:
+        with pytest.raises(DeliveryFailed) as error:
             await channel(receiver).send(delivery())
-    assert not caught.value.retry
+    assert not error.value.retry
 
 
 async def test_retry_follows_the_retry_after_of_the_receiver(delivery):
     answer = b"HTTP/1.1 429 Slow\r\nretry-after: 120\r\ncontent-length: 8\r\n\r\nslow  do"
     async with Receiver(answer).open() as receiver:
-        with pytest.raises(DeliveryFailed, match="it answered 429 Slow: slow do") as caught:
+        with pytest.raises(DeliveryFailed, match="it answered 429 Slow: slow do") as error:
             await channel(receiver).send(delivery())
-    assert caught.value.after == 120
+    assert error.value.after == 120
 
 
 async def test_a_redirect_is_not_followed_and_no_receipt(delivery):
@@ -80,9 +80,9 @@ async def test_a_redirect_is_not_followed_and_no_receipt(delivery):
 )
 async def test_an_incomplete_answer_is_no_receipt(delivery, lie):
     async with Receiver(lie).open() as receiver:
-        with pytest.raises(DeliveryFailed) as caught:
+        with pytest.raises(DeliveryFailed) as error:
             await channel(receiver).send(delivery())
-    assert caught.value.retry
+    assert error.value.retry
 
 
 @pytest.mark.parametrize("trick", [None, "drip"])
@@ -96,9 +96,9 @@ async def test_an_unreachable_receiver_is_retried(delivery):
     receiver = Receiver()
     async with receiver.open():
         pass
-    with pytest.raises(DeliveryFailed) as caught:
+    with pytest.raises(DeliveryFailed) as error:
         await channel(receiver).send(delivery())
-    assert caught.value.retry and "ConnectError" in str(caught.value)
+    assert error.value.retry and "ConnectError" in str(error.value)
 
 
 async def test_a_long_report_is_posted_in_parts_and_a_retry_resumes_at_the_failed_part(delivery):

@@ -23,9 +23,9 @@ BEGIN = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 @pytest.fixture
 async def database(tmp_path):
-    opened = await Database.open(tmp_path / "agentd.db")
-    yield opened
-    await opened.close()
+    database = await Database.open(tmp_path / "agentd.db")
+    yield database
+    await database.close()
 
 
 async def limit(database, pages):
@@ -50,10 +50,10 @@ async def until(true):
 async def test_a_full_disk_is_an_open_incident_until_there_is_room(database):
     now = [BEGIN]
     journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
-    woken = []
+    wakeups = []
     incident = FullDiskIncident(
         journal,
-        SimpleNamespace(wake=lambda: woken.append(True)),
+        SimpleNamespace(wake=lambda: wakeups.append(True)),
         clock=SimpleNamespace(now=lambda: now[0]),
         retry=0.01,
     )
@@ -63,11 +63,11 @@ async def test_a_full_disk_is_an_open_incident_until_there_is_room(database):
     (lasting,) = await journal.incidents.find()
     assert (lasting.subject, lasting.opened, lasting.closed) == ("database", BEGIN, None)
     assert "the disk is full; make room" in lasting.detail
-    woken.clear()
+    wakeups.clear()
 
     now[0] = BEGIN.replace(hour=9)
     await limit(database, 1_000_000)
-    await until(lambda: woken)
+    await until(lambda: wakeups)
     assert await journal.incidents.find() == []
     (over,) = await journal.incidents.find(closed=True)
     assert (over.subject, over.opened, over.closed) == ("database", BEGIN, now[0])

@@ -26,7 +26,7 @@ from daemon.models import DeliveryStatus
 from daemon.store.database import Database
 from tests.crash.checks import check, outcome
 from tests.crash.process import Process, scenario_in, settle
-from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
+from tests.delivery.conftest import clock, end_run, journal, workspace  # noqa: F401  fixtures
 
 SCRIPT = [("look", "look", "act"), ("act", "sign", "redo"), ("act", "look")]
 
@@ -35,19 +35,19 @@ class Sick(Database):
     """A database that takes none of a few writes in a row, for a reason that is true."""
 
     trouble, first, lasts = "", -1, 0
-    writes = refused = 0
+    writes = refusals = 0
     _lock_holder: sqlite3.Connection | None = None
 
     def submit(self, work, *, durable=False, lazily=False):
         number, self.writes = self.writes, self.writes + 1
-        if self.first < 0 or number < self.first or self.refused >= self.lasts:
+        if self.first < 0 or number < self.first or self.refusals >= self.lasts:
             self._let_go()
             return super().submit(work, durable=durable, lazily=lazily)
-        self.refused += 1
+        self.refusals += 1
         return super().submit(getattr(self, self.trouble)(work), durable=durable, lazily=lazily)
 
     def full(self, work):
-        def refused(connection):
+        def fill_and_write(connection):
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages}")
             try:
@@ -55,7 +55,7 @@ class Sick(Database):
             finally:
                 connection.execute("PRAGMA max_page_count = 1000000")
 
-        return refused
+        return fill_and_write
 
     def busy(self, work):
         if self._lock_holder is None:
@@ -66,12 +66,12 @@ class Sick(Database):
         return work
 
     def ioerr(self, work):
-        def refused(connection):
+        def fail(connection):
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
 
-        return refused
+        return fail
 
     def _let_go(self):
         if self._lock_holder is not None:
@@ -109,11 +109,11 @@ async def test_run_waits_during_a_database_fault_and_continues_at_the_same_step(
         process = Process(scenario, settings, database)
         process.run_contexts.full_disk_retry = 0.001
         await process.memory.open()
-        opened = await process.opened()
+        queued_run = await process.open_run()
         database.trouble, database.lasts, database.writes = trouble, lasts, 0
         database.first = first
-        await process.executor.submit(opened)
-        run = await process.until_ended(opened)
+        await process.executor.submit(queued_run)
+        run = await process.until_ended(queued_run)
         await process.outbox.flush()
         await database.close()
         return scenario, run, database
@@ -127,11 +127,11 @@ async def test_run_waits_during_a_database_fault_and_continues_at_the_same_step(
         failures = [
             line for line in logs if line["event"] in ("run.write_failed", "run.claim_failed")
         ]
-        assert database.refused
+        assert database.refusals
         assert all(
             fault_text in line["detail"] or "an earlier step" in line["detail"] for line in failures
         ), failures
-        check(scenario, run, expected, deaths=database.refused)
+        check(scenario, run, expected, deaths=database.refusals)
         scenario.close()
         shutil.rmtree(scenario.folder)
 
@@ -152,14 +152,14 @@ def no_room_in(folder: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-class Cramped:
+class CrampedChannel:
     """The channel of files, on a disk that has no room yet."""
 
     def __init__(self, folder, room):
-        self._inner, self._room, self.cramped = FileChannel(folder), room, True
+        self._inner, self._room, self.is_cramped = FileChannel(folder), room, True
 
     async def send(self, delivery):
-        if not self.cramped:
+        if not self.is_cramped:
             return await self._inner.send(delivery)
         with self._room():
             return await self._inner.send(delivery)
@@ -167,53 +167,53 @@ class Cramped:
 
 async def test_report_without_disk_space_waits_in_the_outbox_and_arrives_later(
     journal,  # noqa: F811
-    ended,  # noqa: F811
+    end_run,  # noqa: F811
     workspace,  # noqa: F811
     clock,  # noqa: F811
 ):
-    channel = Cramped(workspace, lambda: no_room_in(workspace))
-    await _arrives_when_there_is_room(journal, ended, workspace, clock, channel, lambda: None)
+    channel = CrampedChannel(workspace, lambda: no_room_in(workspace))
+    await _arrives_when_there_is_room(journal, end_run, workspace, clock, channel, lambda: None)
 
 
 @pytest.mark.root
 @pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 async def test_a_report_is_delivered_once_a_full_disk_has_room(
     journal,  # noqa: F811
-    ended,  # noqa: F811
+    end_run,  # noqa: F811
     workspace,  # noqa: F811
     clock,  # noqa: F811
 ):
-    mounted = subprocess.run(
+    result = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace],
         check=False,
         capture_output=True,
     )
-    if mounted.returncode:
+    if result.returncode:
         pytest.skip("this container may mount nothing")
     try:
         filler = workspace / "filler"
         with pytest.raises(OSError, match="No space left"):
             filler.write_bytes(b"x" * 100_000)
         await _arrives_when_there_is_room(
-            journal, ended, workspace, clock, FileChannel(workspace), filler.unlink
+            journal, end_run, workspace, clock, FileChannel(workspace), filler.unlink
         )
     finally:
         subprocess.run(["umount", "-l", workspace], check=True)
 
 
-async def _arrives_when_there_is_room(journal, ended, workspace, clock, channel, make_room):  # noqa: F811
+async def _arrives_when_there_is_room(journal, end_run, workspace, clock, channel, make_room):  # noqa: F811
     outbox = Outbox(journal=journal, channel=lambda name: channel, clock=clock)
-    run = await ended([("file", {"path": "report.md"})], report="All is well. " * 500)
+    run = await end_run([("file", {"path": "report.md"})], report="All is well. " * 500)
     await outbox.flush()
-    (waiting,) = await journal.outbox.find(run=run.id)
-    assert (waiting.status, waiting.attempts) == (DeliveryStatus.PENDING, 1)
-    assert "space left" in waiting.error or "too large" in waiting.error
+    (delivery,) = await journal.outbox.find(run=run.id)
+    assert (delivery.status, delivery.attempts) == (DeliveryStatus.PENDING, 1)
+    assert "space left" in delivery.error or "too large" in delivery.error
     assert list(workspace.rglob("*.md")) == []
     make_room()
-    if isinstance(channel, Cramped):
-        channel.cramped = False
+    if isinstance(channel, CrampedChannel):
+        channel.is_cramped = False
     clock.move_to(clock.now() + timedelta(seconds=31))
     await outbox.flush()
-    (arrived,) = await journal.outbox.find(run=run.id)
-    assert arrived.status is DeliveryStatus.DELIVERED
+    (arrived_delivery,) = await journal.outbox.find(run=run.id)
+    assert arrived_delivery.status is DeliveryStatus.DELIVERED
     assert (workspace / "report.md").read_text().count("All is well.") == 500

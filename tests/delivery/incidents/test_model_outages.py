@@ -67,20 +67,20 @@ async def test_outage_noticed_by_many_runs_is_one_incident_until_the_vendor_answ
         async with app:
             journal = app.journal
             assert await journal.incidents.find() == []
-            sent = [
+            kinds = [
                 delivery.options["notice"]
                 for delivery in await journal.outbox.find()
                 if delivery.target == "phone"
             ]
-            assert sorted(sent) == ["incident.opened", "incident.recovered"]
-            (opened,) = [
+            assert sorted(kinds) == ["incident.opened", "incident.recovered"]
+            (opening,) = [
                 delivery
                 for delivery in await journal.outbox.find()
                 if delivery.options.get("notice") == "incident.opened"
             ]
             assert (
-                "provider far is in trouble" in opened.options["title"]
-                and "chain" in opened.options["text"]
+                "provider far is in trouble" in opening.options["title"]
+                and "chain" in opening.options["text"]
             )
 
 

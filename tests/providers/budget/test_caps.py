@@ -113,9 +113,9 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(
             for _ in range(2):
                 assert (await app.run("daily")).status is Status.SUCCEEDED
     async with app:
-        with pytest.raises(Refused, match="may spend no more for now") as refused:
+        with pytest.raises(Refused, match="may spend no more for now") as error:
             await app.run("daily")
-        assert rule in str(refused.value)
+        assert rule in str(error.value)
         skip_reason = await app.engine._ledger.find_used_up_cap(app.engine.routines["daily"])
         assert skip_reason is not None and rule in skip_reason
     app.clock.advance(days=40)

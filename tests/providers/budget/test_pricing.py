@@ -61,14 +61,17 @@ def test_prices_equal_those_of_genai_prices(
 
     @scaled_settings(40)
     @given(
-        sent=st.integers(0, 900_000),
-        read=st.floats(0, 0.5),
-        written=st.floats(0, 0.5),
+        input_tokens=st.integers(0, 900_000),
+        read_share=st.floats(0, 0.5),
+        write_share=st.floats(0, 0.5),
         output=st.integers(0, 128_000),
     )
-    def same(sent: int, read: float, written: float, output: int) -> None:
+    def check_price(input_tokens: int, read_share: float, write_share: float, output: int) -> None:
         usage = Usage(
-            input=sent, cache_read=int(sent * read), cache_write=int(sent * written), output=output
+            input=input_tokens,
+            cache_read=int(input_tokens * read_share),
+            cache_write=int(input_tokens * write_share),
+            output=output,
         )
         reference_price = info.get_prices(datetime.now(UTC)).calc_price(
             Theirs(
@@ -82,7 +85,7 @@ def test_prices_equal_those_of_genai_prices(
             float(reference_price["total_price"] * Decimal(NANO)), abs=2
         )
 
-    same()
+    check_price()
 
 
 def test_a_configured_price_overrides_the_known_price(tmp_path: Path) -> None:

@@ -47,10 +47,10 @@ class Slow(ScriptedProvider):
 
     def __init__(self, go: asyncio.Event) -> None:
         super().__init__(name="script")
-        self.go, self.begun = go, 0
+        self.go, self.begun_count = go, 0
 
     async def chat(self, *_: Any, **__: Any) -> LLMResponse:
-        self.begun += 1
+        self.begun_count += 1
         await self.go.wait()
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
@@ -89,7 +89,7 @@ class Process:
         self.listens = asyncio.Event()
 
     async def run(self, name: str) -> Run:
-        return await self.ledger.running(name)
+        return await self.ledger.start_run(name)
 
     async def listen(self, url: str) -> None:
         """Hear of the ends of calls, as a daemon of a cluster does, until cancelled."""
@@ -130,9 +130,9 @@ class Cluster:
             pids.append(process)
             if not deaf:
                 await prepare_database(db)
-                listening = asyncio.create_task(process.listen(self.url))
-                self.stack.push_async_callback(asyncio.wait, [listening])
-                self.stack.callback(listening.cancel)
+                listen_task = asyncio.create_task(process.listen(self.url))
+                self.stack.push_async_callback(asyncio.wait, [listen_task])
+                self.stack.callback(listen_task.cancel)
         async with asyncio.timeout(60):
             for process in pids:
                 if not deaf:
@@ -141,7 +141,7 @@ class Cluster:
 
     async def wait_for_calls(self, processes: list[Process], calls: int) -> None:
         async with asyncio.timeout(60):
-            while sum(process.model.begun for process in processes) < calls:
+            while sum(process.model.begun_count for process in processes) < calls:
                 await asyncio.sleep(0.01)
 
 
@@ -180,7 +180,7 @@ async def test_reservations_of_all_processes_stay_below_a_cap(
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asking)
     assert len(answers) == 9
-    assert sum(process.model.begun for process in processes) == 9
+    assert sum(process.model.begun_count for process in processes) == 9
 
 
 async def test_spending_of_one_process_counts_in_another(cluster: Cluster) -> None:
@@ -199,7 +199,7 @@ async def test_reservations_of_a_dead_process_count_as_spent(
     cluster: Cluster,
 ) -> None:
     first, second = await cluster.processes(2, "day = 0.15")
-    lost = asyncio.create_task(first.ask(await first.run("work")))
+    lost_call = asyncio.create_task(first.ask(await first.run("work")))
     await cluster.wait_for_calls([first], 1)
     ((_, cap),) = await second.budget_ledger.list_caps(())
     assert (cap.remaining, cap.reserved > 100_000_000) == (150_000_000, True)
@@ -212,17 +212,17 @@ async def test_reservations_of_a_dead_process_count_as_spent(
     second.model.go.set()
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
     cluster.go.set()
-    await lost
+    await lost_call
 
 
 async def test_a_released_reservation_is_noticed_by_polling(cluster: Cluster) -> None:
     first, second = await cluster.processes(2, "day = 0.105", deaf=True, poll_interval=0.05)
     under_way = asyncio.create_task(first.ask(await first.run("work")))
     await cluster.wait_for_calls([first], 1)
-    waiting = asyncio.create_task(second.ask(await second.run("other")))
+    waiting_call = asyncio.create_task(second.ask(await second.run("other")))
     async with asyncio.timeout(60):
         while second.spending.looks < 3:
             await asyncio.sleep(0.01)
-        assert second.model.begun == 0
+        assert second.model.begun_count == 0
         cluster.go.set()
-        await asyncio.gather(under_way, waiting)
+        await asyncio.gather(under_way, waiting_call)

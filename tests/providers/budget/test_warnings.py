@@ -31,8 +31,8 @@ def configure(
     app.write("config.toml", CONFIG.format(budget=budget, to=to, replies=REPLY * replies))
     for name in ("daily", "other"):
         text = '[run]\nprompt = "Report."\nmemory = "none"\nmax_tokens = 100\n'
-        own = "[run.budget]\nmonth = 0.008\n" if name == "other" else ""
-        app.write_routine(name, text + own)
+        own_budget = "[run.budget]\nmonth = 0.008\n" if name == "other" else ""
+        app.write_routine(name, text + own_budget)
 
 
 async def notices(app: ReplayedApp) -> list[tuple[str, str]]:

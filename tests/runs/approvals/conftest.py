@@ -73,9 +73,8 @@ class ApprovalHarness(BareRunContext):
         self.config = SimpleNamespace(scripts_path=self.scripts)
         self.workspace.mkdir(exist_ok=True)
         self.events, self.owner, self.zone = EventBus(), "test", "UTC"
-        self.sent: list[str] = []
+        self.sent_texts: list[str] = []
         self.replies = list(replies)
-        self.asked: list[Any] = []
         self.registry = FunctionRegistry()
         finish.register(self.registry)
         files.register(self.registry, self)
@@ -83,7 +82,7 @@ class ApprovalHarness(BareRunContext):
 
         def send(text: str) -> str:
             """Send."""
-            self.sent.append(text)
+            self.sent_texts.append(text)
             return f"sent {text}"
 
         def look(at: str = "") -> str:
@@ -163,8 +162,8 @@ class ApprovalHarness(BareRunContext):
     gate_call_runner_for = call_runner_for
 
     async def agent_for(self, run: Run, routine: Routine, record: Any, deadline: float) -> Agent:
-        answered = sum(step.kind == "llm" for step in record.steps)
-        self.provider = create_provider("scripted", replies=self.replies[answered:])
+        answer_count = sum(step.kind == "llm" for step in record.steps)
+        self.provider = create_provider("scripted", replies=self.replies[answer_count:])
         return Agent(
             self.provider,
             self.registry,
@@ -214,14 +213,14 @@ class ApprovalHarness(BareRunContext):
         await supervise(run.id, self)  # type: ignore[arg-type]
         return await self.journal.runs.get(run.id)
 
-    async def pending(self) -> list[Any]:
+    async def find_pending(self) -> list[Any]:
         return await self.journal.approvals.find(status=ApprovalStatus.PENDING)
 
     async def run_to_question(self) -> tuple[Run, Any]:
         """Execute a new run until it waits, and return it with its approval request."""
         run = await self.execute()
         assert run.status is Status.WAITING, run.detail
-        (approval,) = await self.pending()
+        (approval,) = await self.find_pending()
         return run, approval
 
     def tool_results(self) -> list[str]:

@@ -42,9 +42,9 @@ async def asks(folder, tools, *, policy=RULES, routine=AGENT):
     app.write("policy.toml", policy)
     app.write_routine("releases", routine.format(tools=tools))
     async with app:
-        listed = (await app.request("GET", "/v1/routines")).json["items"]
-        shown = (await app.request("GET", "/v1/routines/releases")).json
-    (asks,) = {routine["asks"] for routine in (*listed, shown)}
+        routines = (await app.request("GET", "/v1/routines")).json["items"]
+        routine_details = (await app.request("GET", "/v1/routines/releases")).json
+    (asks,) = {routine["asks"] for routine in (*routines, routine_details)}
     return asks
 
 

@@ -36,7 +36,7 @@ async def test_each_approval_request_is_delivered_once_and_the_incident_ends_wit
         ("mail", "question"),
         ("pager", "question"),
     ]
-    second, first = await harness.pending()
+    second, first = await harness.find_pending()
     assert deliveries[0].options["approvals"] == [first.id, second.id]
     (incident,) = await journal.incidents.find()
     assert (incident.subject, incident.run) == ("approval for daily", run.id)
@@ -145,9 +145,9 @@ async def test_an_approval_notice_is_bounded_redacted_and_sanitized_if_tainted(b
     assert address in word(plain, run)
     assert len(word(plain, run)) < MAX_CALL_CHARACTERS + 1_000
     assert "\x1b" not in word(plain, run) and "\u202e" not in word(plain, run)
-    tainted = word(replace(plain, taint=Taint.TAINTED), run)
-    assert address not in tainted and "hxxps" in tainted
-    assert "strangers" in tainted
+    tainted_words = word(replace(plain, taint=Taint.TAINTED), run)
+    assert address not in tainted_words and "hxxps" in tainted_words
+    assert "strangers" in tainted_words
     lines = replace(
         plain, request={**request, "line": [[";", [{"argv": ["echo", "a\n# Title\n"]}]]]}
     )

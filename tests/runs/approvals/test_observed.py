@@ -25,7 +25,7 @@ async def test_a_call_of_an_observed_routine_is_denied_instead_of_asked(build_ha
     harness.set_policy(OBSERVED)
     run = await harness.execute()
     assert (run.status, run.report) == (Status.SUCCEEDED, "Without it.")
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
     assert not (harness.workspace / "out.md").exists()
     (result,) = harness.tool_results()
     assert "nobody is asked while this routine is observed" in result
@@ -51,7 +51,7 @@ async def test_a_run_that_waited_when_the_trial_began_goes_on_without_the_call(b
     with pytest.raises(Refused, match="the policy has changed"):
         await harness.approvals.approve(approval.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Without it."
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
     assert not (harness.workspace / "out.md").exists()
 
 

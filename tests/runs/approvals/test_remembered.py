@@ -22,9 +22,9 @@ effect = "ask"
 """
 
 
-async def remember(harness, asked):
-    diff, confirm = await harness.approvals.proposal(asked.id)
-    await harness.approvals.approve(asked.id, by="uid 1000", remember=confirm)
+async def remember(harness, question):
+    diff, confirm = await harness.approvals.proposal(question.id)
+    await harness.approvals.approve(question.id, by="uid 1000", remember=confirm)
     return diff
 
 
@@ -81,10 +81,10 @@ async def test_a_tainted_run_asks_despite_a_remembered_call_and_can_remember_non
     await remember(harness, approval)
     await harness.execute(run)
     harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
-    _, tainted = await harness.run_to_question()
-    with pytest.raises(Refused, match="had read what strangers wrote") as refused:
-        await harness.approvals.proposal(tainted.id)
-    assert f'[routine.daily] tainted_tools = ["{APPEND[0]}"] in policy.toml' in str(refused.value)
+    _, question = await harness.run_to_question()
+    with pytest.raises(Refused, match="had read what strangers wrote") as error:
+        await harness.approvals.proposal(question.id)
+    assert f'[routine.daily] tainted_tools = ["{APPEND[0]}"] in policy.toml' in str(error.value)
 
 
 @pytest.mark.parametrize("tool", ["send", "http_request"])
@@ -106,12 +106,12 @@ async def test_the_line_that_is_named_for_a_tainted_call_ends_the_question(build
 
     harness = harness_with(policy)
     _, approval = await harness.run_to_question()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         await harness.approvals.proposal(approval.id)
-    assert "change what asks" not in str(refused.value)
-    assert ("safe = true" in str(refused.value)) == (tool == "http_request")
+    assert "change what asks" not in str(error.value)
+    assert ("safe = true" in str(error.value)) == (tool == "http_request")
     section, line = re.search(
-        r"(\[routine\.\w+\]) (tainted_tools = .*) in policy", str(refused.value)
+        r"(\[routine\.\w+\]) (tainted_tools = .*) in policy", str(error.value)
     ).groups()
     harness = harness_with(f"{policy}\n{section}\n{line}\n")
     assert (await harness.execute()).status is Status.SUCCEEDED
@@ -162,10 +162,10 @@ async def test_of_a_routine_made_by_an_agent_the_table_of_its_maker_is_named_and
 ):
     replies = (turn(("look", {"at": "a page"})), turn(("send", {"text": "hi"})), "Done.")
     _, approval = await made_by("watcher", build_harness(*replies)).run_to_question()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         await build_harness().approvals.proposal(approval.id)
     line = '[routine.watcher] tainted_tools = ["send"]'
-    assert f"{line} in policy.toml" in str(refused.value)
+    assert f"{line} in policy.toml" in str(error.value)
     harness = made_by("watcher", build_harness(*replies))
     harness.set_policy(POLICY + line.replace("] t", "]\nt") + "\n")
     assert (await harness.execute()).status is Status.SUCCEEDED
@@ -233,14 +233,17 @@ async def test_a_broken_or_world_writable_file_of_remembered_calls_counts_as_emp
     path = harness.state / "approvals.toml"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o666)
-    remembered = harness.approvals.remembered_calls
+    remembered_calls = harness.approvals.remembered_calls
     path.write_text(path.read_text() + "\n")
-    assert (remembered.entries(), "written by everybody" in remembered.fault) == ((), True)
+    assert (remembered_calls.entries(), "written by everybody" in remembered_calls.fault) == (
+        (),
+        True,
+    )
     path.chmod(0o600)
     path.write_text("version = 1\nnonsense = 2\n")
-    assert (remembered.entries(), "nonsense" in remembered.fault) == ((), True)
+    assert (remembered_calls.entries(), "nonsense" in remembered_calls.fault) == ((), True)
     path.unlink()
-    assert (remembered.entries(), remembered.fault) == ((), "")
+    assert (remembered_calls.entries(), remembered_calls.fault) == ((), "")
 
 
 async def test_remembering_with_another_digest_than_the_shown_diff_is_refused(build_harness):
@@ -248,4 +251,4 @@ async def test_remembering_with_another_digest_than_the_shown_diff_is_refused(bu
     _, approval = await harness.run_to_question()
     with pytest.raises(Refused, match="not what was shown"):
         await harness.approvals.approve(approval.id, by="uid 1000", remember="0123456789abcdef")
-    assert (await harness.pending()) == [approval]
+    assert (await harness.find_pending()) == [approval]

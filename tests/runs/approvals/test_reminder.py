@@ -20,11 +20,11 @@ REMINDER, EXPIRED = "approval.reminder", "approval.expired"
 
 def restart(harness: Any, **settings: Any) -> Approvals:
     """Return the approvals of a process that begins with what is in the journal."""
-    remembered = RememberedCalls(harness.state / "approvals.toml")
+    remembered_calls = RememberedCalls(harness.state / "approvals.toml")
     return Approvals(
         harness.journal,
         CallDescriber(harness),
-        remembered,
+        remembered_calls,
         queue=harness,
         clock=harness.clock,
         **settings,
@@ -91,7 +91,7 @@ async def test_a_reminder_that_fell_into_a_stop_is_sent_late_but_not_after_the_e
     await restart(harness).handle_due()
     assert len(await notices(journal, REMINDER)) == 1
     assert len(await notices(journal, EXPIRED)) == 2
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
 
 
 async def test_an_answer_withdraws_a_reminder_and_only_open_requests_are_in_one(
@@ -99,7 +99,7 @@ async def test_an_answer_withdraws_a_reminder_and_only_open_requests_are_in_one(
 ):
     harness = telling(build_harness(turn(write("a.md"), write("b.md")), "Done."))
     run = await harness.execute()
-    second, first = await harness.pending()
+    second, first = await harness.find_pending()
     await harness.approvals.approve(first.id, by="uid 1000")
     await harness.execute(run)
     clock.advance(hours=18)
@@ -143,8 +143,8 @@ async def test_people_are_told_once_what_was_not_done_when_nobody_answered(
     withdrawn = [item for item in await journal.outbox.find() if item.kind == "question"]
     assert {item.status for item in withdrawn} == {DeliveryStatus.SUPPRESSED}
     assert expiry.status is DeliveryStatus.PENDING
-    expired = await journal.approvals.find(status=ApprovalStatus.EXPIRED)
-    assert len(expired) == 2
+    expired_approvals = await journal.approvals.find(status=ApprovalStatus.EXPIRED)
+    assert len(expired_approvals) == 2
     assert [item.id for item in harness.queue] == [run.id]
 
 
@@ -176,7 +176,7 @@ async def test_a_routine_that_asks_nobody_is_reminded_of_and_told_by_nothing(
         clock.advance(hours=hours)
         await harness.approvals.handle_due()
     assert await journal.outbox.find() == []
-    assert await harness.pending() == []
+    assert await harness.find_pending() == []
 
 
 async def test_a_reminder_does_not_wait_for_a_clock_that_was_ahead(build_harness, journal, clock):

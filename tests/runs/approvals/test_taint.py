@@ -23,7 +23,7 @@ async def test_a_tainted_run_asks_before_a_call_that_sends_or_changes(build_harn
         turn(("look", {"at": "a page"})), turn(("send", {"text": "hello"})), "Done."
     )
     run, approval = await harness.run_to_question()
-    assert harness.sent == []
+    assert harness.sent_texts == []
     assert (approval.approval_request.rule, approval.approval_request.taint) == (
         "taint",
         Taint.TAINTED,
@@ -31,19 +31,19 @@ async def test_a_tainted_run_asks_before_a_call_that_sends_or_changes(build_harn
     assert run.taint is Taint.TAINTED
     await harness.approvals.approve(approval.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Done."
-    assert harness.sent == ["hello"]
+    assert harness.sent_texts == ["hello"]
 
 
 async def test_an_untainted_run_sends_without_asking(build_harness):
     harness = build_harness(turn(("send", {"text": "hello"})), "Done.")
     ended_run = await harness.execute()
-    assert (ended_run.status, harness.sent) == (Status.SUCCEEDED, ["hello"])
+    assert (ended_run.status, harness.sent_texts) == (Status.SUCCEEDED, ["hello"])
 
 
 async def test_a_call_taints_later_calls_of_the_same_turn(build_harness):
     harness = build_harness(turn(("look", {"at": "a page"}), ("send", {"text": "hello"})), "Done.")
     await harness.run_to_question()
-    assert harness.sent == []
+    assert harness.sent_texts == []
 
 
 async def test_tainted_tools_in_the_policy_allow_calls_of_a_tainted_run(build_harness):
@@ -52,25 +52,23 @@ async def test_tainted_tools_in_the_policy_allow_calls_of_a_tainted_run(build_ha
     )
     harness.set_policy(f'{POLICY}\n[routine.daily]\ntainted_tools = ["send"]\n')
     assert (await harness.execute()).report == "Done."
-    assert harness.sent == ["hello"]
+    assert harness.sent_texts == ["hello"]
 
 
 async def test_a_result_with_injected_orders_is_quarantined(build_harness):
     harness = build_harness(turn(("look", {"at": ORDERS})), "Done.")
     run = await harness.execute()
-    (quarantined,) = await harness.journal.audit.find_quarantined()
-    assert (quarantined.run, quarantined.tool, quarantined.text) == (
+    (result,) = await harness.journal.audit.find_quarantined()
+    assert (result.run, result.tool, result.text) == (
         run.id,
         "look",
         f"saw {ORDERS}",
     )
     assert ORDERS not in harness.tool_results()[0]
-    assert quarantined.id in harness.tool_results()[0]
-    assert (
-        await harness.journal.audit.get_quarantined(quarantined.id[-6:])
-    ).text == quarantined.text
+    assert result.id in harness.tool_results()[0]
+    assert (await harness.journal.audit.get_quarantined(result.id[-6:])).text == result.text
     rows = [row for row in await harness.journal.audit.find() if row.kind == "quarantined"]
-    assert rows[0].body["quarantine"] == quarantined.id
+    assert rows[0].body["quarantine"] == result.id
 
 
 async def test_injection_review_shows_the_orders_and_raises_the_taint(build_harness):
@@ -158,7 +156,7 @@ async def test_a_memory_item_of_a_tainted_run_taints_each_run_that_recalls_it(
     )
     run, _ = await harness.run_to_question()
     assert run.taint is Taint.TAINTED
-    assert harness.sent == []
+    assert harness.sent_texts == []
     recall = await memory.recall("What does the walrus want?")
     assert "walrus" in recall.excerpt_text
     assert recall.tainted
@@ -169,8 +167,8 @@ async def test_archived_segments_after_untrusted_text_are_tainted(build_harness,
     run = await harness.execute()
     steps = await harness.journal.runs.get_steps(run.id)
     pieces = archive.make_segments("Work.", steps, clock.now() + timedelta(0))
-    marked = {piece.text.split()[0]: piece.tainted for piece in pieces}
-    assert marked == {
+    taint_by_word = {piece.text.split()[0]: piece.tainted for piece in pieces}
+    assert taint_by_word == {
         "Work.": False,
         "self": False,
         "[error]": False,
@@ -189,7 +187,7 @@ async def test_a_run_starts_with_the_taint_of_its_row(build_harness, journal):
         lambda connection: connection.execute("UPDATE run SET taint = 'tainted'")
     )
     assert (await harness.execute(run)).status is Status.WAITING
-    assert harness.sent == []
+    assert harness.sent_texts == []
 
 
 async def test_an_unknown_quarantined_result_names_agentctl_quarantine(build_harness):
@@ -220,8 +218,8 @@ async def test_erasure_of_a_run_removes_its_approvals_and_quarantined_results(
     assert (await journal.approvals.get(approval.id)).approval_request.request["arguments"] == {
         "text": "[forgotten]"
     }
-    (quarantined,) = await journal.audit.find_quarantined()
-    assert "walrus" not in quarantined.text
+    (result,) = await journal.audit.find_quarantined()
+    assert "walrus" not in result.text
     assert (await journal.audit.verify()).broken is None
     await journal._db.write(
         lambda connection: journal_rows.redact_run(connection, run.id, harness.now())

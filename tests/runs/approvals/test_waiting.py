@@ -92,13 +92,13 @@ async def test_the_timeout_of_a_run_excludes_its_wait_for_an_approval(build_harn
 async def test_two_approval_requests_of_one_turn_are_answered_separately(build_harness):
     harness = build_harness(turn(write("a.md"), write("b.md")), "Done.")
     run = await harness.execute()
-    second, first = await harness.pending()
+    second, first = await harness.find_pending()
     await harness.approvals.approve(first.id, by="uid 1000")
     run = await harness.execute(run)
     assert run.status is Status.WAITING
     assert (harness.workspace / "a.md").exists()
-    (left,) = await harness.pending()
-    assert left == second, "it stays asked, with its id and its time"
+    (approval,) = await harness.find_pending()
+    assert approval == second, "it stays asked, with its id and its time"
     await harness.approvals.reject(second.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Done."
     assert not (harness.workspace / "b.md").exists()
@@ -107,19 +107,19 @@ async def test_two_approval_requests_of_one_turn_are_answered_separately(build_h
 async def test_an_answer_during_the_execution_of_the_run_is_kept(build_harness):
     harness = build_harness(turn(write("a.md"), write("b.md")), "Done.")
     run = await harness.execute()
-    second, first = await harness.pending()
+    second, first = await harness.find_pending()
     await harness.approvals.approve(first.id, by="uid 1000")
     claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     # the run is running: nothing to queue
     await harness.approvals.approve(second.id, by="uid 1000")
     assert (await harness.journal.runs.get(run.id)).status is Status.RUNNING
-    parked = await harness.journal.approvals.park(
+    parked_run = await harness.journal.approvals.park(
         claimed_run,
         [first.approval_request, second.approval_request],
         timeout=APPROVAL_TIMEOUT,
         detail="",
     )
-    assert parked.status is Status.QUEUED
+    assert parked_run.status is Status.QUEUED
     assert (await harness.execute(run)).report == "Done."
     assert (harness.workspace / "a.md").exists()
     assert (harness.workspace / "b.md").exists()
@@ -147,7 +147,7 @@ async def test_after_three_rejections_a_run_asks_no_more(build_harness):
     harness = build_harness(*(turn(write(f"{n}.md")) for n in range(4)), "I give up.")
     run = await harness.execute()
     for _ in range(3):
-        (approval,) = await harness.pending()
+        (approval,) = await harness.find_pending()
         await harness.approvals.reject(approval.id, by="uid 1000")
         run = await harness.execute(run)
     assert (run.status, run.report) == (Status.SUCCEEDED, "I give up.")
@@ -172,7 +172,7 @@ async def test_an_edit_of_the_policy_voids_the_approval_request_and_asks_again(b
         await harness.approvals.approve(approval.id, by="uid 1000")
     run = await harness.execute(run)
     assert run.status is Status.WAITING
-    (again,) = await harness.pending()
+    (again,) = await harness.find_pending()
     assert again.id != approval.id
     await harness.approvals.approve(again.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Done."
@@ -190,10 +190,10 @@ async def test_an_edit_of_the_policy_after_the_approval_asks_again(build_harness
 
 
 async def test_a_waiting_call_allowed_by_an_edited_policy_runs_without_an_answer(build_harness):
-    allowed = POLICY.replace('effect = "ask"\nreason', 'effect = "allow"\nreason')
+    allow_policy = POLICY.replace('effect = "ask"\nreason', 'effect = "allow"\nreason')
     harness = build_harness(turn(write()), "Done.")
     run, approval = await harness.run_to_question()
-    harness.set_policy(allowed)
+    harness.set_policy(allow_policy)
     with pytest.raises(Refused):
         await harness.approvals.approve(approval.id, by="uid 1000")
     assert (await harness.execute(run)).report == "Done."
@@ -244,15 +244,15 @@ async def test_a_step_that_names_a_used_approval_is_not_written(build_harness):
     run, approval = await harness.run_to_question()
     await harness.approvals.approve(approval.id, by="uid 1000")
     await harness.execute(run)
-    forged = await harness.journal.runs.claim((await harness.open(event="e")).id, owner="test")
+    forged_run = await harness.journal.runs.claim((await harness.open(event="e")).id, owner="test")
     (step,) = [
         record
         for record in await harness.journal.runs.get_steps(run.id)
         if record.kind is StepKind.CALL
     ]
     with pytest.raises(Refused, match="nothing was started"):
-        await harness.journal.runs.append(forged, step, durable=True)
-    assert await harness.journal.runs.get_steps(forged.id) == []
+        await harness.journal.runs.append(forged_run, step, durable=True)
+    assert await harness.journal.runs.get_steps(forged_run.id) == []
 
 
 async def test_cancelling_a_waiting_run_voids_its_approval_request(build_harness):
@@ -271,8 +271,8 @@ async def test_an_unknown_approval_id_names_agentctl_approvals(build_harness):
 
 
 async def test_the_third_denial_tells_the_model_to_stop_trying(build_harness):
-    denied = ("shell", {"command": "rm x"})
-    harness = build_harness(turn(denied), turn(denied, denied), "I stop.")
+    denied_call = ("shell", {"command": "rm x"})
+    harness = build_harness(turn(denied_call), turn(denied_call, denied_call), "I stop.")
     assert (await harness.execute()).report == "I stop."
     assert ["stop looking for a way round" in result for result in harness.tool_results()] == [
         False,

@@ -186,8 +186,8 @@ async def test_a_routine_with_rehearse_first_starts_only_after_an_approved_rehea
             await app.engine.trigger("tidy")
         rehearsal = await rehearse(app)
         assert (rehearsal["held"], rehearsal["current"]) == (True, True)
-        approved = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
-        assert not approved["held"]
+        approval = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
+        assert not approval["held"]
         assert (await app.run("tidy")).status is Status.WAITING
         (entry,) = [
             record for record in await app.journal.audit.find() if record.kind == "rehearsed"
@@ -248,5 +248,5 @@ async def test_slots_of_an_unrehearsed_routine_are_skipped_with_the_reason(
     (row,) = await harness.journal.slots.find("daily")
     assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
     assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
-    assert not harness.submitted
+    assert not harness.submitted_runs
     assert "daily" in harness.engine.unrehearsed_routines

@@ -93,27 +93,27 @@ def test_any_changed_byte_of_a_frozen_run_is_detected(case: Path, data: st.DataO
 
 
 def test_any_change_of_the_checksum_list_is_detected(case: Path) -> None:
-    listed = (case / SUMS).read_bytes()
+    sums = (case / SUMS).read_bytes()
     try:
-        for number in range(len(listed)):
-            dropped, added = (
-                listed[:number] + listed[number + 1 :],
-                listed[:number] + b"a" + listed[number:],
+        for number in range(len(sums)):
+            shorter, longer = (
+                sums[:number] + sums[number + 1 :],
+                sums[:number] + b"a" + sums[number:],
             )
-            upper = listed[:number] + listed[number : number + 1].upper() + listed[number + 1 :]
-            for changed in {dropped, added, upper} - {listed}:
-                (case / SUMS).write_bytes(changed)
+            upper = sums[:number] + sums[number : number + 1].upper() + sums[number + 1 :]
+            for changed_sums in {shorter, longer, upper} - {sums}:
+                (case / SUMS).write_bytes(changed_sums)
                 with pytest.raises(DaemonError, match="is not what was frozen"):
                     read_case(case)
     finally:
-        (case / SUMS).write_bytes(listed)
+        (case / SUMS).write_bytes(sums)
 
 
-def resealed(case: Path, folder: Path, **changed: str) -> Path:
+def reseal(case: Path, folder: Path, **texts: str) -> Path:
     """Return a copy of a case in which somebody has changed files and their sums."""
     other_path = folder / "resealed"
     shutil.copytree(case, other_path)
-    for name, text in changed.items():
+    for name, text in texts.items():
         (other_path / name.replace("_", ".")).write_text(text)
     contents = {path.name: path.read_bytes() for path in other_path.iterdir() if path.name != SUMS}
     (other_path / SUMS).write_text(_sums(contents))
@@ -123,7 +123,7 @@ def resealed(case: Path, folder: Path, **changed: str) -> Path:
 async def test_replay_of_a_frozen_run_with_another_outcome_exits_with_1(
     case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changed_case = resealed(case, tmp_path, report_md="Buy beer.")
+    changed_case = reseal(case, tmp_path, report_md="Buy beer.")
     assert await asyncio.to_thread(main, ["replay", str(changed_case)]) == 1
     assert "the report differs" in capsys.readouterr().out
     (changed_case / "report.md").write_text("Buy milk.")
@@ -137,7 +137,7 @@ async def test_a_difference_names_iteration_and_call_of_its_step(
     steps = json.loads((case / "steps.json").read_text())
     (step,) = [step for step in steps if step["kind"] == "result" and step["call_id"] == "2.1"]
     step["body"]["text"] = "gone"
-    outcome = await replay(read_case(resealed(case, tmp_path, steps_json=json.dumps(steps))))
+    outcome = await replay(read_case(reseal(case, tmp_path, steps_json=json.dumps(steps))))
     (difference,) = outcome.differences
     assert (difference.seq, difference.at) == (step["seq"], "iteration 2, 2.1 (shell)")
     assert "-gone\n+[error] denied by default" in difference.diff
@@ -151,7 +151,7 @@ def test_a_frozen_run_of_a_newer_format_is_refused(case: Path, tmp_path: Path) -
     with pytest.raises(
         Refused, match=f"has format {FORMAT + 1}, written by agentd 9.9.*replay it with a newer one"
     ):
-        read_case(resealed(case, tmp_path, case_json=json.dumps(cassette)))
+        read_case(reseal(case, tmp_path, case_json=json.dumps(cassette)))
 
 
 def test_a_folder_without_a_frozen_run_is_reported(tmp_path: Path) -> None:

@@ -132,9 +132,9 @@ async def test_a_cap_is_read_from_its_step_and_without_a_step_from_the_detail(
     )
     recording = Recording(steps, run, "en")
     model = RecordedModel("a", "m", recording, list(recording.model_steps))
-    with pytest.raises(OverBudget) as caught:
+    with pytest.raises(OverBudget) as error:
         await model.chat([])
-    assert (caught.value.rule, caught.value.tokens) == (rule, tokens)
+    assert (error.value.rule, error.value.tokens) == (rule, tokens)
 
 
 def test_a_limit_counts_only_as_the_last_step() -> None:

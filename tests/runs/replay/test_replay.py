@@ -19,7 +19,7 @@ STRICT = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
 ASKING = STRICT + '[[rule]]\ntool = "file_write"\neffect = "ask"\n'
 
 
-async def everything(app: ReplayedApp) -> dict[str, list[Any]]:
+async def read_all_tables(app: ReplayedApp) -> dict[str, list[Any]]:
     """Return every row of every table."""
 
     def work(connection: Any) -> dict[str, list[Any]]:
@@ -50,13 +50,13 @@ async def test_replay_is_identical_without_model_calls_tools_or_journal_writes(
         run = await app.run("shop")
         (app.state / "workspace" / "notes.txt").unlink()
         (app.state / "workspace" / "reports" / "out.md").unlink()
-        before, model_calls = await everything(app), len(app.model_named("fake").calls)
+        before, model_calls = await read_all_tables(app), len(app.model_named("fake").calls)
         result = await app.parts.replays.replay(run.id)
         assert result["identical"]
         assert result["played"]["report"] == run.report == "Buy milk."
         assert result["played"]["status"] == "succeeded"
         assert (result["asked"], result["usd"]) == ({"input": 0, "output": 0}, 0.0)
-        assert await everything(app) == before
+        assert await read_all_tables(app) == before
         assert len(app.model_named("fake").calls) == model_calls
         assert not (app.state / "workspace" / "reports" / "out.md").exists()
 
@@ -105,8 +105,8 @@ async def test_replay_with_another_policy_shows_differing_verdicts(app: Replayed
         assert result["changed"] == "policy"
         assert result["would_ask"] == ["2.0: rule 2 (file_write)"]
         assert "→ ask by rule 2 (file_write), ok" in result["differences"][0]["diff"]
-        denied = await app.parts.replays.replay(run.id, policy=STRICT)
-        assert "→ deny by default, failed" in denied["differences"][0]["diff"]
+        replay = await app.parts.replays.replay(run.id, policy=STRICT)
+        assert "→ deny by default, failed" in replay["differences"][0]["diff"]
         assert (
             await app.parts.replays.replay(
                 run.id, policy=app.folder.joinpath("policy.toml").read_text()
@@ -119,7 +119,7 @@ async def test_replay_with_another_model_calls_it_and_refuses_unrecorded_tool_ca
 ) -> None:
     async with app:
         run = await app.run("shop")
-        spent = len(await app.spending("id"))
+        call_count = len(await app.spending("id"))
         result = await app.parts.replays.replay(run.id, model="other")
         other_model = app.model_named("other")
         assert len(other_model.calls) == 3
@@ -137,7 +137,7 @@ async def test_replay_with_another_model_calls_it_and_refuses_unrecorded_tool_ca
             (result["asked"]["input"] + 2 * result["asked"]["output"]) / 1e6
         )
         await app.journal.key_values.put("written", "behind what nobody waited for")
-        assert len(await app.spending("id")) == spent + 3
+        assert len(await app.spending("id")) == call_count + 3
         assert (await app.journal.runs.find())[0].id == run.id
         assert not [line for line in app.log("run.finished") if line["run"] != run.id]
 
@@ -168,7 +168,7 @@ async def test_a_changed_byte_in_the_journal_is_detected_by_replay(app: Replayed
         run = await app.run("shop")
         for step in await app.journal.runs.get_steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
-            ((whole,),) = await _all(app, f"SELECT body FROM step {where}")
+            ((whole,),) = await _select_all(app, f"SELECT body FROM step {where}")
             bytewise = (
                 whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
                 for at in range(0, len(whole), 7)
@@ -181,7 +181,7 @@ async def test_a_changed_byte_in_the_journal_is_detected_by_replay(app: Replayed
         assert (await app.parts.replays.replay(run.id))["identical"]
 
 
-async def _all(app: ReplayedApp, query: str) -> list[tuple[Any, ...]]:
+async def _select_all(app: ReplayedApp, query: str) -> list[tuple[Any, ...]]:
     return await app.journal._db.read(lambda connection: connection.execute(query).fetchall())
 
 

@@ -37,7 +37,7 @@ class Queue:
             "SELECT args ->> 'run', queue_name, status::text FROM procrastinate_jobs ORDER BY id"
         )
 
-    async def queued(self, name="daily", **trigger):
+    async def queue_run(self, name="daily", **trigger):
         return await self.queued_as(
             Routine.model_validate({"name": name, "run": {"prompt": "x"}, "trigger": trigger})
         )
@@ -74,12 +74,12 @@ async def queue(tmp_path, postgres):
 
 
 async def test_a_run_is_enqueued_in_the_transaction_of_its_slot(queue):
-    run = await queue.queued()
+    run = await queue.queue_run()
     assert queue.jobs == [(run.id, "any", "todo")]
 
 
 async def test_a_run_bound_to_machines_is_in_their_queue(queue):
-    await queue.queued(machines=["gpu-*", "über"], every="1h")
+    await queue.queue_run(machines=["gpu-*", "über"], every="1h")
     assert [name for _, name, _ in queue.jobs] == [queue_of(["gpu-*", "über"])]
 
 
@@ -97,7 +97,7 @@ async def test_a_run_of_several_triggers_is_in_the_queue_of_their_machines(queue
 
 
 async def test_the_next_run_of_a_routine_is_enqueued_when_the_earlier_run_ends(queue):
-    first, second = await queue.queued(), await queue.queued()
+    first, second = await queue.queue_run(), await queue.queue_run()
     claimed_run = await queue.journal.runs.claim(first.id, owner="me")
     assert await queue.journal.runs.claim(second.id, owner="me") is None
     queue.sql("DELETE FROM procrastinate_jobs")
@@ -106,7 +106,7 @@ async def test_the_next_run_of_a_routine_is_enqueued_when_the_earlier_run_ends(q
 
 
 async def test_a_released_run_is_enqueued_again(queue):
-    run = await queue.queued()
+    run = await queue.queue_run()
     claimed_run = await queue.journal.runs.claim(run.id, owner="me")
     queue.sql("DELETE FROM procrastinate_jobs")
     await queue.journal.runs.suspend(claimed_run, not_before=now() + timedelta(hours=1))
@@ -117,7 +117,7 @@ async def test_a_released_run_is_enqueued_again(queue):
 
 
 async def test_a_run_lost_in_the_queue_is_enqueued_at_the_next_heartbeat(queue):
-    run = await queue.queued()
+    run = await queue.queue_run()
     queue.sql("DELETE FROM procrastinate_jobs")
     await queue.beat(heal=10**9)
     assert queue.jobs == [], "it may be on its way still"
@@ -127,7 +127,7 @@ async def test_a_run_lost_in_the_queue_is_enqueued_at_the_next_heartbeat(queue):
 
 
 async def test_a_run_of_a_worker_dead_before_the_claim_is_enqueued_again(queue):
-    run = await queue.queued()
+    run = await queue.queue_run()
     queue.sql("INSERT INTO procrastinate_workers DEFAULT VALUES")
     queue.sql(
         (  # noqa: UP034
@@ -158,7 +158,7 @@ async def test_one_process_leads_until_its_heartbeat_stops(queue):
 
 async def test_a_heartbeat_renews_leases_and_recovers_runs_of_dead_processes(queue):
     own_run, dead_run, lost_run = [
-        await queue.journal.runs.claim((await queue.queued(name)).id, owner="me")
+        await queue.journal.runs.claim((await queue.queue_run(name)).id, owner="me")
         for name in ("mine", "dead", "lost")
     ]
     queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{own_run.id}'")

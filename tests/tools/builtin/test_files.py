@@ -133,29 +133,31 @@ async def test_a_link_in_the_workspace_is_judged_by_its_target(
     (workspace / "link").symlink_to("plain")
     assert (await call("file_read", path="link")).text == "text"
     assert "secret" in (await call("file_read", path="innocent")).text
-    written = await call("file_write", path="innocent", content="x")
-    assert "secret" in written.text
+    result = await call("file_write", path="innocent", content="x")
+    assert "secret" in result.text
     assert (workspace / ".env").read_text() == "CANARY"
 
 
 async def test_readable_folders_of_the_policy_may_be_read_and_not_written(
     calling: Callable[[str], Call], workspace: Path, tmp_path: Path
 ) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    (shared / "a.txt").write_text("read me")
-    (shared / "out").symlink_to("/etc/passwd")
+    shared_folder = tmp_path / "shared"
+    shared_folder.mkdir()
+    (shared_folder / "a.txt").write_text("read me")
+    (shared_folder / "out").symlink_to("/etc/passwd")
     (tmp_path / "single").write_text("one file")
-    call = calling(f'[paths]\nread = ["{shared}", "{tmp_path}/single"]\n{ANYWHERE}')
-    assert (await call("file_read", path=f"{shared}/a.txt")).text == "read me"
+    call = calling(f'[paths]\nread = ["{shared_folder}", "{tmp_path}/single"]\n{ANYWHERE}')
+    assert (await call("file_read", path=f"{shared_folder}/a.txt")).text == "read me"
     assert (await call("file_read", path=f"{tmp_path}/single")).text == "one file"
-    assert [entry["name"] for entry in (await call("file_list", path=str(shared))).value] == [
+    assert [
+        entry["name"] for entry in (await call("file_list", path=str(shared_folder))).value
+    ] == [
         "a.txt",
         "out",
     ]
-    assert not (await call("file_read", path=f"{shared}/out")).ok
-    assert not (await call("file_write", path=f"{shared}/a.txt", content="x")).ok
-    assert (shared / "a.txt").read_text() == "read me"
+    assert not (await call("file_read", path=f"{shared_folder}/out")).ok
+    assert not (await call("file_write", path=f"{shared_folder}/a.txt", content="x")).ok
+    assert (shared_folder / "a.txt").read_text() == "read me"
 
 
 # --- listing

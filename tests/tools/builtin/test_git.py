@@ -219,6 +219,28 @@ async def test_git_shows_no_denied_file_by_its_object_id(look: Look, elsewhere: 
         assert (await look(command, repository=str(folder))).ok, command
 
 
+async def test_git_obeys_no_bare_repository_in_the_workspace(look: Look, tmp_path: Path) -> None:
+    """Whoever can write files can make one: a repository is bare if its folder has no .git."""
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat 2>/dev/null\n")
+    trap.chmod(0o755)
+    folder = repository(tmp_path / "made", "first", {"core.fsmonitor": str(trap)})
+    bare = tmp_path / "workspace" / "bare"
+    shutil.copytree(folder / ".git", bare)
+    with (bare / "config").open("a") as config:
+        config.write(f"[core]\n\tbare = false\n\tworktree = {folder}\n")
+    env = {"PATH": os.defpath, "HOME": "/"}
+    subprocess.run(["git", "status"], cwd=bare, env=env, capture_output=True, check=False)
+    assert (tmp_path / "sprung").exists()  # it would snap
+    (tmp_path / "sprung").unlink()
+    for name in ("bare", "bare/objects", "bare/refs"):
+        for command in ("status", "diff", "log -p", "show", "describe --always --dirty"):
+            result = await look(command, repository=name)
+            assert "not a git repository" in result.text, (command, result.text)
+    assert "no repository is in the workspace" in (await look("log", repository="*")).text
+    assert not (tmp_path / "sprung").exists()
+
+
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 async def test_git_is_not_blocked_by_a_fifo_in_a_repository(
     look: Look, elsewhere: Path, name: str

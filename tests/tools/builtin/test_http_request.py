@@ -35,7 +35,7 @@ class Server:
     """
 
     answers: dict[str, bytes] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     port: int = 0
     address: str = "127.0.0.1"
 
@@ -62,7 +62,7 @@ class Server:
             ),
             0,
         )
-        self.asked.append(head + (await reader.readexactly(size)).decode())
+        self.requests.append(head + (await reader.readexactly(size)).decode())
         writer.write(
             self.answers.get(
                 head.split()[1], b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"
@@ -72,7 +72,7 @@ class Server:
         writer.close()
 
     @asynccontextmanager
-    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Server"]:
+    async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Server"]:
         server = await asyncio.start_server(self._serve, self.address, 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         async with server:
@@ -81,7 +81,7 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    async with Server().running() as server:
+    async with Server().serve() as server:
         yield server
 
 
@@ -90,10 +90,10 @@ class Names:
     """The name service: what each name means, one answer after the other."""
 
     means: dict[str, list[Sequence[str]]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     async def __call__(self, host: str, port: int) -> Sequence[Address]:
-        self.asked.append(host)
+        self.requests.append(host)
         if host not in self.means:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         answers = self.means[host]
@@ -156,7 +156,7 @@ async def test_http_request_returns_status_type_and_body(
         "type": "text/plain",
         "body": "hello",
     }
-    assert f"host: here.example:{server.port}" in server.asked[0].lower()
+    assert f"host: here.example:{server.port}" in server.requests[0].lower()
     for path, body in {
         "/json": {"n": [1, 2]},
         "/page": "seen",
@@ -192,7 +192,7 @@ async def test_no_request_is_sent_to_an_address_without_a_rule(
         (f"http://here.example:{server.port}@there.example/", {}),
     ]:
         assert not (await ask(url, **arguments)).ok, url
-    assert (server.asked, names.asked) == ([], [])
+    assert (server.requests, names.requests) == ([], [])
 
 
 async def test_headers_and_body_are_sent_unchanged(
@@ -200,17 +200,19 @@ async def test_headers_and_body_are_sent_unchanged(
 ) -> None:
     ask = asking(rule(f"here.example:{server.port}", methods='"POST"'))
     server.says("/", b"taken")
-    sent = await ask(
+    result = await ask(
         f"http://here.example:{server.port}/",
         method="POST",
         body='{"a": 1}',
         headers={"X-Key": "k"},
     )
-    assert sent.ok
-    assert server.asked[0].startswith("POST / HTTP/1.1") and server.asked[0].endswith(
+    assert result.ok
+    assert server.requests[0].startswith("POST / HTTP/1.1") and server.requests[0].endswith(
         '\r\n\r\n{"a": 1}'
     )
-    assert "content-type: application/json" in server.asked[0] and "x-key: k" in server.asked[0]
+    assert (
+        "content-type: application/json" in server.requests[0] and "x-key: k" in server.requests[0]
+    )
     for headers in (
         {"X": "a\r\nHost: b"},
         {"A b": "c"},
@@ -220,7 +222,7 @@ async def test_headers_and_body_are_sent_unchanged(
         assert not (
             await ask(f"http://here.example:{server.port}/", method="POST", headers=headers)
         ).ok
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_http_request_ignores_proxies_of_the_environment(
@@ -334,7 +336,7 @@ async def test_a_host_with_one_private_address_gets_no_request(
         "which is this machine" not in result.text
         and "not asked, unless a rule's `networks` names it" in result.text
     )
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_the_checked_address_is_the_connected_address(
@@ -343,14 +345,14 @@ async def test_the_checked_address_is_the_connected_address(
     """A name that changes its meaning between the vetting and the dialling gains nothing: nobody
     asks again.
     """
-    async with Server(address="127.0.0.2").running() as inside, Server().running() as outside:
+    async with Server(address="127.0.0.2").serve() as inside, Server().serve() as outside:
         outside.says("/", b"outside")
         names.means["here.example"] = [["127.0.0.1"], ["127.0.0.2"]]
         ask = asking(rule("*", f"*:{outside.port}", f"*:{inside.port}", networks='"127.0.0.1"'))
         assert (await ask(f"http://here.example:{outside.port}/")).value["body"] == "outside"
-        assert names.asked == ["here.example"]
+        assert names.requests == ["here.example"]
         assert not (await ask(f"http://here.example:{inside.port}/")).ok
-        assert inside.asked == []
+        assert inside.requests == []
 
 
 async def test_an_unknown_host_is_reported(asking: Callable[..., Ask]) -> None:
@@ -376,8 +378,8 @@ async def test_a_redirect_is_judged_like_a_new_request(
     for path in ("/far", "/address", "/file", "/user"):
         assert not (await ask(here + path)).ok, path
     assert "more than 3 redirects" in (await ask(f"{here}/round")).text
-    assert sum("/end" in request for request in server.asked) == 1
-    assert "there.example" not in names.asked
+    assert sum("/end" in request for request in server.requests) == 1
+    assert "there.example" not in names.requests
 
 
 async def test_credentials_are_not_sent_to_another_origin(
@@ -389,12 +391,12 @@ async def test_credentials_are_not_sent_to_another_origin(
     ask = asking(rule(f"here.example:{server.port}", f"there.example:{server.port}"))
     secrets = {"Authorization": "Bearer k", "Cookie": "k", "X-Api-Key": "k", "Accept": "text/plain"}
     assert (await ask(f"http://here.example:{server.port}/near", headers=secrets)).ok
-    assert "authorization: Bearer k" in server.asked[-1]
+    assert "authorization: Bearer k" in server.requests[-1]
     assert (await ask(f"http://here.example:{server.port}/far", headers=secrets)).ok
     assert (
-        "Bearer" not in server.asked[-1]
-        and "api-key" not in server.asked[-1]
-        and "accept: text/plain" in server.asked[-1]
+        "Bearer" not in server.requests[-1]
+        and "api-key" not in server.requests[-1]
+        and "accept: text/plain" in server.requests[-1]
     )
 
 
@@ -407,12 +409,12 @@ async def test_a_redirected_post_needs_a_rule_for_post_at_the_target(
     server.leads("/post", f"http://{there}/end", "307 Temporary Redirect")
     ask = asking(rule(here, methods='"POST"') + rule(there))
     assert (await ask(f"http://{here}/get", method="POST", body="secret")).ok
-    assert server.asked[-1].startswith("GET") and "secret" not in server.asked[-1]
+    assert server.requests[-1].startswith("GET") and "secret" not in server.requests[-1]
     assert (
         "no rule allows POST"
         in (await ask(f"http://{here}/post", method="POST", body="secret")).text
     )
-    assert server.asked[-1].startswith("POST /post")
+    assert server.requests[-1].startswith("POST /post")
 
 
 # --- bad servers
@@ -522,7 +524,7 @@ async def test_the_certificate_must_match_the_host_name(
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    async with Server().running(context) as server:
+    async with Server().serve(context) as server:
         server.says("/", b"sealed")
         server.leads("/down", f"http://here.example:{server.port}/")
         ask = asking(rule(f"*:{server.port}"), ssl.create_default_context(cafile=str(certificate)))

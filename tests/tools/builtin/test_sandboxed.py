@@ -143,13 +143,15 @@ async def test_changing_commands_run_only_in_a_sandbox_or_with_sandbox_off(
 async def test_without_a_sandbox_only_read_only_commands_run(
     calling: Callable[..., Awaitable[Call]], workspace: Path
 ) -> None:
-    reading = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["cat"]\nprofile = "read-only"\n'
-    call = await calling("profiles", CHANGING + reading)
+    read_rule = (
+        '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["cat"]\nprofile = "read-only"\n'
+    )
+    call = await calling("profiles", CHANGING + read_rule)
     assert (await call("shell", command="cat notes.md")).ok
-    refused = await call("shell", command="touch new")
-    assert "touch is not run without a sandbox: it may change something" in refused.text
-    assert "there is none" in refused.text and "agentctl doctor" in refused.text
-    call = await calling("profiles", f'sandbox = "require"\n{reading}')
+    result = await call("shell", command="touch new")
+    assert "touch is not run without a sandbox: it may change something" in result.text
+    assert "there is none" in result.text and "agentctl doctor" in result.text
+    call = await calling("profiles", f'sandbox = "require"\n{read_rule}')
     assert (
         "the policy requires one for every program"
         in (await call("shell", command="cat notes.md")).text

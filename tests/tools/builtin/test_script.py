@@ -48,7 +48,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]:
+def make_script_runner(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]:
     """Return a way to call the tool under rules given as text, with the sandbox of this machine or another."""  # noqa: E501
 
     def under(rules: str = "", sandbox: Sandbox | None = None) -> Run:
@@ -82,26 +82,26 @@ ALLOW = '[[rule]]\ntool = "script"\neffect = "allow"\n'
 
 
 async def test_scripts_are_listed_with_their_description(
-    running: Callable[..., Run], folder: Path
+    make_script_runner: Callable[..., Run], folder: Path
 ) -> None:
     (folder / ".hidden").write_text(BACKUP)
     (folder / "link").symlink_to(folder / "backup")
-    assert (await running()()).value == [
+    assert (await make_script_runner()()).value == [
         {"name": "backup", "about": "Copies the notes. Takes a name."},
         {"name": "plain", "about": ""},
     ]
 
 
 async def test_a_script_runs_with_its_arguments_and_may_change_the_workspace(
-    running: Callable[..., Run], workspace: Path
+    make_script_runner: Callable[..., Run], workspace: Path
 ) -> None:
-    call = running()
+    call = make_script_runner()
     assert (await call("backup", "a b; rm -rf / $HOME")).text == "kept a b; rm -rf / $HOME"
     assert (workspace / "kept.txt").read_text() == "kept a b; rm -rf / $HOME\n"
 
 
 async def test_a_script_reaches_nothing_but_the_workspace(
-    running: Callable[..., Run], folder: Path, tmp_path: Path
+    make_script_runner: Callable[..., Run], folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("CANARY")
     (tmp_path / "secret").chmod(0o644)
@@ -112,7 +112,7 @@ async def test_a_script_reaches_nothing_but_the_workspace(
     )
     (folder / "bad").chmod(0o755)
     before = (folder / "backup").read_text()
-    result = await running()("bad")
+    result = await make_script_runner()("bad")
     assert "CANARY" not in result.text and not (tmp_path / "new").exists()
     assert (folder / "backup").read_text() == before
     assert "\n0\n" not in f"\n{result.text}\n"  # never as root
@@ -126,9 +126,9 @@ async def test_a_script_reaches_nothing_but_the_workspace(
     ],
 )
 async def test_without_a_sandbox_no_script_runs(
-    running: Callable[..., Run], workspace: Path, sandbox: Sandbox
+    make_script_runner: Callable[..., Run], workspace: Path, sandbox: Sandbox
 ) -> None:
-    result = await running("", sandbox)("backup", "x")
+    result = await make_script_runner("", sandbox)("backup", "x")
     assert not result.ok and "no script is run without a sandbox" in result.text
     assert list(workspace.iterdir()) == []
 
@@ -136,29 +136,37 @@ async def test_without_a_sandbox_no_script_runs(
 @pytest.mark.parametrize(
     "name", ["../secret", "/bin/sh", "backup/", ".", "", "-x", "a b", "back\0up", "lib.py", "none"]
 )
-async def test_an_unknown_script_name_is_refused(running: Callable[..., Run], name: str) -> None:
-    result = await running()(name)
+async def test_an_unknown_script_name_is_refused(
+    make_script_runner: Callable[..., Run], name: str
+) -> None:
+    result = await make_script_runner()(name)
     assert (result.ok, bool(name)) in {(False, True), (True, False)}
 
 
 async def test_a_script_writable_by_others_is_refused(
-    running: Callable[..., Run], folder: Path
+    make_script_runner: Callable[..., Run], folder: Path
 ) -> None:
     (folder / "backup").chmod(0o777)
-    assert "backup can be written by everybody: chmod o-w" in (await running()("backup")).text
+    assert (
+        "backup can be written by everybody: chmod o-w"
+        in (await make_script_runner()("backup")).text
+    )
     (folder / "backup").chmod(0o755)
     folder.chmod(0o777)
-    assert "scripts can be written by everybody: chmod o-w" in (await running()("backup")).text
+    assert (
+        "scripts can be written by everybody: chmod o-w"
+        in (await make_script_runner()("backup")).text
+    )
 
 
 async def test_a_script_in_a_folder_made_with_umask_002_runs(
-    running: Callable[..., Run], folder: Path
+    make_script_runner: Callable[..., Run], folder: Path
 ) -> None:
     """A group that holds only the owner, as Debian gives each user, lets nobody else write."""
     folder.chmod(0o775)
     (folder / "backup").chmod(0o775)
-    refused = explain_other_writers(folder.stat()) is not None  # where users share a group
-    assert ("can be written" in (await running()("backup")).text) is refused
+    is_refused = explain_other_writers(folder.stat()) is not None  # where users share a group
+    assert ("can be written" in (await make_script_runner()("backup")).text) is is_refused
 
 
 def test_an_approval_of_a_script_is_bound_to_its_text(
@@ -168,29 +176,31 @@ def test_an_approval_of_a_script_is_bound_to_its_text(
     path.write_text(f"version = 1\n{ALLOW}")
     policy = Policy.load(path, workspace=workspace)
 
-    def described() -> object:
+    def identity() -> object:
         return describe(
             policy, "script", {"name": "backup", "arguments": ["x"]}, routine="x", scripts=folder
         )
 
-    before = described()
-    assert described() == before
+    before = identity()
+    assert identity() == before
     (folder / "backup").write_text(BACKUP + "rm -r .\n")
-    assert described() != before
+    assert identity() != before
 
 
-async def test_policy_rules_match_script_names_and_arguments(running: Callable[..., Run]) -> None:
-    call = running(
+async def test_policy_rules_match_script_names_and_arguments(
+    make_script_runner: Callable[..., Run],
+) -> None:
+    call = make_script_runner(
         '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'
     )
     assert (await call("backup", "daily")).ok
     assert not (await call("backup", "other")).ok and not (await call("plain")).ok
-    refused = (await call()).text
-    assert "script may use backup daily|weekly" in refused
+    text = (await call()).text
+    assert "script may use backup daily|weekly" in text
 
 
 async def test_a_scripts_folder_in_the_workspace_is_refused(
-    running: Callable[..., Run], tmp_path: Path, workspace: Path, folder: Path
+    make_script_runner: Callable[..., Run], tmp_path: Path, workspace: Path, folder: Path
 ) -> None:
     from daemon.errors import ConfigError
 
@@ -202,11 +212,11 @@ async def test_a_scripts_folder_in_the_workspace_is_refused(
 
 
 async def test_a_script_that_makes_a_git_repository_gets_told_its_new_name(
-    running: Callable[..., Run], folder: Path, workspace: Path
+    make_script_runner: Callable[..., Run], folder: Path, workspace: Path
 ) -> None:
     (folder / "clone").write_text("#!/bin/sh\nmkdir -p sub/.git\necho x > sub/.git/config\n")
     (folder / "clone").chmod(0o755)
-    result = await running()("clone")
+    result = await make_script_runner()("clone")
     assert f"renamed: {workspace}/sub/.git" in result.text
     assert not (workspace / "sub" / ".git").exists()
     assert (workspace / "sub" / ".git.untrusted" / "config").exists()

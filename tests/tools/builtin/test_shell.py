@@ -95,13 +95,13 @@ async def test_command_lines_of_a_run_share_a_time_limit(calling: Callable[[str]
         )
     )
     assert (await call("shell", command="sleep 0.2")).ok
-    stopped = await call("shell", command="sleep 600")
-    assert "stopped after 0." in stopped.text and "had left" in stopped.text
-    refused = await call("shell", command="sleep 0")
-    assert not refused.ok
+    result = await call("shell", command="sleep 600")
+    assert "stopped after 0." in result.text and "had left" in result.text
+    second_result = await call("shell", command="sleep 0")
+    assert not second_result.ok
     assert (
         "the programs of this run have had their 1 s (limits.shell_seconds of policy.toml)"
-        in refused.text
+        in second_result.text
     )
 
 
@@ -138,10 +138,10 @@ async def test_recursive_programs_skip_denied_files(call: Call, workspace: Path)
     result = await call("shell", command="grep -r CANARY .")
     assert result.text == "./a.md:CANARY"
     (workspace / "twin").mkdir()
-    compared = await call("shell", command="diff -rN . twin")
-    assert "CANARY" in compared.text
-    assert "env" not in compared.text
-    assert "root:" not in compared.text
+    comparison = await call("shell", command="diff -rN . twin")
+    assert "CANARY" in comparison.text
+    assert "env" not in comparison.text
+    assert "root:" not in comparison.text
 
 
 async def test_standard_input_from_a_link_out_of_the_workspace_is_refused(
@@ -151,8 +151,8 @@ async def test_standard_input_from_a_link_out_of_the_workspace_is_refused(
     (workspace / "link").symlink_to("real")
     assert (await call("shell", command="cat < link")).text == "text"
     (workspace / "out").symlink_to("/etc/passwd")
-    refused = await call("shell", command="cat < out")
-    assert "lies outside" in refused.text
+    result = await call("shell", command="cat < out")
+    assert "lies outside" in result.text
 
 
 async def test_programs_ignore_settings_files_in_the_workspace(call: Call, workspace: Path) -> None:

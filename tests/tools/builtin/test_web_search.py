@@ -28,7 +28,7 @@ class Engine:
     """Both search engines in one, as they answer by their documentation."""
 
     def __init__(self):
-        self.asked, self.answer = [], None
+        self.requests, self.answer = [], None
 
     async def tavily(self, request):
         if request.headers.get("authorization") != "Bearer tvly-secret":
@@ -36,7 +36,7 @@ class Engine:
         body = await request.json()
         if not {"query"} <= set(body) <= {"query", "max_results"}:
             return JSONResponse({"detail": "unknown field"}, 422)
-        self.asked.append(body)
+        self.requests.append(body)
         return self.answer or JSONResponse(
             {"query": body["query"], "results": HITS[: body["max_results"]]}
         )
@@ -44,7 +44,7 @@ class Engine:
     async def searxng(self, request):
         if request.query_params.get("format") != "json":
             return PlainTextResponse("<html>", 200)
-        self.asked.append(dict(request.query_params))
+        self.requests.append(dict(request.query_params))
         return self.answer or JSONResponse({"results": HITS})
 
 
@@ -112,4 +112,4 @@ async def test_an_error_of_a_search_engine_is_one_line(engine, answer, expected_
 async def test_an_unreachable_search_engine_is_a_temporary_failure(engine):
     result = await search("searxng", "http://127.0.0.1:9")
     assert not result.ok and result.transient and "cannot be reached" in result.text
-    assert json.dumps(engine.asked) == "[]"
+    assert json.dumps(engine.requests) == "[]"

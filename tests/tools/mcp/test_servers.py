@@ -96,9 +96,9 @@ async def time(tmp_path_factory):
     """A shop with a server that tells the time and one that cannot start; one for all tests, as a
     server takes a second to start.
     """
-    broken = {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}
+    broken_server = {"command": [sys.executable, "-c", "import sys; sys.exit('no database')"]}
     async with open_accepted_tools(tmp_path_factory.mktemp("time")) as accepted_tools:
-        time = Shop({"time": TIME, "broken": broken}, accepted_tools)
+        time = Shop({"time": TIME, "broken": broken_server}, accepted_tools)
         await time.servers.register_tools(["broken__*", "time__*"])
         yield time
         await time.servers.close()
@@ -150,9 +150,9 @@ async def test_tools_of_the_mcp_server_for_git_work(shop, tmp_path):
 
 async def test_an_mcp_server_that_cannot_start_does_not_affect_other_servers(shop, time):
     assert time.registry.names() == ["time__get_current_time", "time__convert_time"]
-    missing = shop({"gone": {"command": ["/no/such/program"]}})
-    await missing.servers.register_tools(["gone__*"])
-    assert missing.registry.names() == []
+    broken_shop = shop({"gone": {"command": ["/no/such/program"]}})
+    await broken_shop.servers.register_tools(["gone__*"])
+    assert broken_shop.registry.names() == []
 
 
 async def test_an_mcp_call_over_its_time_limit_fails_with_unknown_outcome(shop, tmp_path):
@@ -207,9 +207,9 @@ async def test_an_mcp_server_over_http_gets_its_token_and_may_restart(shop, web)
     loud = shop({"web": web.config}, secret="token-of-the-web")
     await loud.servers.register_tools(["web__*"])
     assert (await loud.call("web__shout", text="hello")).text == '{"result": "HELLO"}'
-    gone = await loud.call("web__leave")
-    assert not gone.ok
-    assert "what came of it is unknown" in gone.text
+    result = await loud.call("web__leave")
+    assert not result.ok
+    assert "what came of it is unknown" in result.text
     await web.stop()
     await web.start()
     assert (await loud.call("web__shout", text="again")).ok
@@ -264,11 +264,11 @@ def liar(tmp_path):
 
 
 async def test_a_description_that_gives_orders_is_offered_to_nobody(shop, liar):
-    both = shop({"liar": {"command": liar()}, "mine": {"command": liar(), "trusted": True}})
-    await both.servers.register_tools(["liar__*", "mine__*"])
-    assert sorted(both.registry.names()) == ["liar__weather", "mine__look", "mine__weather"]
+    both_shop = shop({"liar": {"command": liar()}, "mine": {"command": liar(), "trusted": True}})
+    await both_shop.servers.register_tools(["liar__*", "mine__*"])
+    assert sorted(both_shop.registry.names()) == ["liar__weather", "mine__look", "mine__weather"]
     names = ["shell", "liar__weather", "mine__look", "liar", "other__tool"]
-    assert both.servers.untrusted_tools(names) == ["liar__weather"]
+    assert both_shop.servers.untrusted_tools(names) == ["liar__weather"]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2, 3), (90, 66), (300, 66)])

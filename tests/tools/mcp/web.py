@@ -28,7 +28,7 @@ def main():
     token = sys.argv[1] if len(sys.argv) > 1 else ""
     app = server.streamable_http_app()
 
-    async def guarded(scope, receive, send):
+    async def check_token(scope, receive, send):
         if (
             scope["type"] == "http"
             and token
@@ -44,7 +44,7 @@ def main():
     listener.bind(("127.0.0.1", int(os.environ.get("PORT", "0"))))
     listener.listen()  # before the port is told: who knocks now waits until the server is up
     print(listener.getsockname()[1], flush=True)
-    uvicorn.Server(uvicorn.Config(guarded, log_level="critical", lifespan="on")).run([listener])
+    uvicorn.Server(uvicorn.Config(check_token, log_level="critical", lifespan="on")).run([listener])
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ def test_the_kind_of_machine_is_recognized(machine, files, kind):
 
 
 def test_uptime_is_a_duration_and_a_start_time(machine):
-    booted = int((NOW - timedelta(days=12)).timestamp())
-    facts = host(machine(**{"proc/stat": f"cpu 1 2\nbtime {booted}\nprocesses 9\n"}), NOW)
+    boot_time = int((NOW - timedelta(days=12)).timestamp())
+    facts = host(machine(**{"proc/stat": f"cpu 1 2\nbtime {boot_time}\nprocesses 9\n"}), NOW)
     assert facts["up"] == "12 d, since 2026-11-08 08:30 UTC"
 
 

@@ -127,7 +127,7 @@ def test_a_broken_line_of_the_system_journal_is_skipped():
 
 
 @pytest.mark.parametrize(
-    ("line", "later_line", "same"),
+    ("line", "later_line", "is_same"),
     [
         ("pid 4711 died", "pid 12 died", True),
         ("at 0x7ffde3a0", "at 0x55d01c22", True),
@@ -140,8 +140,8 @@ def test_a_broken_line_of_the_system_journal_is_skipped():
         ("decade", "facade", False),
     ],
 )
-def test_errors_differing_only_in_numbers_are_of_one_kind(line, later_line, same):
-    assert (kind(line) == kind(later_line)) is same
+def test_errors_differing_only_in_numbers_are_of_one_kind(line, later_line, is_same):
+    assert (kind(line) == kind(later_line)) is is_same
 
 
 def test_many_kinds_of_errors_end_in_one_row():

@@ -42,7 +42,7 @@ v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "expected"),
+    ("parse", "text", "expected"),
     [
         (read_apt, APT, [("bash", False), ("libssl3", True), ("python3-minimal", True)]),
         (read_apt, "Listing...\n", []),
@@ -63,8 +63,8 @@ v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
         ),
     ],
 )
-def test_the_output_of_each_package_manager_is_parsed(read, text, expected):
-    assert read(text) == [
+def test_the_output_of_each_package_manager_is_parsed(parse, text, expected):
+    assert parse(text) == [
         Update(package=package, security=security) for package, security in expected
     ]
 
@@ -147,7 +147,7 @@ def test_reboot_required_of_debian_names_its_packages(machine):
 
 
 @pytest.mark.parametrize(
-    ("installed", "running", "expected_text"),
+    ("installed_kernels", "running_kernel", "expected_text"),
     [
         (
             ["6.1.0-26-amd64", "6.1.0-28-amd64"],
@@ -160,9 +160,11 @@ def test_reboot_required_of_debian_names_its_packages(machine):
         ([], "6.1.0-26-amd64", "nothing asks for one"),
     ],
 )
-def test_a_newer_installed_kernel_requires_a_reboot(machine, installed, running, expected_text):
-    files = machine(**{f"lib/modules/{kernel}/modules.dep": "" for kernel in installed})
-    assert reboot(files, running).startswith(expected_text)
+def test_a_newer_installed_kernel_requires_a_reboot(
+    machine, installed_kernels, running_kernel, expected_text
+):
+    files = machine(**{f"lib/modules/{kernel}/modules.dep": "" for kernel in installed_kernels})
+    assert reboot(files, running_kernel).startswith(expected_text)
 
 
 def test_a_container_ignores_the_kernel_of_its_host(machine):
