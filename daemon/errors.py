@@ -5,7 +5,7 @@ DaemonError
 ├── StateBusy              another daemon holds the state folder; exit 75
 │   └── SocketBusy         another daemon answers on the control socket
 ├── StateLost              the state folder was deleted or replaced under the daemon; exit 75
-├── DatabaseAway           the server of the database does not answer, or takes nobody yet; exit 75
+├── DatabaseAway           the database server does not answer, or not yet; exit 75
 ├── NotFound               nothing of that name or id
 ├── Refused                asked for something that the present state or policy does not allow
 │   ├── RunUnderWay        a run of the routine is under way, and no second one starts beside it
@@ -92,16 +92,14 @@ class ConfigError(DaemonError):
 
 
 class StateBusy(DaemonError):
-    """Another daemon lives on this state folder."""
+    """Another daemon holds this state folder. `pid` is its process id, None if unknown."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path, self.pid = path, pid
         holder = f"process {pid}" if pid else "another process"
         super().__init__(
-            (  # noqa: UP034
-                f"the state folder {path} is in use by {holder}; stop it first, or choose another with "  # noqa: E501
-                "--state"
-            )
+            f"the state folder {path} is in use by {holder}; stop it first, or choose another with "
+            "--state"
         )
 
 
@@ -121,16 +119,15 @@ class SocketBusy(StateBusy):
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(path, pid)
         holder = f"process {pid}" if pid else "another process"
-        self.args = (
-            (
-                f"{holder} answers on the control socket {path} already; stop it first, or name "
-                "another path"
-            ),
+        message = (
+            f"{holder} answers on the control socket {path} already; stop it first, or name "
+            "another path"
         )
+        self.args = (message,)  # instead of the text about the state folder
 
 
 class DatabaseAway(DaemonError):
-    """The server of the database does not answer, or takes nobody yet: later it may."""
+    """The database server does not answer, or accepts no connection yet: it may later."""
 
 
 class NotFound(DaemonError):
@@ -165,11 +162,11 @@ class Fenced(DaemonError):
 
 
 class StoreFull(DaemonError):
-    """The disk is full: the write did not happen."""
+    """The disk is full: the write did not happen, and nothing was started by it."""
 
 
 class StoreDamaged(StoreFull):
-    """The database file is damaged in some place."""
+    """The database file is damaged in some place: what would be written there is refused."""
 
 
 class ToolFailed(DaemonError):
@@ -214,8 +211,8 @@ class OverBudget(DaemonError):
 class ProviderError(DaemonError):
     """A model gave no answer.
 
-    `unsure` says that the request was sent but its outcome is unknown: the vendor may charge for
-    it.
+    `request_id` is the vendor's id of the request, if it named one. `unsure` is set to True where
+    the request was sent but its outcome is unknown: the vendor may charge for it.
     """
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:

@@ -40,27 +40,27 @@ class Status(StrEnum):
         return not MOVES.get(self)
 
 
-S = Status
 # Every way a run may move. The diagram in docs/routines.md is drawn from this table.
 MOVES: dict[Status, frozenset[Status]] = {
-    S.QUEUED: frozenset({S.RUNNING, S.CANCELLED, S.INTERRUPTED}),
+    Status.QUEUED: frozenset({Status.RUNNING, Status.CANCELLED, Status.INTERRUPTED}),
     # back to QUEUED: suspended by a shutdown or by a transient fault, to be resumed
-    S.RUNNING: frozenset(
+    Status.RUNNING: frozenset(
         {
-            S.SUCCEEDED,
-            S.FAILED,
-            S.TIMED_OUT,
-            S.CANCELLED,
-            S.SKIPPED,
-            S.WAITING,
-            S.QUEUED,
-            S.INTERRUPTED,
+            Status.SUCCEEDED,
+            Status.FAILED,
+            Status.TIMED_OUT,
+            Status.CANCELLED,
+            Status.SKIPPED,
+            Status.WAITING,
+            Status.QUEUED,
+            Status.INTERRUPTED,
         }
     ),
-    S.WAITING: frozenset({S.QUEUED, S.CANCELLED}),  # approved, rejected or expired: resumed
+    # to QUEUED: approved, rejected or expired, and resumed
+    Status.WAITING: frozenset({Status.QUEUED, Status.CANCELLED}),
 }
 # The ends that are failures of the routine; a cancelled run and one with a closed gate are none.
-FAILURES = frozenset({S.FAILED, S.TIMED_OUT, S.INTERRUPTED})
+FAILURES = frozenset({Status.FAILED, Status.TIMED_OUT, Status.INTERRUPTED})
 
 
 class Outcome(StrEnum):
@@ -166,8 +166,8 @@ NO_MODEL = "none"
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
-# The five low bits of a byte as a character.
-_BY_BYTE = (_CROCKFORD * 8).encode()
+# For bytes.translate: the five low bits of each byte as a character.
+_BYTES_TO_CROCKFORD = (_CROCKFORD * 8).encode()
 _MILLISECOND = 1_000_000  # nanoseconds
 
 
@@ -182,26 +182,25 @@ def new_id() -> str:
 
 
 def new_ids(count: int) -> list[str]:
-    """Return so many ULIDs, in order, as if a nanosecond lay between one and the next.
+    """Return `count` ULIDs in ascending order, as if a nanosecond lay between one and the next.
 
     Ten thousand runs that are due together need as many ids at once. Random bytes come from one
     system call for all: each such call releases the interpreter's lock, which a thread gets back
     late while the event loop is busy.
     """
-    random_characters = os.urandom(12 * count).translate(_BY_BYTE).decode()
-    ids, now, last_milliseconds, prefix = [], time.time_ns(), -1, ""
+    random_characters = os.urandom(12 * count).translate(_BYTES_TO_CROCKFORD).decode()
+    now = time.time_ns()
+    ids: list[str] = []
+    last_milliseconds, prefix = -1, ""
     for index in range(count):
         milliseconds, nanoseconds = divmod(now + index, _MILLISECOND)
-        if milliseconds != last_milliseconds:
-            last_milliseconds, prefix = (
-                milliseconds,
-                "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)]),
+        if milliseconds != last_milliseconds:  # ids of one millisecond share their first part
+            last_milliseconds = milliseconds
+            prefix = "".join(
+                [_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)]
             )
-        ids.append(
-            (  # noqa: UP034
-                f"{prefix}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{random_characters[12 * index : 12 * index + 12]}"  # noqa: E501
-            )
-        )
+        order = _PAIRS[nanoseconds >> 10] + _PAIRS[nanoseconds & 1023]
+        ids.append(prefix + order + random_characters[12 * index : 12 * index + 12])
     return ids
 
 
@@ -338,7 +337,7 @@ class LLMResponse:
     question.
     """
     other_metadata: Json
-    """What else its provider says of it; not kept in the journal."""
+    """What else the provider says of the answer; not kept in the journal."""
 
     def __init__(
         self,
@@ -368,23 +367,25 @@ class LLMResponse:
         if isinstance(counts, Mapping) and _TOKEN_COUNTS.issuperset(counts):
             usage = usage or Usage(**counts)
             del fields["usage"]
-        thinking, named_model = fields.pop("thinking", ""), fields.pop("model", "")
-        named_request, named_note = fields.pop("request_id", None), fields.pop("note", "")
+        metadata_reasoning = fields.pop("thinking", "")
+        metadata_model = fields.pop("model", "")
+        metadata_request_id = fields.pop("request_id", None)
+        metadata_note = fields.pop("note", "")
         calls = tuple(function_calls or ())
         values = {
             "content": content,
             "function_calls": calls,
             "finish_reason": finish_reason or ("tool_calls" if calls else "stop"),
             "usage": usage or Usage(),
-            "reasoning": reasoning or thinking,
+            "reasoning": reasoning or metadata_reasoning,
             "provider_extras": raw_response if provider_extras is None else provider_extras,
-            "model": model or named_model,
-            "request_id": request_id or named_request,
-            "note": note or named_note,
+            "model": model or metadata_model,
+            "request_id": request_id or metadata_request_id,
+            "note": note or metadata_note,
             "other_metadata": fields,
         }
         for name, value in values.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, value)  # the class is frozen
 
     @property
     def metadata(self) -> Json:
@@ -454,7 +455,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """How one call ended, as the model reads it."""
+    """How one tool call ended, as the model reads it."""
 
     ok: bool
     text: str
@@ -463,7 +464,7 @@ class ToolResult:
     transient: bool = False
     """Trying again soon may help; an idempotent tool is then tried again."""
     taint: Taint = Taint.NONE
-    """What reading it does to the run."""
+    """The taint that a run gets by reading the text."""
     dry_run_effect: str = ""
     """What the call would have done, in a rehearsal, which did not run it; else empty."""
 
@@ -518,7 +519,7 @@ class ApprovalRequest:
     """One call that a person is to be asked about."""
 
     call_id: str
-    """Its place in the run."""
+    """The id of the call in its run, as `ToolContext.call`."""
     tool: str
     request: Json
     """What the call would do: see runs/approvals/request.py."""
@@ -537,6 +538,7 @@ class WaitingNotice:
 
     title: str
     head: str
+    """The text above the questions."""
     questions: tuple[tuple[str, str], ...]
     """For each approval request the id that its approval gets if it is new, and the text about it.
     """
@@ -558,6 +560,7 @@ class Approval:
     created: datetime
     expires: datetime
     decided: datetime | None = None
+    """When it was answered, expired or was voided; None while it is pending."""
     by: str = ""
     """The user who answered: `uid 1000`; empty where nobody did."""
 
@@ -574,6 +577,7 @@ class Step:
     seq: int = -1
     """Its number in the run, from 0; the journal sets it."""
     at: datetime | None = None
+    """When it was written; the journal sets it."""
 
 
 # --- a run ---------------------------------------------------------------------------------------
@@ -602,15 +606,19 @@ class Run:
     of `[run.retry]`.
     """
     fence: int = 0
+    """The number of the latest claim: a process with an older one writes nothing more."""
     created: datetime
     started: datetime | None = None
+    """When it was claimed first; None until then."""
     ended: datetime | None = None
     not_before: datetime | None = None
+    """A queued run is not claimed before this moment; None: at once."""
     active: float = 0.0
     """Seconds under way so far, which count towards the timeout: not while it was suspended,
     waiting or the daemon was down.
     """
     cancel: bool = False
+    """Whether it was asked to stop; the process that owns it then ends it as cancelled."""
     goal: str = ""
     report: str | None = None
     silent: bool = False
@@ -668,6 +676,7 @@ class Report:
     status: Status
     text: str
     scheduled_zone: str = "UTC"
+    """The time zone of the routine, in which people read `slot`."""
     taint: Taint = Taint.NONE
 
 
@@ -685,8 +694,11 @@ class Delivery:
     status: DeliveryStatus
     attempts: int
     next_at: datetime | None
+    """When it is tried next; None if it is not tried again."""
     receipt: str | None
+    """What the target said when it took the delivery; None until then."""
     error: str | None
+    """Why the last attempt failed; None if it did not."""
     report: Report
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
@@ -720,6 +732,9 @@ class Incident:
     subject: str
     """What is faulty: `routine daily-report`, `target mail`."""
     signature: str
+    """The error without numbers and ids: failures of the subject with the same signature are one
+    incident.
+    """
     detail: str
     """The error as it was last."""
     opened: datetime
@@ -731,9 +746,11 @@ class Incident:
     targets: tuple[str, ...]
     """The targets that were alerted, and are sent the recovery."""
     acked: datetime | None
+    """When a person said that they know of it, which stops reminders; None if nobody did."""
     closed: datetime | None
+    """When it was over; None while it lasts."""
     run: str | None
-    """The last run that failed by it."""
+    """The last run that failed by it; None if no run did."""
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -787,5 +804,5 @@ class ReportedItem:
 
 
 def digest_of(key: str) -> str:
-    """Return the digest by which the journal knows an item; 32 letters."""
+    """Return the digest by which the journal knows a reported item: 32 hexadecimal digits."""
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -251,18 +251,18 @@ class TestApp:
 
         Raises NotFound.
         """
-        executor = self.daemon.runs.queue
+        queue = self.daemon.runs.queue
         while True:
             # looked up on both sides of the read: the run may end, or begin, while it is read
-            task = executor.running.get(run_id)
+            task = queue.running.get(run_id)
             run = await self.daemon.store.journal.runs.get(run_id)
             if run.status.has_ended or run.status is Status.WAITING:
                 return run
-            task = task or executor.running.get(run_id)
+            task = task or queue.running.get(run_id)
             if task:
                 await asyncio.wait([task])
-            elif executor.queue_position(run_id) is not None:  # others have taken all places
-                await asyncio.wait(executor.running.values(), return_when=asyncio.FIRST_COMPLETED)
+            elif queue.queue_position(run_id) is not None:  # others have taken all places
+                await asyncio.wait(queue.running.values(), return_when=asyncio.FIRST_COMPLETED)
             else:
                 return run
 

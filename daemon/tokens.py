@@ -1,13 +1,15 @@
-"""Text as the index knows it, in English and Chinese.
+"""The words by which texts stand in the full-text index and questions are looked up there, in
+English and Chinese; and an estimate of how many tokens a text has.
 
 Deterministic, and versioned, because taking a row out of the index needs exactly the words it was
 put in with.
 
 SQLite's own tokenizer folds case, strips accents and stems regular English. What it cannot do
-happens here, on both sides: width and compatibility forms become one (NFKC), irregular English
-forms become their base, and a run of Chinese, Japanese or Korean becomes its overlapping pairs and
-single characters (a dictionary finds less, and is 40 MB). Words that carry no content are dropped
-from the query only; what they cost is time and precision, never recall.
+happens here, for texts and questions alike: width and compatibility forms become one (NFKC),
+irregular English forms become their base, and a stretch of Chinese, Japanese or Korean (CJK)
+becomes its overlapping pairs and single characters (a dictionary finds less, and is 40 MB). Words
+that carry no content are dropped from questions only: in the index they cost time and precision,
+never a hit.
 """
 
 from __future__ import annotations
@@ -27,18 +29,16 @@ VERSION = 2
 MAX_TERMS = 400
 
 _CJK = re.compile(
-    (  # noqa: UP034
-        "[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
-    )
+    "[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 _WORD = re.compile(r"[^\W_]+")
-_LATIN = re.compile(r"([A-Za-z]{3,})")
+_LATIN_WORD = re.compile(r"([A-Za-z]{3,})")
 # 37.5, 14:30, 1.2.3: both databases split them into their groups of digits.
 _GROUPED_NUMBER = re.compile(r"(?<!\w)[0-9]{1,9}(?:[.,:][0-9]{1,9}){1,3}(?!\w)")
 
 # Frequent irregular verbs and plurals. Forms that are another word as well (rose, ground, leaves)
 # are left alone.
-_FORMS = """
+_IRREGULAR_FORMS = """
 begin began begun|bite bit bitten|blow blew blown|break broke broken|bring brought|build built|burn burnt|buy bought
 catch caught|choose chose chosen|come came|deal dealt|draw drew drawn|dream dreamt|drink drank drunk|drive drove driven
 eat ate eaten|fall fell fallen|feed fed|feel felt|fight fought|find found|fly flew flown|forget forgot forgotten
@@ -52,13 +52,13 @@ tell told|think thought|throw threw thrown|understand understood|wake woke woken
 write wrote written|child children|man men|woman women|person people|foot feet|tooth teeth|mouse mice|goose geese
 wife wives|knife knives|shelf shelves|wolf wolves|half halves|good better best|bad worse worst
 """  # noqa: E501
-_BASE = {
+_BASE_FORMS = {
     form: base
-    for base, *forms in (line.split() for line in re.split(r"[|\n]", _FORMS) if line)
+    for base, *forms in (line.split() for line in re.split(r"[|\n]", _IRREGULAR_FORMS) if line)
     for form in forms
 }
 
-_STOP_WORDS = """
+_STOP_WORD_LIST = """
 a about above after again against all also am an and any are aren as at be because been before being below between
 both but by can cannot could couldn d did didn do does doesn doing don down during each few for from further had hadn
 has hasn have haven having he her here hers herself him himself his how i if in into is isn it its itself just let ll
@@ -67,20 +67,19 @@ s same shan she should shouldn so some such t than that the their theirs them th
 those through to too under until up ve very was wasn we were weren what when where which while who whom whose why will
 with won would wouldn you your yours yourself yourselves
 """  # noqa: E501
-# Not left out of a question: who asks about themselves is answered by what they said of themselves.
+# Stop words that a question keeps: who asks about themselves is answered by what they said of
+# themselves.
 _FIRST_PERSON = frozenset(("i", "me", "my", "mine", "myself"))
-_STOP_CHINESE = """
+_STOP_PAIR_LIST = """
 什么 么是 是什 有什 叫什 为什 么样 么时 么叫 哪些 哪个 哪里 哪儿 哪年 哪几 哪位 哪种 哪一 在哪 是哪 有哪 些是
 怎么 怎样 如何 多少 是多 有多 少个 几个 几年 是谁 谁是 谁的 何时 何年 何地 为何 是否 请问 我们 你们 他们 她们 它们
 这个 那个 这些 那些 这里 那里 这样 那样 一个 一些 一下 时候 的是 的时 的哪 的什 的人 了什 了哪 被称 称为
 因为 所以 但是 如果 可以 没有 已经 还是 或者 以及 关于 告诉 诉我 知道
 """  # noqa: E501
-_STOP = frozenset(_STOP_WORDS.split())
-_STOP_PAIRS = frozenset(_STOP_CHINESE.split())
+_STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
+_STOP_PAIRS = frozenset(_STOP_PAIR_LIST.split())
 _STOP_CHARACTERS = frozenset(
-    (  # noqa: UP034
-        "的了是在有和与及或等之其这那哪什么吗呢吧啊呀谁何被把对从到于而也都就还又个们我你他她它多少几怎样如为以请问吗"
-    )
+    "的了是在有和与及或等之其这那哪什么吗呢吧啊呀谁何被把对从到于而也都就还又个们我你他她它多少几怎样如为以请问吗"
 )
 
 
@@ -88,41 +87,42 @@ class Query(NamedTuple):
     """A question as the index takes it."""
 
     terms: tuple[str, ...]
-    """What to look for; empty for a question without words."""
+    """What to look for, the most frequent in the question first, at most MAX_TERMS; empty for a
+    question without words.
+    """
     words: frozenset[str]
     """Every word of the question, stop words included: names of speakers are looked up in them."""
     characters: frozenset[str]
     """The single Chinese characters but for stop characters, by which hits are ranked."""
 
 
-def index_text(text: str) -> str:
+def text_for_index(text: str) -> str:
     """Return the words of a text as they go into the index, separated by blanks."""
-    text = _normal(text)
-    # most texts have none, and looking is cheap
-    if not _BASE.keys().isdisjoint(_LATIN.findall(text.lower())):
-        parts = _LATIN.split(text)  # cheaper than a function called at each word
-        parts[1::2] = [_BASE.get(word.lower(), word) for word in parts[1::2]]
+    text = _normalize(text)
+    # most texts have no irregular form, and to look for one is cheap
+    if not _BASE_FORMS.keys().isdisjoint(_LATIN_WORD.findall(text.lower())):
+        parts = _LATIN_WORD.split(text)  # cheaper than a function called at each word
+        parts[1::2] = [_BASE_FORMS.get(word.lower(), word) for word in parts[1::2]]
         text = "".join(parts)
-    text = _GROUPED_NUMBER.sub(_add_joined, text)
-    return text if text.isascii() else _CJK.sub(_pairs_and_characters, text)
+    text = _GROUPED_NUMBER.sub(_join_groups, text)
+    return text if text.isascii() else _CJK.sub(_expand_cjk, text)
 
 
 @lru_cache(maxsize=64)  # a routine asks the same each time
-def query(text: str) -> Query:
-    """Return what to look for, given a question in anybody's words."""
-    text = _GROUPED_NUMBER.sub(_add_joined, _normal(text)).lower()
-    runs: list[str] = [] if text.isascii() else _CJK.findall(text)
-    words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)]
-    pairs = [run[index : index + 2] for run in runs for index in range(len(run) - 1)]
-    characters = [character for run in runs for character in run]
-    terms = [word for word in words if word not in _STOP] + [
+def query_of(question: str) -> Query:
+    """Return what to look for, given a question in natural language."""
+    text = _GROUPED_NUMBER.sub(_join_groups, _normalize(question)).lower()
+    words, cjk_texts = _split_scripts(text)
+    pairs = [pair for cjk in cjk_texts if len(cjk) > 1 for pair in _pairs_of(cjk)]
+    characters = [character for cjk in cjk_texts for character in cjk]
+    terms = [word for word in words if word not in _STOP_WORDS] + [
         pair for pair in pairs if pair not in _STOP_PAIRS
     ]
     if terms:
         terms += [word for word in words if word in _FIRST_PERSON]
-    # Single characters stand in a fifth of all texts: they are asked for only where nothing longer
-    # is.
-    if not terms:
+    else:
+        # Single characters stand in a fifth of all texts: they are looked for only where there is
+        # nothing longer.
         terms = [character for character in characters if character not in _STOP_CHARACTERS]
     if not terms:
         terms = words + pairs + characters
@@ -141,15 +141,13 @@ def any_of(terms: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=64)  # there are few names, and each is looked up often
-def words(text: str) -> frozenset[str]:
-    """Return the words of a name, comparable with those of a question."""
-    text = _normal(text).lower()
-    runs: list[str] = [] if text.isascii() else _CJK.findall(text)
-    names = {_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)}
-    return frozenset(names.union(*map(_split, runs)))
+def words_of(name: str) -> frozenset[str]:
+    """Return the words of a name, comparable with `Query.words` of a question."""
+    words, cjk_texts = _split_scripts(_normalize(name).lower())
+    return frozenset(words).union(*map(_pairs_of, cjk_texts))
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return about how many tokens a text has: 4 characters each in ASCII, else one character each,
     which is more than models count for Chinese.
     """
@@ -159,21 +157,37 @@ def estimate(text: str) -> int:
     return (len(text) - other_characters) // 4 + other_characters + 1
 
 
-def _normal(text: str) -> str:
+def _normalize(text: str) -> str:
     if text.isascii():
         return text.replace("\0", " ")
     return unicodedata.normalize("NFKC", text).replace("\0", " ").encode(errors="replace").decode()
 
 
-def _split(run: str) -> list[str]:
-    return [run[index : index + 2] for index in range(len(run) - 1)] or [run]
+def _split_scripts(text: str) -> tuple[list[str], list[str]]:
+    """Return the words of a text in lower case, irregular forms as their base, and its stretches of
+    CJK characters.
+    """
+    if text.isascii():
+        cjk_texts: list[str] = []
+    else:
+        cjk_texts = _CJK.findall(text)
+        text = _CJK.sub(" ", text)
+    return [_BASE_FORMS.get(word, word) for word in _WORD.findall(text)], cjk_texts
 
 
-def _add_joined(number: re.Match[str]) -> str:
+def _pairs_of(cjk: str) -> list[str]:
+    """Return the overlapping pairs of characters; of a single character, itself."""
+    return [cjk[index : index + 2] for index in range(len(cjk) - 1)] or [cjk]
+
+
+def _join_groups(number: re.Match[str]) -> str:
     """Return a number of several groups of digits, and the same as one word."""
-    return f"{number[0]} {re.sub('[.,:]', 'd', number[0])}"
+    joined = re.sub("[.,:]", "d", number[0])
+    return f"{number[0]} {joined}"
 
 
-def _pairs_and_characters(run: re.Match[str]) -> str:
-    text = run[0]
-    return f" {' '.join([*(text[index : index + 2] for index in range(len(text) - 1)), *text])} "
+def _expand_cjk(match: re.Match[str]) -> str:
+    """Return the pairs and then the single characters of a stretch of CJK text, between blanks."""
+    cjk = match[0]
+    pairs = _pairs_of(cjk) if len(cjk) > 1 else []
+    return f" {' '.join([*pairs, *cjk])} "

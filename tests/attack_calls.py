@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon.policy.git import subcommands
 from daemon.policy.options import Program
-from daemon.policy.profiles import read_only
+from daemon.policy.profiles import read_only_programs
 from tests.attacks import Call
 
 SECRETS = (
@@ -142,8 +142,8 @@ def _shell(lot: random.Random) -> Call:
 
 def _options(lot: random.Random) -> Call:
     """A program of the shipped profile with options of its own table, and paths as their values."""
-    name = lot.choice(sorted(read_only()))
-    program = read_only()[name]
+    name = lot.choice(sorted(read_only_programs()))
+    program = read_only_programs()[name]
     options = program.options.split() if isinstance(program, Program) else ["-x", "--exec="]
     words = [name]
     for _ in range(lot.randrange(4)):

@@ -71,6 +71,7 @@ HOSTS = {
     "sqlmodel": "memory store",
     "standardwebhooks": "api delivery",
     "starlette": "api web",
+    "tzlocal": "definitions",
     "uvicorn": "api",
     "watchfiles": "system",
 }

@@ -83,7 +83,7 @@ async def start(app: ReplayedApp, name: str) -> Run:
         event="an event" if name in INPUTS else None,
         input=INPUTS.get(name),
     )
-    (run,) = await app.journal.slots.open([claim])
+    (run,) = await app.journal.slots.claim([claim])
     assert run is not None
     await app.daemon.runs.queue.submit(run)
     return await app.finish(run.id)

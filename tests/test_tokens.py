@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.tokens import MAX_TERMS, any_of, estimate, index_text, query, words
+from daemon.tokens import MAX_TERMS, any_of, estimate_tokens, query_of, text_for_index, words_of
 from tests.properties import scaled_settings
 
 
@@ -22,11 +22,11 @@ from tests.properties import scaled_settings
     ],
 )
 def test_inflected_forms_are_indexed_as_one_word(text: str, index_words: str) -> None:
-    assert index_text(text) == index_words
+    assert text_for_index(text) == index_words
 
 
 def test_chinese_is_indexed_as_pairs_and_single_characters() -> None:
-    assert index_text("每日报告2026").split() == [
+    assert text_for_index("每日报告2026").split() == [
         "每日",
         "日报",
         "报告",
@@ -36,7 +36,7 @@ def test_chinese_is_indexed_as_pairs_and_single_characters() -> None:
         "告",
         "2026",
     ]
-    assert index_text("猫").split() == ["猫"]
+    assert text_for_index("猫").split() == ["猫"]
 
 
 @pytest.mark.parametrize(
@@ -55,31 +55,31 @@ def test_chinese_is_indexed_as_pairs_and_single_characters() -> None:
 def test_a_query_searches_for_any_significant_word_of_the_question(
     question: str, match: str
 ) -> None:
-    assert any_of(query(question).terms) == match
+    assert any_of(query_of(question).terms) == match
 
 
 def test_a_question_of_stop_words_searches_for_its_stop_words() -> None:
-    assert query("who are you").terms == ("who", "are", "you")
-    assert query("是谁").terms
+    assert query_of("who are you").terms == ("who", "are", "you")
+    assert query_of("是谁").terms
 
 
 def test_a_long_question_is_cut_to_its_most_frequent_words() -> None:
     question = " ".join(f"word{n}" for n in range(500)) + " backup backup"
-    terms = query(question).terms
+    terms = query_of(question).terms
     assert len(terms) == MAX_TERMS
     assert terms[:3] == ("backup", "word0", "word1")
 
 
 def test_a_name_matches_a_question_with_all_its_words() -> None:
-    assert words("daily-report") == {"daily", "report"}
-    assert words("daily-report") <= query("what did the Daily Report say?").words
-    assert words("小明") <= query("小明喜欢什么？").words
-    assert not words("小红") <= query("小明喜欢什么？").words
+    assert words_of("daily-report") == {"daily", "report"}
+    assert words_of("daily-report") <= query_of("what did the Daily Report say?").words
+    assert words_of("小明") <= query_of("小明喜欢什么？").words
+    assert not words_of("小红") <= query_of("小明喜欢什么？").words
 
 
 def test_tokens_are_estimated_by_script() -> None:
-    assert estimate("word " * 100) == pytest.approx(126, abs=1)
-    assert estimate("报告" * 50) == 101
+    assert estimate_tokens("word " * 100) == pytest.approx(126, abs=1)
+    assert estimate_tokens("报告" * 50) == 101
 
 
 @scaled_settings(100)
@@ -87,8 +87,8 @@ def test_tokens_are_estimated_by_script() -> None:
 def test_index_text_is_deterministic_and_accepted_by_databases(
     text: str,
 ) -> None:
-    index_words = index_text(text)
-    assert index_words == index_text(text)
+    index_words = text_for_index(text)
+    assert index_words == text_for_index(text)
     assert "\0" not in index_words
     index_words.encode()
-    any_of(query(text).terms).encode()
+    any_of(query_of(text).terms).encode()

@@ -196,7 +196,7 @@ async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa:
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     """Show what remembering the call would write."""
-    diff, confirm = await api.approvals.proposal(id)
+    diff, confirm = await api.approvals.propose(id)
     return ProposalView(diff=diff, confirm=confirm)
 
 
@@ -228,7 +228,7 @@ async def list_remembered(api: ApiContext) -> RememberedList:
             by=entry.by,
             at=iso(entry.at),
         )
-        for entry in remembered_calls.entries()
+        for entry in remembered_calls.load_entries()
     ]
     return RememberedList(items=items, next=None, fault=remembered_calls.fault)
 

@@ -9,7 +9,7 @@ from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.schemas import encode_json
 from daemon.models import Json, Status
-from daemon.runs.events import begin_of, end_of, of_step, retry_of, waiting_of
+from daemon.runs.events import begin_of, end_of, event_of_step, retry_of, waiting_of
 
 if TYPE_CHECKING:
     from daemon.runs.events import EventBus
@@ -47,7 +47,7 @@ async def watch(
             for step in await runs.get_steps(run_id) if has_begun else ():
                 if step.seq > last_step:
                     last_step = step.seq
-                    if event := of_step(run, step):
+                    if event := event_of_step(run, step):
                         yield event
             if run.status.has_ended:
                 yield end_of(run)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
 # A routine that starts more often than that in the time asked for is counted so far.
-MAX_FIRES = 5000
+MAX_STARTS = 5000
 
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
@@ -27,12 +27,12 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     until = api.clock.now() + timedelta(days=days)
     starts, paced = {}, []
     async for name in in_batches(sorted(api.engine.routines)):
-        fires = api.engine.next_fires(name, MAX_FIRES)
-        starts[name] = [moment for moment in fires if moment <= until]
+        moments = api.engine.next_starts(name, MAX_STARTS)
+        starts[name] = [moment for moment in moments if moment <= until]
         if (pace := api.engine.routines[name].pace) and starts[name]:
             shortest, longest = pace
             first = api.engine.paced_start(name) or starts[name][0]
-            further = min((until - first) // longest, MAX_FIRES)
+            further = min((until - first) // longest, MAX_STARTS)
             most = len(starts[name]) + (until - first) // shortest
             starts[name] = sorted(
                 [*starts[name], *(first + longest * number for number in range(1, further + 1))]

@@ -33,7 +33,7 @@ async def metrics_text(api: ApiContext) -> str:
         cost=history.cost,
         size=history.size,
     )
-    return api.metrics.text(journal_metrics)
+    return api.metrics.render(journal_metrics)
 
 
 def metrics_route(api: ApiContext) -> Route:

@@ -10,7 +10,7 @@ from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.routine_states import check_exists
 from daemon.errors import Refused
-from daemon.tokens import estimate
+from daemon.tokens import estimate_tokens
 
 
 class PartView(TypedDict):
@@ -95,7 +95,7 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
 
 
 def _part(name: str, text: str) -> PartView:
-    return PartView(name=name, tokens=estimate(text), text=text)
+    return PartView(name=name, tokens=estimate_tokens(text), text=text)
 
 
 ROUTES: tuple[RouteRow, ...] = (("GET", "/v1/routines/{name}/preview", preview),)

@@ -81,7 +81,7 @@ class Reloader:
     ) -> None:
         self._installation, self._settings = installation, settings
         self._own_tools, self._sources, self._registry = own_tools, sources, registry
-        self._tool_versions = user_tools.versions(settings.config)
+        self._tool_versions = user_tools.read_versions(settings.config)
         self._journal, self._clock = journal, clock
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
@@ -246,7 +246,7 @@ class Reloader:
             )
             _refuse_another_workspace(config, old.config)
             own_tools, sources = self._own_tools, self._sources
-            tool_versions = user_tools.versions(config)
+            tool_versions = user_tools.read_versions(config)
             if tool_versions != self._tool_versions:
                 sources = {}
                 own_tools = await asyncio.to_thread(user_tools.load, config, sources=sources)
@@ -261,7 +261,7 @@ class Reloader:
                 )
             changed_files = _changed_files(old, new)
             if own_tools is not self._own_tools:
-                changed_files += user_tools.changed_files(self._tool_versions, tool_versions)
+                changed_files += user_tools.find_changed_files(self._tool_versions, tool_versions)
                 self._replace_own_tools(config, own_tools)
                 self._sources.clear()
                 self._sources.update(sources)

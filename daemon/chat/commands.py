@@ -131,7 +131,7 @@ class ChatCommands:
         starts = [
             (start, name)
             for name in self._engine.routines
-            for start in self._engine.next_fires(name, 1)
+            for start in self._engine.next_starts(name, 1)
         ]
         if starts:
             start, name = min(starts)

@@ -77,7 +77,7 @@ def inspect(call: Call) -> int:
     if call.html:
         from daemon.cli.verbs import load_entry_point
 
-        code: int = load_entry_point("web.transcript:write")(call, run["id"])
+        code: int = load_entry_point("web.transcript:write_page")(call, run["id"])
         return code
     run_id = quote(run["id"])
     steps = call.request_items(f"/v1/runs/{run_id}/steps?limit=1000")

@@ -446,6 +446,22 @@ def _read_list(properties: list[_Property], name: str, event: CalendarEvent) -> 
             yield datetime.combine(moment.date(), time()) if event.is_all_day else moment
 
 
+def _find_zone(name: str) -> ZoneInfo | None:
+    """Return the time zone of a name as the IANA or, in files of Outlook and Exchange, as Windows
+    has it; None for another one.
+    """
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # KeyError: not found
+        # of the windowsZones of CLDR, the zone of the whole world (territory 001)
+        from tzlocal.windows_tz import win_tz  # rare, so not by the start
+
+        try:
+            return ZoneInfo(win_tz[name])
+        except (OSError, ValueError, KeyError):
+            return None
+
+
 def _read_time(item: _Property) -> tuple[datetime, ZoneInfo | None, bool]:
     """Return a DATE or DATE-TIME by the clock of its zone, its zone, and whether it is a DATE."""
 
@@ -458,12 +474,11 @@ def _read_time(item: _Property) -> tuple[datetime, ZoneInfo | None, bool]:
     elif match := _DATE_TIME.fullmatch(item.value):
         name = "UTC" if match[7] else item.parameters.get("TZID")
         if name:
-            try:
-                zone = ZoneInfo(name)
-            except (OSError, ValueError, KeyError):  # KeyError: not found
+            zone = _find_zone(name)
+            if zone is None:
                 raise fault(
                     f"{shorten(name)} is no time zone that is known here, like Europe/Berlin"
-                ) from None
+                )
     else:
         raise fault(f"{shorten(item.value)} is no date, like 20261224, and no date with time")
     year, month, day = int(match[1]), int(match[2]), int(match[3])

@@ -29,7 +29,7 @@ from daemon.memory.fulltext.base import Document
 from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS
 from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
-from daemon.tokens import VERSION, index_text
+from daemon.tokens import VERSION, text_for_index
 
 _NEIGHBOURS = 2
 # Characters up to which a text is context of its neighbours.
@@ -281,7 +281,7 @@ def check_newest(connection: Connection) -> None:
 
 
 def _holds(connection: Connection, id_: int, text: str) -> bool:
-    words = [word for word in index_text(text).split() if word.isalnum()][:3]
+    words = [word for word in text_for_index(text).split() if word.isalnum()][:3]
     return not words or fulltext.of(connection).holds(connection, id_, words)
 
 
@@ -301,7 +301,7 @@ def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[D
         if row.id in ids:
             yield Document(
                 id=row.id,
-                body=context.get(row.id) or index_text(row.text),
+                body=context.get(row.id) or text_for_index(row.text),
                 earlier=" ".join(
                     context.get(neighbour, "") for neighbour in range(row.id - _NEIGHBOURS, row.id)
                 ),
@@ -315,7 +315,7 @@ def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[D
 
 
 # Words of short texts: the repeated texts of a routine are neighbours of its new ones.
-_cached_words = lru_cache(maxsize=128)(index_text)
+_cached_words = lru_cache(maxsize=128)(text_for_index)
 
 
 def _segment_documents(connection: Connection, ids: Iterable[int]) -> Iterator[Document]:
@@ -347,7 +347,7 @@ def _group_neighbours(connection: Connection, ids: Iterable[int]) -> list[tuple[
 
 
 def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
-    return Document(-id_, index_text(f"{key}\n{text}"), "", "", "", _date(updated))
+    return Document(-id_, text_for_index(f"{key}\n{text}"), "", "", "", _date(updated))
 
 
 def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> list[IndexedSegment]:
@@ -372,7 +372,7 @@ def _date_words(day: date) -> str:
         "一二三四五六日"[day.weekday()],
     )
     numbers = f"{day:%Y-%m-%d} {day.day} {day.month}"
-    return index_text(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
+    return text_for_index(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
 
 
 def _insert(connection: Connection, rows: Iterable[Document]) -> None:

@@ -167,8 +167,8 @@ def search(
     ids_within = _ids_within(connection, time_span) if time_span else None
     # with texts of that time, its words are none of the answer: the "9" of "9 days ago"
     other_words = question.replace(time_span.words, " ", 1) if time_span and ids_within else ""
-    query = tokens.query(question)
-    looked_for = tokens.query(other_words).terms or query.terms
+    query = tokens.query_of(question)
+    looked_for = tokens.query_of(other_words).terms or query.terms
     is_searchable = looked_for and limit > 0
     scores = (
         _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
@@ -457,7 +457,9 @@ def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
     """Return the speakers and routines whose full name is in the question."""
     names = {name for text in candidates for name in (text.speaker, text.source) if name}
     return {
-        name for name in names if (name_words := tokens.words(name)) and name_words <= query.words
+        name
+        for name in names
+        if (name_words := tokens.words_of(name)) and name_words <= query.words
     }
 
 
@@ -577,7 +579,7 @@ def excerpt(
     if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
         hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}
-    remaining = budget - tokens.estimate(_fence(()))
+    remaining = budget - tokens.estimate_tokens(_fence(()))
     for id_, text in hit_texts.items():
         neighbours = [
             neighbour
@@ -593,8 +595,8 @@ def excerpt(
                 for line_id in line_ids
                 if line_id not in lines
             }
-            cost = tokens.estimate(_heading(text, tainted=True)) + sum(
-                map(tokens.estimate, new_lines.values())
+            cost = tokens.estimate_tokens(_heading(text, tainted=True)) + sum(
+                map(tokens.estimate_tokens, new_lines.values())
             )
             if cost <= remaining:
                 lines |= new_lines
@@ -619,8 +621,8 @@ def _best_item_below(hits: Sequence[RecallHit]) -> Text | None:
 
 def _is_said_by(texts: Iterable[Text], item: Text) -> bool:
     """Tell whether one of the texts holds all words of an item."""
-    item_words = tokens.words(item.text)
-    return any(item_words <= tokens.words(text.text) for text in texts)
+    item_words = tokens.words_of(item.text)
+    return any(item_words <= tokens.words_of(text.text) for text in texts)
 
 
 def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:

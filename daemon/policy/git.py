@@ -1,7 +1,7 @@
 """git, read-only: the sub-commands and options that only look, and that show nothing of files that
 rules forbid.
 
-That is half of the matter: a repository's own config may name programs that a plain `git diff`
+That alone is not enough: a repository's own config may name programs that a plain `git diff`
 runs. The shell tool runs git on a view of the repository without that config
 (tools/builtin/repository.py), and the options added here keep it from running what attributes ask
 for.
@@ -23,7 +23,7 @@ from typing import Any
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import ParsedArguments, ParsedCommand, Program, option_table
-from daemon.policy.tables import load_table, programs
+from daemon.policy.tables import load_table, program_fields_of
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
 _RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
@@ -84,7 +84,7 @@ def subcommands() -> Mapping[str, Program]:
     }
     return {
         fields["name"].removeprefix("git "): Program(**fields)
-        for fields in programs(tables, _CODE_BY_COMMAND)
+        for fields in program_fields_of(tables, _CODE_BY_COMMAND)
     }
 
 
@@ -113,34 +113,35 @@ def _parse_git(words: Sequence[Word]) -> ParsedCommand:
     if len(words) == 2 and words[1].text == "--version":
         return ParsedCommand(("git", "--version"))
     program, subcommand_words = _split_subcommand(words)
-    program.usage(subcommand_words)  # refuses what does not fit
-    arguments = program.parse(subcommand_words)
+    program.parse_command(subcommand_words)  # refuses what does not fit
+    arguments = program.parse_arguments(subcommand_words)
     paths = tuple(path for word in arguments.operands if (path := _path_in(word.text)))
     trees: tuple[str, ...] = ()
     if _shows_files(program.name, arguments):
-        behind_end = (
+        operands_after_end = (
             arguments.operands[arguments.before_end :] if arguments.options_end is not None else ()
         )
-        trees = (*paths, *(() if behind_end else (".",)))
+        trees = (*paths, *(() if operands_after_end else (".",)))
     return ParsedCommand(
         ("git", *(word.text for word in subcommand_words)), files=paths, trees=trees
     )
 
 
-def command_line(
+def make_command_line(
     words: Sequence[Word], *, is_path: Callable[[str], bool], denied_patterns: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the words that run: in one way only to be read, and past all that must not be shown.
+    """Return the command line that runs: git can read it in one way only, and it excludes the files
+    that must not be shown.
 
     `is_path` tells whether an operand stands for files of the work tree; `denied_patterns` are
-    relative to the work tree, as globs.py has them. Raises Unreadable for what could not be kept
-    off files that fit those, and for what is no plain revision.
+    relative to the work tree, as globs.py has them. Raises Unreadable for a command that might show
+    files of these patterns, and for an operand that is no plain revision.
     """
     if len(words) == 2 and words[1].text == "--version":
         return ("git", "--version")
     program, subcommand_words = _split_subcommand(words)
-    arguments, name = program.parse(subcommand_words), program.name
-    options = [*program.extra_options(arguments), *_joined_options(arguments)]
+    arguments, name = program.parse_arguments(subcommand_words), program.name
+    options = [*program.safety_options_for(arguments), *_joined_options(arguments)]
     operands = [word.text for word in arguments.operands]
     if name == "git stash":
         return ("git", "stash", *operands, *options)
@@ -151,7 +152,10 @@ def command_line(
             "git",
             "rev-parse",
             *options,
-            *(_revision(name, operand) if ":" in operand else operand for operand in operands),
+            *(
+                _make_unambiguous(name, operand) if ":" in operand else operand
+                for operand in operands
+            ),
         )
 
     if name in _WITHOUT_REVISIONS:
@@ -167,7 +171,7 @@ def command_line(
         revisions = [operand for operand in operands if operand not in paths]
     # the log of a branch goes by its plain name; it holds commits only
     if not arguments.has("-g", "--walk-reflogs"):
-        revisions = [_revision(name, operand) for operand in revisions]
+        revisions = [_make_unambiguous(name, operand) for operand in revisions]
     elif any(not _REVISION.fullmatch(operand) for operand in revisions):
         raise Unreadable(
             f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH"
@@ -201,11 +205,8 @@ def command_line(
                 )
         else:
             if name != "git diff" and name != "git ls-files" and not paths:
-                # commits that changed nothing else are told of all the same
-                options += [
-                    "--full-history",
-                    "--sparse",
-                ]
+                # commits that changed only excluded files are shown all the same
+                options += ["--full-history", "--sparse"]
             paths = [*(paths or ["."]), *exclusions]
     return ("git", name[4:], *options, *revisions, "--", *paths)
 
@@ -253,8 +254,8 @@ def _shows_files(name: str, arguments: ParsedArguments) -> bool:
 
 
 def _joined_options(arguments: ParsedArguments) -> Iterator[str]:
-    """Yield the options each as a word of its own, values joined to them: what git would take for a
-    value is one.
+    """Yield each option as one word with its value joined to it, so that git cannot take the next
+    word for the value.
     """
     for name, value in arguments.options:
         if name == "-NUM":
@@ -270,22 +271,22 @@ def _joined_options(arguments: ParsedArguments) -> Iterator[str]:
 
 
 # The name of a branch, tag or commit, what it was at some time, and which of its ancestors.
-_PLAIN = (
+_PLAIN_REVISION = (
     r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?"
     r"\})*"
 )
-_REVISION = re.compile(_PLAIN)
-_FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
+_REVISION = re.compile(_PLAIN_REVISION)
+_FILE_OF_REVISION = re.compile(f"({_PLAIN_REVISION}):(.*)", re.DOTALL)
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
 # ^REVISION, or REVISION^@ and its like
-_PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)
+_REVISION_AND_PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)
 
 
-def _revision(name: str, operand: str) -> str:
+def _make_unambiguous(name: str, operand: str) -> str:
     """Return a revision, a range of them or REVISION:PATH, so that it can only name commits or a
     file by its path.
     """
-    if parts := _FILE_IN.fullmatch(operand):
+    if parts := _FILE_OF_REVISION.fullmatch(operand):
         if name not in ("git show", "git rev-parse") or ".." in parts[2]:
             instead = (
                 "write git diff REVISION REVISION -- PATH"
@@ -297,7 +298,7 @@ def _revision(name: str, operand: str) -> str:
     if parts := _RANGE.fullmatch(operand):
         if all(not side or _REVISION.fullmatch(side) for side in (parts[1], parts[3])):
             return parts[2].join(side and f"{side}^{{commit}}" for side in (parts[1], parts[3]))
-    elif (parts := _PARENTS.fullmatch(operand)) and _REVISION.fullmatch(parts[2]):
+    elif (parts := _REVISION_AND_PARENTS.fullmatch(operand)) and _REVISION.fullmatch(parts[2]):
         return f"{parts[1]}{parts[2]}^{{commit}}{parts[3] or ''}"
     problem = f"{name}: {operand} is neither a plain revision nor a file that is there"
     raise Unreadable(
@@ -306,18 +307,20 @@ def _revision(name: str, operand: str) -> str:
 
 
 def _path_in(operand: str) -> str:
-    """Return what an operand would read if it is a path: a revision is one that does not exist."""
+    """Return the path that an operand names, taken for a path: a revision is then a file that does
+    not exist. Empty for a revision's root folder. Raises Unreadable for `:…`.
+    """
     if operand.startswith(":"):
         raise Unreadable(
             f"git: {operand} is not read here", "write plain paths, relative to the workspace"
         )
-    parts = _FILE_IN.fullmatch(operand)
+    parts = _FILE_OF_REVISION.fullmatch(operand)
     return parts[2] if parts else operand
 
 
 def _exclusion_pathspecs(pattern: str) -> Iterator[str]:
-    """Yield the pathspecs that exclude what a pattern covers in any case of its letters; rather
-    more than less.
+    """Yield the pathspecs that exclude all files of a pattern, in upper and lower case, and perhaps
+    some others.
     """
     # git knows the cases of ASCII only, where İ, ı, ſ and the sign of Kelvin are cases of i, s and
     # k, too
@@ -331,4 +334,4 @@ def _exclusion_pathspecs(pattern: str) -> Iterator[str]:
         yield f":(exclude,icase,glob){before}[^ -~]*{after}"
 
 
-GIT = Grammar("git", _parse_git, answers=(1,))
+GIT = Grammar("git", _parse_git, success_codes=(1,))

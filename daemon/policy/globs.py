@@ -1,4 +1,4 @@
-"""Say which paths a rule speaks of, in the manner of .gitignore.
+"""Patterns of paths as rules have them, in the manner of .gitignore.
 
     notes.md        that name, in any folder          reports/**      everything beneath reports
     *.pem           such names, in any folder         reports/*.md    directly in reports
@@ -18,7 +18,7 @@ from functools import lru_cache
 
 
 class BadPattern(ValueError):
-    """A pattern that could not mean what its writer hopes."""
+    """A pattern that is not understood, or could not mean what its writer hopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Glob:
         object.__setattr__(self, "_matcher", _compile(self.pattern, self.ignore_case))
 
     def covers(self, path: str) -> bool:
-        """Tell whether it speaks of this path: relative to the workspace, or absolute outside
-        it.
+        """Tell whether the pattern fits a path, which is relative to the workspace, or absolute
+        outside of it.
         """
         if path.startswith("/") and self.at_any_depth:
             return self._matcher.fullmatch(path[1:]) is not None
@@ -43,19 +43,22 @@ class Glob:
 
     @property
     def at_any_depth(self) -> bool:
-        """Whether it applies at any depth, also outside the workspace."""
+        """Whether the pattern applies at any depth, also outside the workspace."""
         return self.pattern.startswith("**/") or "/" not in self.pattern
 
     @property
     def plain_name(self) -> str | None:
-        """The name it speaks of, if a name is all that it asks for; what `grep --exclude` takes."""
+        """The pattern of a file's name, if the pattern says nothing of folders; else None.
+
+        It is what `grep --exclude` takes.
+        """
         name = self.pattern.removeprefix("**/")
         return name if "/" not in name and name != "**" else None
 
     @property
     def folder_name(self) -> str | None:
-        """The folder's name, if it speaks of everything beneath folders of that name, wherever they
-        are.
+        """The folder's name, if the pattern covers everything beneath folders of that name wherever
+        they are; else None.
         """
         name = self.pattern.removeprefix("**/").removesuffix("/**")
         is_whole_folder = self.pattern == f"**/{name}/**"
@@ -65,7 +68,8 @@ class Glob:
         """Return the patterns that say the same of paths relative to a folder (`.` is the
         workspace).
 
-        `**` among them is everything in the folder; none at all is nothing.
+        `**` among them is everything in the folder. Without patterns, nothing in the folder is
+        covered.
         """
         if self.pattern.startswith("/") != folder.startswith("/") and not self.at_any_depth:
             return frozenset()
@@ -74,7 +78,7 @@ class Glob:
         for name in [name for name in folder.split("/") if name not in ("", ".")]:
             next_remainders: set[tuple[str, ...]] = set()
             for remaining in remainders:
-                while remaining[0] == "**":  # it takes this folder, or what follows it does
+                while remaining[0] == "**":  # ** stands for this folder, or ends before it
                     next_remainders.add(remaining)
                     if len(remaining) == 1:
                         break
@@ -87,18 +91,18 @@ class Glob:
         return frozenset("/".join(remaining) for remaining in remainders)
 
     def covers_all_of(self, folder: str) -> bool:
-        """Tell whether it speaks of everything beneath a folder."""
+        """Tell whether the pattern covers everything beneath a folder."""
         return self.pattern.endswith("**") and self.covers("x" if folder == "." else f"{folder}/x")
 
     def may_lie_beneath(self, folder: str) -> bool:
-        """Tell whether something it covers could be beneath a folder (`.` is the workspace); never
-        wrongly no.
+        """Tell whether something that the pattern covers could be beneath a folder (`.` is the
+        workspace). False is always right; True may be wrong.
         """
         if self.at_any_depth:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
             return False
-        # what leads to the first wildcard
+        # the folders before the first wildcard
         fixed_part = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]
         start = "" if folder == "." else folder
         if self.ignore_case:
@@ -157,12 +161,11 @@ def _part_regex(part: str) -> str:
 _OTHER_CASES = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
 
 
-def in_either_case(pattern: str) -> str:
-    """Return a glob, as fnmatch(3) reads it, of every name that a pattern covers in any case of its
-    letters.
+def make_case_insensitive(pattern: str) -> str:
+    """Return a glob, as fnmatch(3) reads it, that covers what a pattern covers, in upper and lower
+    case.
 
-    Of letters that ASCII lacks it takes more than the pattern does: programs differ in what their
-    cases are.
+    A letter beyond ASCII becomes `*`: programs differ in which cases it has.
     """
     text = ""
     for char in pattern:

@@ -19,14 +19,14 @@ class Grammar:
 
     name: str
     read: Callable[[Sequence[Word]], ParsedCommand] = field(repr=False)
-    """Says what it would do with the words, its own name first; raises Unreadable if that may do
-    harm.
+    """Returns what the program would do with the words, its own name first; raises Unreadable if
+    that may do harm.
     """
-    answers: tuple[int, ...] = ()
-    excludes: None = None
+    success_codes: tuple[int, ...] = ()
+    exclude_options: None = None
     """None of them reads a whole tree."""
 
-    def usage(self, words: Sequence[Word]) -> ParsedCommand:
+    def parse_command(self, words: Sequence[Word]) -> ParsedCommand:
         return self.read(words)
 
 
@@ -307,11 +307,11 @@ def _parse_ip(words: Sequence[Word]) -> ParsedCommand:
 
 GRAMMARS: tuple[Grammar, ...] = (
     Grammar("echo", _parse_echo),
-    Grammar("expr", _parse_expr, answers=(1,)),
-    Grammar("test", _parse_test, answers=(1,)),
-    Grammar("[", _parse_test, answers=(1,)),
+    Grammar("expr", _parse_expr, success_codes=(1,)),
+    Grammar("test", _parse_test, success_codes=(1,)),
+    Grammar("[", _parse_test, success_codes=(1,)),
     Grammar("find", _parse_find),
     Grammar("sed", _parse_sed),
-    Grammar("ps", _parse_ps, answers=(1,)),
+    Grammar("ps", _parse_ps, success_codes=(1,)),
     Grammar("ip", _parse_ip),
 )

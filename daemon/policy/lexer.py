@@ -2,16 +2,14 @@
 it is refused.
 
 Theory of operation: there is no shell. A line is cut into words here, judged as lists of words, and
-exactly those
-lists are run. So nothing can be read one way by the judge and another way by an interpreter: there
-is none. The
-language is the part of bash in which a word means what it looks like:
+exactly those lists are run. So the policy cannot read a line in one way and an interpreter in
+another: there is no interpreter. The language is the part of bash in which a word means what it
+looks like:
 
     line      = pipeline (("&&" | "||" | ";" | newline) pipeline)*
     pipeline  = command ("|" command)*
     command   = (word | ">/dev/null" | "2>/dev/null" | "2>&1" | "<" word)+
-    word      = plain text | '…' | "…", in any succession; * and ? outside quotes stand for file
-    names
+    word      = plain text | '…' | "…", in any succession; * and ? outside quotes are wildcards
 
 Every line we accept, bash would run in the same way (tests/policy/test_lexer.py asks it); where
 bash would do more, such as expand, substitute or assign, the line is refused with a word on how to
@@ -28,11 +26,8 @@ from typing import Literal, NoReturn, TypeAlias
 
 from daemon.policy.tables import word_list
 
-# a longer one is no command but a program; any word may be a path to be followed
-MAX_LINE, MAX_WORDS = (
-    10_000,
-    500,
-)
+MAX_LINE = 10_000  # characters; a longer line is no command but a program
+MAX_WORDS = 500  # of a line; each may be a path whose links are followed
 
 
 class Unreadable(ValueError):
@@ -53,11 +48,11 @@ class Word:
     escaped.
     """
     bare: bool = True
-    """Nothing in it was quoted."""
+    """Whether nothing in it was quoted."""
 
 
 class Stream(Enum):
-    """Where an output of a command goes, unless down the pipe."""
+    """Where a redirect sends an output of a command."""
 
     NULL = "/dev/null"
     STDOUT = "&1"
@@ -78,8 +73,10 @@ class Command:
     """One program with its words, and where its streams go."""
 
     words: tuple[Word, ...]
+    """The name of the program first."""
     redirects: tuple[Redirect, ...] = ()
     stdin: Word | None = None
+    """The file that it reads as standard input; None: the pipe, or nothing."""
 
 
 Operator: TypeAlias = Literal[";", "&&", "||"]
@@ -103,7 +100,7 @@ def parse_line(line: str) -> tuple[Pipeline, ...]:
             f"the line is longer than {MAX_LINE} characters", "split it into several calls"
         )
     _refuse_invisible(line)
-    return _LineParser(line).pipelines()
+    return _LineParser(line).read_pipelines()
 
 
 # --- characters
@@ -133,8 +130,8 @@ def _describe_char(char: str) -> str:
     return f"U+{ord(char):04X} ({unicodedata.name(char, 'a control character')})"
 
 
-# Scripts whose letters are drawn like Latin ones. Within one run of letters they can only be meant
-# to deceive.
+# Scripts whose letters are drawn like Latin ones. Mixed with Latin letters in one word they can
+# only be meant to deceive.
 _LOOKALIKE = re.compile(r"\b(?:CYRILLIC|GREEK|ARMENIAN|CHEROKEE|COPTIC|LISU|DESERET)\b")
 # Dashes, curly quotes, marks drawn over other letters, and mathematical signs (U+2212 is drawn like
 # -).
@@ -157,12 +154,12 @@ def _refuse_lookalikes(text: str) -> None:
                 f"the line holds {_describe_char(char)} outside quotes",
                 "write the ASCII character, or quote it",
             )
-    for run in _LETTERS.findall(text):
-        if not run.isascii() and any(char.isascii() for char in run):
-            for char in run:
+    for letters in _LETTERS.findall(text):
+        if not letters.isascii() and any(char.isascii() for char in letters):
+            for char in letters:
                 if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
                     raise Unreadable(
-                        f"{run} mixes Latin letters with {_describe_char(char)}",
+                        f"{letters} mixes Latin letters with {_describe_char(char)}",
                         "quote it if it is meant",
                     )
 
@@ -174,8 +171,9 @@ def _refuse_lookalikes(text: str) -> None:
 _BARE = re.compile(r"[A-Za-z0-9_./,:@%+=^\]\-\u00a1-\U0010ffff]+")
 _SINGLE = re.compile(r"'([^'\n]*)'")
 _DOUBLE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-# What bash does not take literally between double quotes: all else with a backslash keeps it.
+# Between double quotes a backslash escapes only these two; any other backslash stays as it is.
 _ESCAPED = re.compile(r'\\(["\\])')
+# What bash does not take literally between double quotes.
 _NOT_LITERAL = re.compile(r"[$`]|\\[$`]|!(?![ =]|$)")
 
 _SUGGESTIONS = {
@@ -213,17 +211,17 @@ _ESCAPED_WORD = re.compile(r"\\([()!])(?=[ \n;|]|$)")
 
 
 class _LineParser:
-    """Walks once over the line; `self.at` is where it stands."""
+    """Reads a line once from left to right; `position` is the index of the next character."""
 
     def __init__(self, line: str) -> None:
-        self.line, self.at, self.words = line, 0, 0
+        self.line, self.position, self.word_count = line, 0, 0
 
-    def pipelines(self) -> tuple[Pipeline, ...]:
+    def read_pipelines(self) -> tuple[Pipeline, ...]:
         pipelines: list[Pipeline] = []
         operator: Operator = ";"
         self._skip(" \n")
-        while self.at < len(self.line):
-            pipelines.append(Pipeline(operator, self._pipeline()))
+        while self.position < len(self.line):
+            pipelines.append(Pipeline(operator, self._read_pipeline()))
             operator = self._read_operator()
             self._skip(" \n")
         if not pipelines:
@@ -233,55 +231,58 @@ class _LineParser:
         return tuple(pipelines)
 
     def _skip(self, chars: str) -> None:
-        while self.at < len(self.line) and self.line[self.at] in chars:
-            self.at += 1
+        while self.position < len(self.line) and self.line[self.position] in chars:
+            self.position += 1
 
-    def _takes(self, text: str) -> bool:
-        if self.line.startswith(text, self.at):
-            self.at += len(text)
+    def _skip_text(self, text: str) -> bool:
+        """Skip a text if it stands here; return whether it does."""
+        if self.line.startswith(text, self.position):
+            self.position += len(text)
             return True
         return False
 
     def _read_operator(self) -> Operator:
         """Read the operator between two pipelines; a new line, and the end of the line, is `;`."""
-        if self._takes("&&"):
+        if self._skip_text("&&"):
             return "&&"
-        if self._takes("||"):
+        if self._skip_text("||"):
             return "||"
-        if self._takes(";"):
-            if self.line.startswith(";", self.at):
+        if self._skip_text(";"):
+            if self.line.startswith(";", self.position):
                 self._refuse(";", "; stands twice", "write one ;")
             return ";"
-        if self.at < len(self.line) and not self._takes("\n"):
-            self._refuse(self.line[self.at])
+        if self.position < len(self.line) and not self._skip_text("\n"):
+            self._refuse(self.line[self.position])
         return ";"
 
-    def _pipeline(self) -> tuple[Command, ...]:
-        commands = [self._command()]
-        while self.line.startswith("|", self.at) and not self.line.startswith("||", self.at):
-            self.at += 1
-            if self.line.startswith("&", self.at):
+    def _read_pipeline(self) -> tuple[Command, ...]:
+        commands = [self._read_command()]
+        while self.line.startswith("|", self.position) and not self.line.startswith(
+            "||", self.position
+        ):
+            self.position += 1
+            if self.line.startswith("&", self.position):
                 raise Unreadable("|& is not known here", "write 2>&1 |")
             self._skip(" \n")
-            commands.append(self._command())
+            commands.append(self._read_command())
         return tuple(commands)
 
-    def _command(self) -> Command:
+    def _read_command(self) -> Command:
         words: list[Word] = []
         redirects: list[Redirect] = []
         stdin: Word | None = None
         self._skip(" ")
-        while self.at < len(self.line) and self.line[self.at] not in "\n;|":
-            if self.line.startswith("&&", self.at):
+        while self.position < len(self.line) and self.line[self.position] not in "\n;|":
+            if self.line.startswith("&&", self.position):
                 break
-            if match := _REDIRECT.match(self.line, self.at):
-                self.at = match.end()
+            if match := _REDIRECT.match(self.line, self.position):
+                self.position = match.end()
                 if match[2] == "<" and not match[1]:
-                    stdin = self._target(stdin)
+                    stdin = self._read_stdin_file(stdin)
                 else:
-                    redirects.append(self._redirect(match[1], match[2]))
+                    redirects.append(self._read_redirect(match[1], match[2]))
             else:
-                words.append(self._word(first=not words))
+                words.append(self._read_word(first=not words))
             self._skip(" ")
         if not words:
             raise Unreadable(
@@ -289,117 +290,127 @@ class _LineParser:
             )
         return Command(tuple(words), tuple(redirects), stdin)
 
-    def _target(self, previous: Word | None) -> Word:
+    def _read_stdin_file(self, previous: Word | None) -> Word:
+        """Read the file after `<`; `previous` is that of an earlier `<` of the command."""
         self._skip(" ")
         if previous is not None:
             raise Unreadable("a command reads from two files", "write one <")
-        if _REDIRECT.match(self.line, self.at):
+        if _REDIRECT.match(self.line, self.position):
             raise Unreadable("< lacks its file", "write < FILE")
-        word = self._word(first=False)
+        word = self._read_word(first=False)
         if word.pattern:
             raise Unreadable("after < one file is named, without * or ?", "write its name out")
         return word
 
-    def _redirect(self, fd: str, operator: str) -> Redirect:
-        if operator == ">&" and fd == "2" and self._takes("1") and self._at_end_of_word():
+    def _read_redirect(self, fd: str, operator: str) -> Redirect:
+        if operator == ">&" and fd == "2" and self._skip_text("1") and self._is_at_end_of_word():
             return Redirect(2, Stream.STDOUT)
         if operator == ">" and fd in ("", "1", "2"):
             self._skip(" ")
-            if self._word(first=False).text == "/dev/null":
+            if self._read_word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
         raise Unreadable(
             f"{fd}{operator} is not allowed here", _SUGGESTIONS["<" if operator[0] == "<" else ">"]
         )
 
-    def _at_end_of_word(self) -> bool:
-        return self.at == len(self.line) or self.line[self.at] in " \n;|&<>"
+    def _is_at_end_of_word(self) -> bool:
+        return self.position == len(self.line) or self.line[self.position] in " \n;|&<>"
 
-    def _word(self, *, first: bool) -> Word:
-        if not first and (match := _ESCAPED_WORD.match(self.line, self.at)):
+    def _read_word(self, *, first: bool) -> Word:
+        if not first and (match := _ESCAPED_WORD.match(self.line, self.position)):
             # find's \( \) and \!: the only escapes that can mean nothing else
-            self.at = match.end()
+            self.position = match.end()
             return Word(match[1], bare=False)
-        self.words += 1
-        if self.words > MAX_WORDS:
+        self.word_count += 1
+        if self.word_count > MAX_WORDS:
             raise Unreadable(
                 f"the line has more than {MAX_WORDS} words",
                 "split it into several calls, or use find",
             )
-        start = self.at
+        start = self.position
         text: list[str] = []
         pattern: list[str] = []
         wild = quoted = False
-        while self.at < len(self.line) and self.line[self.at] not in " \n;|&<>":
-            piece, is_quoted, is_wild = self._piece(start, first=first)
+        while self.position < len(self.line) and self.line[self.position] not in " \n;|&<>":
+            piece, is_quoted, is_wild = self._read_piece(start, first=first)
             text.append(piece)
             pattern.append(piece if is_wild else _as_literal(piece))
             wild, quoted = wild or is_wild, quoted or is_quoted
-        if self.at == start:
-            self._refuse(self.line[self.at] if self.at < len(self.line) else "\n")
+        if self.position == start:
+            self._refuse(self.line[self.position] if self.position < len(self.line) else "\n")
         word = Word("".join(text), pattern="".join(pattern) if wild else "", bare=not quoted)
         if first:
             _refuse_as_command(word)
         return word
 
-    def _piece(self, start: int, *, first: bool) -> tuple[str, bool, bool]:
+    def _read_piece(self, start: int, *, first: bool) -> tuple[str, bool, bool]:
         """Return the next part of a word: its text, whether it was quoted, whether it stands for
         file names.
         """
-        char = self.line[self.at]
-        if match := _BARE.match(self.line, self.at):
-            self.at = match.end()
+        char = self.line[self.position]
+        if match := _BARE.match(self.line, self.position):
+            self.position = match.end()
             if not match[0].isascii():
                 _refuse_lookalikes(match[0])
             return match[0], False, False
         if char in "*?":
-            self.at += 1
+            self.position += 1
             return char, False, True
         if char == "'":
-            return self._take_quoted(_SINGLE.match(self.line, self.at)), True, False
+            return self._take_quoted(_SINGLE.match(self.line, self.position)), True, False
         if char == '"':
-            inside = self._take_quoted(_DOUBLE.match(self.line, self.at))
+            inside = self._take_quoted(_DOUBLE.match(self.line, self.position))
             if match := _NOT_LITERAL.search(inside):
                 self._refuse(
                     match[0][-1],
                     instead="put the text in single quotes, where everything is literal",
                 )
             return _ESCAPED.sub(r"\1", inside), True, False
-        if char == "{" and self.at > start and (match := _BRACED.match(self.line, self.at - 1)):
-            self.at = match.end()
+        if (
+            char == "{"
+            and self.position > start
+            and (match := _BRACED.match(self.line, self.position - 1))
+        ):
+            self.position = match.end()
             return match[0][1:], False, False
-        if char == "#" and self.at > start:
-            self.at += 1
+        if char == "#" and self.position > start:
+            self.position += 1
             return char, False, False
-        if char == "~" and self.at > start and _TILDE_IS_PLAIN.match(self.line[self.at - 1]):
-            self.at += 1
+        if (
+            char == "~"
+            and self.position > start
+            and _TILDE_IS_PLAIN.match(self.line[self.position - 1])
+        ):
+            self.position += 1
             return char, False, False
         if (
             char == "!"
             and not first
-            and self.at == start
-            and re.match(r"!=?(?=[ \n;|]|$)", self.line[self.at :])
+            and self.position == start
+            and re.match(r"!=?(?=[ \n;|]|$)", self.line[self.position :])
         ):
-            self.at += 1
+            self.position += 1
             return char, False, False
         if (
             char == "["
             and first
-            and self.at == start
-            and re.match(r"\[(?=[ \n;|]|$)", self.line[self.at :])
+            and self.position == start
+            and re.match(r"\[(?=[ \n;|]|$)", self.line[self.position :])
         ):
-            self.at += 1
+            self.position += 1
             return char, False, False
         return self._refuse(char)
 
     def _take_quoted(self, match: re.Match[str] | None) -> str:
         if match is None:
             raise Unreadable(
-                f"a {self.line[self.at]} is not closed on its line", "close the quotes"
+                f"a {self.line[self.position]} is not closed on its line", "close the quotes"
             )
-        self.at = match.end()
+        self.position = match.end()
         return match[1]
 
     def _refuse(self, char: str, problem: str = "", instead: str = "") -> NoReturn:
+        """Raise Unreadable, by default with the problem and the advice for a character."""
         problem = problem or _PROBLEMS.get(
             char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
         )

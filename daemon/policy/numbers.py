@@ -11,7 +11,7 @@ import re
 from functools import cache
 
 from daemon.policy.lexer import Unreadable, Word, parse_line
-from daemon.policy.profiles import program_name, read_only
+from daemon.policy.profiles import program_name, read_only_programs
 from daemon.policy.tables import load_table
 
 # A size, a share, a count, a time or a date; `-` is a number that the machine does not know.
@@ -35,7 +35,7 @@ def prints_only_numbers(command: str, output: str) -> bool:
     """Tell whether a command line is one program of the table without operands, and its output
     numbers and words of the program's list only.
     """
-    program = _program_without_operands(command)
+    program = _find_program_without_operands(command)
     return program is not None and fits_numbers(number_words()[program], output)
 
 
@@ -47,20 +47,22 @@ def fits_numbers(words: frozenset[str], output: str) -> bool:
     )
 
 
-def _program_without_operands(command: str) -> str | None:
-    """Return the program of a line that has one command, options only and no redirection."""
+def _find_program_without_operands(command: str) -> str | None:
+    """Return the program of a line that has one command, options only and no redirection; None for
+    any other line.
+    """
     try:
         pipelines = parse_line(command)
         if len(pipelines) != 1 or len(pipelines[0].commands) != 1:
             return None
-        line = pipelines[0].commands[0]
-        name = program_name(line.words[0].text)
-        if name not in number_words() or line.redirects or line.stdin:
+        only_command = pipelines[0].commands[0]
+        name = program_name(only_command.words[0].text)
+        if name not in number_words() or only_command.redirects or only_command.stdin:
             return None
-        for word in line.words[1:]:
+        for word in only_command.words[1:]:
             if word.pattern or len(word.text) < 2 or word.text[0] != "-" or word.text == "--":
                 return None
-        read_only()[name].usage((Word(name), *line.words[1:]))
+        read_only_programs()[name].parse_command((Word(name), *only_command.words[1:]))
     except Unreadable:
         return None
     return name

@@ -61,29 +61,28 @@ _PATHS = ("PATH", "FILE", "TREE")
 _MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
 OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
-# of an option; to look for one like a word of many thousand letters would take seconds
+# Letters of an unknown option by which a similar one is looked for; thousands would take seconds.
 _MAX_OPTION_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCommand:
-    """What a program would do with its words, as far as a judge must know."""
+    """What a program would do with its words, as far as the policy must know."""
 
     argv: tuple[str, ...]
-    """What is run; with options of ours where the program needs them to be harmless."""
+    """The command line that is run, with the safety options of the program."""
     files: tuple[str, ...] = ()
     """Files and folders that it looks at."""
     trees: tuple[str, ...] = ()
     """Folders of which it reads every file beneath."""
     name_globs: tuple[str, ...] = ()
-    """Globs of the files that it is to read within those."""
+    """Globs of the files that it is to read within `trees`."""
     stdin: bool = False
-    """It reads standard input, having been given no file."""
+    """Whether it reads standard input."""
     no_folders: tuple[str, ...] = ()
-    """Those of the files that must not be folders."""
+    """Those of `files` that must not be folders."""
     options_end: int | None = None
-    """Where in argv the options end: the place of the `--` that ends them; None if there is none.
-    """
+    """The index in `argv` of the `--` that ends the options; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,9 @@ class ParsedArguments:
     values: tuple[tuple[str, str], ...] = ()
     """The values of options, each with its kind."""
     options_end: int | None = None
-    """Which of the words is the `--` that ends the options; None without one."""
+    """The index of the `--` that ends the options; None without one."""
     before_end: int = 0
-    """How many of the operands stand before it."""
+    """How many of the operands stand before that `--`."""
 
     def has(self, *names: str) -> bool:
         return any(name in names for name, _ in self.options)
@@ -134,31 +133,35 @@ def _split_kinds(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Program:
-    """How a program may be used: its options and operands, and what no table can say."""
+    """How a program may be used: its options and operands, and code for what no table can say."""
 
     name: str
     options: str = ""
     operands: str | Operands = ""
     check: Check | None = None
-    """Raises Unreadable for what the table lets pass."""
-    add: Sequence[str] | Callable[[ParsedArguments], Sequence[str]] = ()
-    """Options of ours, put before the others."""
+    """Raises Unreadable for harmful arguments that options and operands let pass."""
+    safety_options: Sequence[str] | Callable[[ParsedArguments], Sequence[str]] = ()
+    """Options that are put before those of the command to make it harmless."""
     stdin: bool = False
-    """It reads standard input, whatever its operands are."""
+    """Whether it reads standard input, whatever its operands are."""
     without_input: tuple[str, ...] = ()
-    """The options with which it reads nothing."""
+    """The options with which it does not read standard input."""
     negative: bool = False
-    """-3 is an operand, not an option."""
-    answers: tuple[int, ...] = ()
-    """Exit codes that are an answer, such as 1 of grep for "nothing found", and no failure."""
-    excludes: Callable[[str, bool], Sequence[str]] | None = None
-    """How it is told to pass over names, or folders, of a pattern when it reads a tree."""
+    """Whether a negative number such as -3 is an operand and not an option."""
+    success_codes: tuple[int, ...] = ()
+    """Exit codes besides 0 that are no failure, such as 1 of grep for "nothing found"."""
+    exclude_options: Callable[[str, bool], Sequence[str]] | None = None
+    """Returns the options that make the program pass over a pattern when it reads a tree: over
+    files of such names, or over folders if the second argument is true. None: it has no such
+    option.
+    """
 
-    def usage(self, words: Sequence[Word]) -> ParsedCommand:
-        """Say what it would do with these words (its own name first); raise Unreadable if that may
-        do harm.
+    def parse_command(self, words: Sequence[Word]) -> ParsedCommand:
+        """Return what the program would do with these words, its own name first.
+
+        Raises Unreadable if that may do harm.
         """
-        arguments = self.parse(words)
+        arguments = self.parse_arguments(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(arguments)
         paths_by_kind: dict[str, list[str]] = {kind: [] for kind in _PATHS}
         for word, kind in zip(
@@ -172,34 +175,38 @@ class Program:
         stdin = self.stdin or "-" in paths_by_kind["PATH"] + paths_by_kind["FILE"]
         for kind, _, default in OPERAND.findall(kinds):
             if kind in _PATHS and not paths_by_kind[kind]:
-                stdin = stdin or not default
-                paths_by_kind[kind] += ["."] * bool(default)
+                if default:
+                    paths_by_kind[kind].append(".")
+                else:
+                    stdin = True
         files, no_folders, trees = (
             [path for path in paths_by_kind[kind] if path != "-"] for kind in _PATHS
         )
         stdin = stdin and not arguments.has(*self.without_input)
-        extra_options = self.extra_options(arguments)
-        argv = (words[0].text, *extra_options, *(word.text for word in words[1:]))
+        safety_options = self.safety_options_for(arguments)
+        argv = (words[0].text, *safety_options, *(word.text for word in words[1:]))
         values = [text for kind, text in arguments.values if kind in _PATHS and text != "-"]
         name_globs = [
             text for kind, text in arguments.values if kind == "NAMES" and not text.startswith("!")
         ]
-        end = arguments.options_end
+        options_end = arguments.options_end
         return ParsedCommand(
             argv,
-            (*values, *files, *no_folders),
-            tuple(trees),
-            tuple(name_globs),
-            stdin,
-            tuple(no_folders),
-            None if end is None else end + len(extra_options),
+            files=(*values, *files, *no_folders),
+            trees=tuple(trees),
+            name_globs=tuple(name_globs),
+            stdin=stdin,
+            no_folders=tuple(no_folders),
+            options_end=None if options_end is None else options_end + len(safety_options),
         )
 
-    def extra_options(self, arguments: ParsedArguments) -> Sequence[str]:
-        """Return the options of ours for these words."""
-        return self.add(arguments) if callable(self.add) else self.add
+    def safety_options_for(self, arguments: ParsedArguments) -> Sequence[str]:
+        """Return the options that are put before these arguments to make them harmless."""
+        if callable(self.safety_options):
+            return self.safety_options(arguments)
+        return self.safety_options
 
-    def parse(self, words: Sequence[Word]) -> ParsedArguments:
+    def parse_arguments(self, words: Sequence[Word]) -> ParsedArguments:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
         return option_table(self.options, self.negative).parse(self.name, words)
 
@@ -283,7 +290,7 @@ class OptionTable:
                         problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
                 position += 0 if joined_value is not None else len(value_words)
-                values += _typed_values(name, option, value_words)
+                values += _check_values(name, option, value_words)
                 options.append((option.name, value_words[0].text if value_words else None))
         return ParsedArguments(
             name, tuple(options), tuple(operands), tuple(values), options_end, before_end
@@ -325,22 +332,18 @@ class OptionTable:
             "itself"
         )
         if not option.startswith("--"):
-            return Unreadable(problem, self._takes(name))
+            return Unreadable(problem, self._describe_options(name))
         completions = [name for name in self._long if name.startswith(option)]
         close = completions[:1] or get_close_matches(option[:_MAX_OPTION_LENGTH], self._long, 1)
         if completions:
             problem = f"{name} {option} is an abbreviation"
-        return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))
+        return Unreadable(problem, f"write {close[0]}" if close else self._describe_options(name))
 
-    def _takes(self, name: str) -> str:
-        return (
-            f"{name} takes {' '.join(self._text.split())}"
-            if self._text
-            else f"{name} takes no options"
-        )
+    def _describe_options(self, name: str) -> str:
+        return f"{name} takes {' '.join(self._text.split()) or 'no options'}"
 
 
-def _typed_values(
+def _check_values(
     name: str, option: ProgramOption, value_words: Sequence[Word]
 ) -> list[tuple[str, str]]:
     """Return an option's values, each with its kind; raise Unreadable for values that do not
@@ -358,7 +361,7 @@ def _typed_values(
 
 @cache
 def option_table(text: str, negative: bool) -> OptionTable:
-    """Return the allow-list that a synopsis describes; most are never asked for."""
+    """Return the allow-list that a synopsis describes; it is parsed when first asked for."""
     return OptionTable(text, negative)
 
 
@@ -374,7 +377,7 @@ def _refuse_misfit(name: str, kind: str, word: Word, *, option: str = "") -> Non
 
 
 def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
-    """Return the kind of every operand, by place."""
+    """Return the kinds of the operands, in order. Raises Unreadable for too few or too many."""
     assigned: list[str] = []
     remaining = len(operands)
     for kind, count, _ in OPERAND.findall(kinds):

@@ -40,7 +40,7 @@ from daemon.policy.policy_file import (
     file_checks,
     strictness,
 )
-from daemon.policy.profiles import read_only, suggest_instead
+from daemon.policy.profiles import read_only_programs, suggest_instead
 from daemon.policy.reachable_paths import CallPath, ReachablePaths
 from daemon.policy.requests import PlannedPipeline, Request, analyze_call
 from daemon.policy.verdicts import (
@@ -374,9 +374,11 @@ class Policy:
     def _apply_restriction(
         self, verdict: Verdict, tool_rules: _ToolRules, tool: str, arguments: Json, *, tainted: bool
     ) -> Verdict:
-        if not tool_rules.restriction.may_lower(verdict, tainted=tainted):
+        if not tool_rules.restriction.may_restrict(verdict, tainted=tainted):
             return verdict
-        return tool_rules.restriction.lower(verdict, self._traits(tool, arguments), tainted=tainted)
+        return tool_rules.restriction.restrict(
+            verdict, self._traits(tool, arguments), tainted=tainted
+        )
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         """Tell whether a call changes nothing, so that doing it twice is doing it once."""
@@ -724,7 +726,7 @@ class Policy:
             if (
                 by_default
                 and part.misfit is not None
-                and name in read_only()
+                and name in read_only_programs()
                 and _names_program(name, rules)
             ):
                 return part.misfit.instead
@@ -775,7 +777,7 @@ def _allowed_programs(rules: Collection[Rule]) -> list[str]:
     for rule in rules:
         if rule.effect is Effect.ALLOW and rule.tool == "shell":
             subcommands = " " + "|".join(sorted(rule.argv[1])) if len(rule.argv) > 1 else ""
-            programs = sorted(rule.argv[0] if rule.argv else read_only())
+            programs = sorted(rule.argv[0] if rule.argv else read_only_programs())
             names.update(dict.fromkeys(f"{name}{subcommands}" for name in programs if name != "["))
     return list(names)
 

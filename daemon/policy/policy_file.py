@@ -18,7 +18,7 @@ from daemon.definitions.words import did_you_mean
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable
-from daemon.policy.profiles import read_only
+from daemon.policy.profiles import read_only_programs
 from daemon.policy.tables import load_table, word_list
 from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method, parse_target
 
@@ -26,7 +26,7 @@ Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
 OnAsk: TypeAlias = Literal["park", "deny"]
 AUTONOMY_LEVELS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
 SECRET_FILES_LABEL = "[paths] secret"  # noqa: S105 - the name of a key
-# What changes agentd itself: no pattern grants it, and no default but deny holds for it.
+# Tools that change agentd itself: no pattern grants them, and no default but deny holds for them.
 NAMED_ONLY_TOOLS = frozenset({"routine", "config"})
 
 
@@ -38,21 +38,21 @@ class Tool:
         "command", "git", "script", "action", "reading", "writing", "web", "nothing"
     ] = "nothing"
     argument: str = ""
-    """Which of its arguments names that."""
+    """The name of the argument that holds what the tool acts upon."""
     default: str = ""
-    """What it acts upon when the argument is left out."""
+    """What the tool acts upon when that argument is left out."""
     changes: bool = False
-    """It may change something; a command or a request may or may not, by its words."""
+    """Whether a call may change something; whether a command or a request does depends on it."""
     sends: bool = False
-    """What it is given may leave the machine."""
+    """Whether the arguments of a call may leave the machine."""
     looks: bool = False
-    """An agent looks with it at something that the agent cannot know by itself."""
+    """Whether a call brings something that an agent cannot know by itself."""
     private: bool = False
-    """It brings what is not for everybody: files, repositories, memory, facts of this machine."""
+    """Whether a call brings private data: files, repositories, memory, facts of this machine."""
     actions: Mapping[str, bool] = field(default_factory=dict)
-    """What it can be told to do, and whether that only looks."""
+    """The actions that the tool knows, each with whether it only reads."""
     object: str = ""
-    """Which of its arguments names what an action is done to."""
+    """The name of the argument that holds what an action is done to."""
 
 
 # Every tool that ships with us; those of users and servers are handed to Policy.load by name.
@@ -330,9 +330,10 @@ class PolicyFile(Table):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, ready to be asked."""
+    """One rule, its patterns parsed."""
 
     number: int
+    """The position of the rule in the file, from 1."""
     tool: str
     effect: Effect
     argv: tuple[frozenset[str], ...] = ()
@@ -349,18 +350,14 @@ class Rule:
     tainted: Effect | None = None
 
     def effect_on(self, *, tainted: bool) -> Effect:
-        """Return what it says of a call in a run that has, or has not, read what strangers may have
-        written.
-        """
-        return (
-            max(self.effect, self.tainted, key=strictness)
-            if tainted and self.tainted
-            else self.effect
-        )
+        """Return the effect of the rule in a run that is tainted, or is not."""
+        if tainted and self.tainted:
+            return max(self.effect, self.tainted, key=strictness)
+        return self.effect
 
     @classmethod
     def of_secret_files(cls, number: int) -> Rule:
-        """Return what `[paths] secret = "deny"` says, as the last rule of the file."""
+        """Return the rule that `[paths] secret = "deny"` stands for: the last one of the file."""
         patterns = [pattern for group in load_table("secret_files").values() for pattern in group]
         return cls(
             number,
@@ -373,55 +370,58 @@ class Rule:
 
     @classmethod
     def of(cls, number: int, table: RuleTable) -> Rule:
-        argv = tuple(
-            frozenset([token] if isinstance(token, str) else token) for token in table.argv
-        )
+        """Return the rule of a `[[rule]]` table, whose patterns were checked when it was read."""
         effect = Effect(table.effect)
-        fold = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
+        if table.safe:
+            methods = frozenset({"GET"})
+        else:
+            default_methods = SAFE_METHODS if effect is Effect.ALLOW else METHODS
+            methods = frozenset(table.methods) or default_methods
+        ignore_case = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
         return cls(
-            number,
-            table.tool,
-            effect,
-            argv,
-            table.profile is not None,
-            tuple(Glob(pattern, fold) for pattern in table.paths),
-            tuple(map(HostPattern.of, table.hosts)),
-            frozenset(table.urls),
-            table.safe,
-            frozenset({"GET"})
-            if table.safe
-            else frozenset(table.methods) or (SAFE_METHODS if effect is Effect.ALLOW else METHODS),
-            tuple(map(ip_network, table.networks)),
-            table.routines,
-            table.reason,
-            f"rule {number} ({_describe_subject(table)})",
-            Effect(table.tainted) if table.tainted else None,
+            number=number,
+            tool=table.tool,
+            effect=effect,
+            argv=tuple(
+                frozenset([token] if isinstance(token, str) else token) for token in table.argv
+            ),
+            profile=table.profile is not None,
+            paths=tuple(Glob(pattern, ignore_case) for pattern in table.paths),
+            hosts=tuple(map(HostPattern.of, table.hosts)),
+            urls=frozenset(table.urls),
+            safe=table.safe,
+            methods=methods,
+            networks=tuple(map(ip_network, table.networks)),
+            routines=table.routines,
+            reason=table.reason,
+            label=f"rule {number} ({_describe_subject(table)})",
+            tainted=Effect(table.tainted) if table.tainted else None,
         )
 
     def is_for(self, tool: str, routine: str) -> bool:
-        """Tell whether it speaks of this tool in this routine at all.
+        """Tell whether the rule speaks of this tool in this routine at all.
 
-        `maker/name` is a routine that an agent made: what allows must allow both, what forbids one
-        forbids the other.
+        `maker/name` is a routine that an agent made: a rule that allows must name both, and a rule
+        that forbids one of them forbids the other.
         """
         if tool != self.tool and not ("*" in self.tool and self._matches_tool(tool)):
             return False
         if not self.routines:
             return True
-        quantifier = all if self.effect is Effect.ALLOW else any
-        return quantifier(
+        matches = [
             any(fnmatchcase(name, pattern) for pattern in self.routines)
             for name in routine.split("/")
-        )
+        ]
+        return all(matches) if self.effect is Effect.ALLOW else any(matches)
 
     def _matches_tool(self, tool: str) -> bool:
-        """Tell whether its pattern stands for a tool."""
+        """Tell whether the rule's pattern of tools stands for a tool."""
         return fnmatchcase(tool, self.tool) and (
             tool not in NAMED_ONLY_TOOLS or self.effect is Effect.DENY
         )
 
     def matches_words(self, words: Sequence[str]) -> bool:
-        """Tell whether a command begins as it says."""
+        """Tell whether a command begins with the words of the rule."""
         if not self.argv:
             return True
         return len(self.argv) <= len(words) and all(
@@ -429,38 +429,35 @@ class Rule:
         )
 
     def covers(self, other_rule: Rule) -> bool:
-        """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a
-        yes never is.
+        """Tell whether this rule speaks of everything that another rule speaks of.
+
+        True is always right; False may be wrong.
         """
-        return (
-            (
-                self.tool == other_rule.tool
-                or (
-                    (self.tool == "*" or "*" not in other_rule.tool)
-                    and self._matches_tool(other_rule.tool)
-                )
-            )
-            and (
-                not self.routines
-                or (bool(other_rule.routines) and set(other_rule.routines) <= set(self.routines))
-            )
-            and len(self.argv) <= len(other_rule.argv)
-            and all(
-                other_words <= own_words
-                for own_words, other_words in zip(self.argv, other_rule.argv, strict=False)
-            )
-            and (not self.profile or other_rule.profile)
-            and (not self.paths or _covers_all(other_rule.paths, self.paths))
-            and other_rule.methods <= self.methods
-            and (not self.safe or other_rule.safe)
-            and (not self.urls or (bool(other_rule.urls) and other_rule.urls <= self.urls))
-            and (
-                not self.hosts
-                or (
-                    bool(other_rule.hosts)
-                    and all(map(self._matches_all_hosts_of, other_rule.hosts))
-                )
-            )
+        if self.tool != other_rule.tool:
+            is_wider_pattern = self.tool == "*" or "*" not in other_rule.tool
+            if not (is_wider_pattern and self._matches_tool(other_rule.tool)):
+                return False
+        if self.routines and not (
+            other_rule.routines and set(other_rule.routines) <= set(self.routines)
+        ):
+            return False
+        if len(self.argv) > len(other_rule.argv) or not all(
+            other_words <= own_words
+            for own_words, other_words in zip(self.argv, other_rule.argv, strict=False)
+        ):
+            return False
+        if self.profile and not other_rule.profile:
+            return False
+        if self.paths and not _covers_all(other_rule.paths, self.paths):
+            return False
+        if not other_rule.methods <= self.methods:
+            return False
+        if self.safe and not other_rule.safe:
+            return False
+        if self.urls and not (other_rule.urls and other_rule.urls <= self.urls):
+            return False
+        return not self.hosts or (
+            bool(other_rule.hosts) and all(map(self._matches_all_hosts_of, other_rule.hosts))
         )
 
     def _matches_all_hosts_of(self, host: HostPattern) -> bool:
@@ -489,13 +486,13 @@ def _is_wider(wider: str, narrower: str) -> bool:
     return wider in (narrower, "**") or (wider.endswith("/**") and narrower.startswith(wider[:-2]))
 
 
-# --- what no single key can know
+# --- checks of several keys
 
 
 def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile], ...]:
     """Return the checks across the keys of a policy file; `tool_names` are the tools there are."""
 
-    def tools(file: PolicyFile) -> Iterator[Conflict]:
+    def tools_exist(file: PolicyFile) -> Iterator[Conflict]:
         references = [(f"rule[{index}].tool", [rule.tool]) for index, rule in enumerate(file.rule)]
         references += [
             (f"routine.{name}.tools", list(table.tools or ()))
@@ -514,9 +511,9 @@ def file_checks(tool_names: frozenset[str]) -> tuple[CrossFieldCheck[PolicyFile]
                     yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, tool_names))
 
     return (
-        CrossFieldCheck(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
+        CrossFieldCheck(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools_exist),
         CrossFieldCheck(("autonomy", "routine.*.autonomy"), _autonomy_is_narrower),
-        CrossFieldCheck(("routine.*.mode", "routine.*.observe_until"), _end_has_a_trial),
+        CrossFieldCheck(("routine.*.mode", "routine.*.observe_until"), _only_trials_end),
         CrossFieldCheck(
             ("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _rule_keys_fit
         ),
@@ -550,7 +547,7 @@ def _autonomy_is_narrower(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
 
 
-def _end_has_a_trial(file: PolicyFile) -> Iterator[Conflict]:
+def _only_trials_end(file: PolicyFile) -> Iterator[Conflict]:
     for name, table in file.routine.items():
         if table.observe_until is not None and table.mode != "observe":
             yield Conflict(
@@ -617,7 +614,7 @@ def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
         if rule.safe and not web:
             yield Conflict(f"{key}.safe", "only rules for the tool http_request have safe", True)
         elif rule.safe:
-            yield from _safe_fits(key, rule)
+            yield from _safe_rule_conflicts(key, rule)
         if web and rule.effect != "deny" and not rule.hosts and not rule.urls:
             hint = 'add hosts = ["api.example.org"], or ["*"] if you mean it'
             yield Conflict(key, "would allow every host there is", hint=hint)
@@ -629,8 +626,10 @@ def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
 
 
-def _safe_fits(key: str, rule: RuleTable) -> Iterator[Conflict]:
-    """Yield what keeps a rule from being safe: only a plain GET of a named address is."""
+def _safe_rule_conflicts(key: str, rule: RuleTable) -> Iterator[Conflict]:
+    """Yield the keys that a rule with `safe` cannot have: it allows a plain GET of named
+    addresses.
+    """
     if rule.effect != "allow":
         yield Conflict(f"{key}.safe", "only a rule that allows can be safe", True)
     if not rule.urls:
@@ -690,8 +689,8 @@ def _programs_are_known(file: PolicyFile) -> Iterator[Conflict]:
                     program,
                     f'write "{program.rsplit("/", 1)[1]}"',
                 )
-            elif rule.profile and program not in read_only():
-                hint = did_you_mean(program, sorted(read_only()))
+            elif rule.profile and program not in read_only_programs():
+                hint = did_you_mean(program, sorted(read_only_programs()))
                 yield Conflict(
                     key, "the profile read-only does not know this program", program, hint
                 )
@@ -713,11 +712,9 @@ def _no_rule_is_shadowed(file: PolicyFile) -> Iterator[Conflict]:
     rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
     for rule in rules:
         for other_rule in rules:
-            if (
-                other_rule is rule
-                or not other_rule.covers(rule)
-                or _strictness(other_rule) < _strictness(rule)
-            ):
+            if other_rule is rule or not other_rule.covers(rule):
+                continue
+            if strictness(other_rule.effect) < strictness(rule.effect):
                 continue
             if strictness(other_rule.effect_on(tainted=True)) < strictness(
                 rule.effect_on(tainted=True)
@@ -725,12 +722,9 @@ def _no_rule_is_shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 continue
             if rule.safe and not other_rule.safe and other_rule.effect is Effect.ALLOW:
                 continue  # it allows more in a tainted run
-            if (
-                _strictness(other_rule) == _strictness(rule)
-                and rule.covers(other_rule)
-                and rule.number < other_rule.number
-            ):
-                continue  # twins: told of once, at the second
+            is_equivalent = other_rule.effect is rule.effect and rule.covers(other_rule)
+            if is_equivalent and rule.number < other_rule.number:
+                continue  # reported once, at the second of the two
             yield Conflict(
                 f"rule[{rule.number - 1}]",
                 (
@@ -740,10 +734,6 @@ def _no_rule_is_shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 hint="take one of the two out, or narrow the other",
             )
             break
-
-
-def _strictness(rule: Rule) -> int:
-    return strictness(rule.effect)
 
 
 def strictness(effect: Effect) -> int:

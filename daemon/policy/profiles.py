@@ -13,7 +13,7 @@ from daemon.policy.tables import load_table
 
 # Programs are run from here and from nowhere else, whatever PATH says; all of them belong to the
 # system.
-TRUSTED = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+PROGRAM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 
 class ReadOnlyProgram(Protocol):
@@ -22,17 +22,17 @@ class ReadOnlyProgram(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def answers(self) -> tuple[int, ...]: ...
+    def success_codes(self) -> tuple[int, ...]: ...
     @property
-    def excludes(self) -> Callable[[str, bool], Sequence[str]] | None: ...
+    def exclude_options(self) -> Callable[[str, bool], Sequence[str]] | None: ...
 
-    def usage(self, words: Sequence[Word]) -> ParsedCommand:
-        """Say what it would do with these words; raise Unreadable if that may do harm."""
+    def parse_command(self, words: Sequence[Word]) -> ParsedCommand:
+        """Return what it would do with these words; raise Unreadable if that may do harm."""
         ...
 
 
 @cache
-def read_only() -> Mapping[str, ReadOnlyProgram]:
+def read_only_programs() -> Mapping[str, ReadOnlyProgram]:
     """Return the programs of the profile `read-only`, by name."""
     all_programs: tuple[ReadOnlyProgram, ...] = (
         *programs.table_programs(),
@@ -45,9 +45,10 @@ def read_only() -> Mapping[str, ReadOnlyProgram]:
 def program_name(word: str) -> str:
     """Return a program's plain name; raise Unreadable for a path outside the system's folders."""
     folder, slash, name = word.rpartition("/")
-    if slash and folder not in TRUSTED:
+    if slash and folder not in PROGRAM_FOLDERS:
         raise Unreadable(
-            f"{word} is not run: programs come from {', '.join(TRUSTED)} only", f"write {name}"
+            f"{word} is not run: programs come from {', '.join(PROGRAM_FOLDERS)} only",
+            f"write {name}",
         )
     return name
 

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from daemon.policy.globs import in_either_case
+from daemon.policy.globs import make_case_insensitive
 from daemon.policy.lexer import Unreadable
 from daemon.policy.options import ParsedArguments, Program
-from daemon.policy.tables import load_table, programs, word_list
+from daemon.policy.tables import load_table, program_fields_of, word_list
 
 
 def table_programs() -> Iterator[Program]:
     """Yield the programs of tables/programs.toml, each with its functions of this module."""
-    for fields in programs(load_table("programs"), _CODE_BY_PROGRAM):
+    for fields in program_fields_of(load_table("programs"), _CODE_BY_PROGRAM):
         yield Program(**fields)
 
 
@@ -51,7 +51,7 @@ def _diff_without_links(arguments: ParsedArguments) -> Sequence[str]:
 
 
 def _skip_in_grep(pattern: str, folder: bool) -> Sequence[str]:
-    name = in_either_case(pattern)
+    name = make_case_insensitive(pattern)
     return (f"--exclude-dir={name}",) if folder else (f"--exclude={name}", f"--exclude-dir={name}")
 
 
@@ -61,7 +61,7 @@ def _skip_in_rg(pattern: str, folder: bool) -> Sequence[str]:
 
 
 def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
-    return (f"--exclude={in_either_case(pattern)}",)
+    return (f"--exclude={make_case_insensitive(pattern)}",)
 
 
 # --- checks of single programs: each raises Unreadable for what it refuses
@@ -178,9 +178,13 @@ def _check_systemctl(arguments: ParsedArguments) -> None:
 # More fields of options.Program, by program.
 _CODE_BY_PROGRAM: Mapping[str, Mapping[str, Any]] = {
     "sort": {"check": _check_sort},
-    "diff": {"operands": _diff_operands, "add": _diff_without_links, "excludes": _skip_in_diff},
-    "grep": {"operands": _grep_operands, "excludes": _skip_in_grep},
-    "rg": {"operands": _rg_operands, "excludes": _skip_in_rg},
+    "diff": {
+        "operands": _diff_operands,
+        "safety_options": _diff_without_links,
+        "exclude_options": _skip_in_diff,
+    },
+    "grep": {"operands": _grep_operands, "exclude_options": _skip_in_grep},
+    "rg": {"operands": _rg_operands, "exclude_options": _skip_in_rg},
     "jq": {"check": _check_jq},
     "printf": {"check": _check_printf},
     "seq": {"check": _check_seq},

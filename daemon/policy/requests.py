@@ -26,7 +26,7 @@ from daemon.policy.lexer import (
 )
 from daemon.policy.options import ParsedCommand
 from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL, Rule
-from daemon.policy.profiles import ReadOnlyProgram, program_name, read_only
+from daemon.policy.profiles import ReadOnlyProgram, program_name, read_only_programs
 from daemon.policy.reachable_paths import CallPath, ReachablePaths, refuse_devices
 from daemon.policy.verdicts import CallPart
 
@@ -41,7 +41,7 @@ class PlannedCommand:
     """The first word may be an absolute path in a system folder."""
     redirects: tuple[Redirect, ...]
     stdin: CallPath | None
-    answers: tuple[int, ...]
+    success_codes: tuple[int, ...]
     """Exit codes that are no failure."""
     reads_only: bool = False
     """Whether the words fit a profile: then the program changes nothing."""
@@ -61,7 +61,7 @@ class PlannedPipeline:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One call, understood."""
+    """What one call would do."""
 
     parts: tuple[CallPart, ...]
     line: tuple[PlannedPipeline, ...] = ()
@@ -77,8 +77,8 @@ def analyze_call(
 ) -> Request:
     """Return what a call would do; raise Unreadable if that cannot be told.
 
-    `rules` are those of its routine, `file_rules` those of them that speak of reading files: git
-    shows files, too.
+    `rules` are those that apply to the tool in its routine, `file_rules` those that apply to
+    reading files there: git shows files, too.
     """
     properties = TOOLS.get(tool, UNKNOWN_TOOL)
     if properties.acts_on == "nothing":
@@ -101,37 +101,21 @@ def analyze_call(
     if properties.acts_on == "script":
         return _analyze_script(subject_text, arguments.get("arguments", ()))
     if properties.acts_on == "action":
-        done_to = arguments.get(properties.object)
-        return Request(
-            parts=(
-                CallPart(
-                    tool=tool,
-                    words=(subject_text, done_to)
-                    if isinstance(done_to, str) and done_to
-                    else (subject_text,),
-                ),
-            )
-        )
+        object_name = arguments.get(properties.object)
+        has_object = isinstance(object_name, str) and object_name
+        words = (subject_text, str(object_name)) if has_object else (subject_text,)
+        return Request(parts=(CallPart(tool=tool, words=words),))
     if properties.acts_on == "web":
-        return Request(
-            parts=(
-                CallPart(
-                    tool=tool,
-                    target=web.parse_target(
-                        subject_text,
-                        str(arguments.get("method", "GET")),
-                        is_plain=arguments.keys() <= {"url", "method", "headers", "body"}
-                        and arguments.get("headers") in (None, {})
-                        and arguments.get("body") is None,
-                    ),
-                ),
-            )
+        is_plain = (
+            arguments.keys() <= {"url", "method", "headers", "body"}
+            and arguments.get("headers") in (None, {})
+            and arguments.get("body") is None
         )
-    return Request(
-        parts=(
-            _analyze_path(tool, subject_text, reach, for_writing=properties.acts_on == "writing"),
-        )
-    )
+        method = str(arguments.get("method", "GET"))
+        target = web.parse_target(subject_text, method, is_plain=is_plain)
+        return Request(parts=(CallPart(tool=tool, target=target),))
+    for_writing = properties.acts_on == "writing"
+    return Request(parts=(_analyze_path(tool, subject_text, reach, for_writing=for_writing),))
 
 
 def _analyze_path(tool: str, text: str, reach: ReachablePaths, *, for_writing: bool) -> CallPart:
@@ -156,9 +140,9 @@ def _analyze_git(
     rules: Sequence[Rule],
     file_rules: Sequence[Rule],
 ) -> Request:
-    """Understand a command for git, read in the repository that it is for.
+    """Analyze a call of the tool git, whose paths are relative to the repository that it names.
 
-    What does not only look is refused, whatever a rule says: that is what the tool is.
+    A command that may change something is refused, whatever a rule says: the tool only reads.
     """
     repository_path = reach.resolve(repository if isinstance(repository, str) else "")
     repository_reach = replace(reach, workspace=repository_path.real, readable=())
@@ -175,34 +159,40 @@ def _analyze_git(
             "leave out | && || ; < and >",
         )
     words = tuple(_expand_words(command_words.words, repository_reach))
-    usage, _, misfit = _fit_profile(read_only()["git"], words, repository_reach)
+    parsed_command, _, misfit = _fit_profile(read_only_programs()["git"], words, repository_reach)
     argument_texts = tuple(word.text for word in words[1:])
     denying = _denied_globs(
         (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
     )
     denied_patterns = _denied_in_repository(denying, repository_path, reach)
-    argv = usage.argv
+    argv = parsed_command.argv
     if misfit is None:
         try:
-            argv = git.command_line(
+            argv = git.make_command_line(
                 words, is_path=_path_predicate(repository_reach), denied_patterns=denied_patterns
             )
         except Unreadable as error:
             misfit = error
-    # under the name that was written as well as under the one it leads to: in history no link need
-    # have been there
+    # Under the name that was written as well as under the one it leads to: a link may not have been
+    # there in earlier commits.
     names = {
         path: reach.resolve(str(Path(repository_path.real, path))).names
-        for path in (*usage.files, *usage.trees)
+        for path in (*parsed_command.files, *parsed_command.trees)
     }
     part = CallPart(
         tool="git",
         words=argument_texts,
         paths=(
             repository_path.names,
-            *(names[path] for path in (*usage.files, *usage.trees) if path != "."),
+            *(
+                names[path]
+                for path in (*parsed_command.files, *parsed_command.trees)
+                if path != "."
+            ),
         ),
-        trees=tuple(repository_path.names if path == "." else names[path] for path in usage.trees),
+        trees=tuple(
+            repository_path.names if path == "." else names[path] for path in parsed_command.trees
+        ),
         excluded=denying,
         misfit=misfit,
         refusal=misfit,
@@ -212,7 +202,7 @@ def _analyze_git(
         argv=argv,
         redirects=(),
         stdin=None,
-        answers=read_only()["git"].answers,
+        success_codes=read_only_programs()["git"].success_codes,
         reads_only=True,
         folder=repository_path,
         denied=denied_patterns,
@@ -257,11 +247,10 @@ def _denied_in_repository(
 
 
 def _refuse_outside(paths: Iterable[str], reach: ReachablePaths) -> None:
-    """Refuse what lies outside the workspace: git takes two such paths for no matter of its
-    repository.
+    """Raise Unreadable for a path outside the workspace.
 
-    It then compares whole folders (`git diff A B` is `diff --no-index A B`), and no pathspec keeps
-    it off anything.
+    With two such paths git leaves its repository aside and compares whole folders (`git diff A B`
+    is `diff --no-index A B`), and no pathspec excludes a file then.
     """
     for path in paths:
         real = reach.resolve(path).real
@@ -273,8 +262,8 @@ def _refuse_outside(paths: Iterable[str], reach: ReachablePaths) -> None:
 
 
 def _path_predicate(reach: ReachablePaths) -> Callable[[str], bool]:
-    """Return how to tell whether git would take an operand for files: it is one, or is a
-    pattern.
+    """Return a function that tells whether git takes an operand for files: one that exists, or a
+    pattern of names.
     """
 
     def is_path(operand: str) -> bool:
@@ -330,28 +319,32 @@ def _analyze_command(
             refuse_devices(stdin)
     except Unreadable as error:
         refusal = error
-    profile = read_only().get(name)
+    profile = read_only_programs().get(name)
     named_words = (Word(name), *words[1:])
-    usage, paths, misfit = _fit_profile(profile, named_words, reach)
-    if usage.stdin and not piped and command.stdin is None:
+    parsed_command, paths, misfit = _fit_profile(profile, named_words, reach)
+    if parsed_command.stdin and not piped and command.stdin is None:
         misfit = Unreadable(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
-    word_texts = usage.argv if misfit is None else tuple(word.text for word in named_words)
-    argv, excluded_globs, denied_patterns = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
+    word_texts = parsed_command.argv if misfit is None else tuple(word.text for word in named_words)
+    argv, excluded_globs, denied_patterns = (
+        parsed_command.argv,
+        tuple[Glob, ...](),
+        tuple[str, ...](),
+    )
     matching_rules = [rule for rule in rules if rule.matches_words(word_texts)]
     if name == "git":
         excluded_globs = _denied_globs((*matching_rules, *file_rules))
         try:
-            _refuse_outside((*usage.files, *usage.trees), reach)
+            _refuse_outside((*parsed_command.files, *parsed_command.trees), reach)
             denied_patterns = _denied_in_repository(excluded_globs, reach.resolve("."), reach)
             if misfit is None:
-                argv = git.command_line(
+                argv = git.make_command_line(
                     named_words, is_path=_path_predicate(reach), denied_patterns=denied_patterns
                 )
         except Unreadable as error:
             refusal = refusal or error
-    elif usage.trees and profile and profile.excludes:
+    elif parsed_command.trees and profile and profile.exclude_options:
         excluded_globs = tuple(
             glob for glob in _denied_globs(matching_rules) if glob.plain_name or glob.folder_name
         )
@@ -359,16 +352,16 @@ def _analyze_command(
             option
             for glob in excluded_globs
             if (pattern := glob.plain_name or glob.folder_name)
-            for option in profile.excludes(pattern, glob.plain_name is None)
+            for option in profile.exclude_options(pattern, glob.plain_name is None)
         ]
-        end = len(argv) if usage.options_end is None else usage.options_end
+        end = len(argv) if parsed_command.options_end is None else parsed_command.options_end
         argv = (*argv[:end], *dict.fromkeys(options), *argv[end:])
     part = CallPart(
         tool="shell",
         words=word_texts,
         paths=tuple(path.names for path in (*paths, *([stdin] if stdin else ()))),
-        trees=tuple(_tree_names(usage, reach)),
-        name_globs=usage.name_globs,
+        trees=tuple(_tree_names(parsed_command, reach)),
+        name_globs=parsed_command.name_globs,
         excluded=excluded_globs,
         misfit=misfit,
         refusal=refusal,
@@ -381,17 +374,17 @@ def _analyze_command(
         argv=argv,
         redirects=command.redirects,
         stdin=stdin,
-        answers=profile.answers if profile else (),
+        success_codes=profile.success_codes if profile else (),
         reads_only=misfit is None and refusal is None,
         denied=denied_patterns,
     )
 
 
-def _tree_names(usage: ParsedCommand, reach: ReachablePaths) -> Iterator[tuple[str, ...]]:
+def _tree_names(parsed_command: ParsedCommand, reach: ReachablePaths) -> Iterator[tuple[str, ...]]:
     """Yield the folders of which every file is read, each under its names; nothing lies beneath a
     file.
     """
-    for path in usage.trees:
+    for path in parsed_command.trees:
         folder = reach.resolve(path)
         if reach.on_disk and os.path.isfile(folder.real):  # noqa: PTH113 - Path raises for a name that is too long
             continue
@@ -411,18 +404,22 @@ def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word
 def _fit_profile(
     profile: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
 ) -> tuple[ParsedCommand, tuple[CallPath, ...], Unreadable | None]:
-    """Return how a command fits its profile, and the files it reads; or why it does not fit."""
-    unparsed = ParsedCommand(tuple(word.text for word in words))
+    """Return the command as its profile parses it, the files and folders it reads, and None; for a
+    command that does not fit: its words, no files, and why.
+    """
+    unparsed_command = ParsedCommand(tuple(word.text for word in words))
     if profile is None:
-        return unparsed, (), Unreadable(f"{words[0].text} is not in the profile read-only")
+        return unparsed_command, (), Unreadable(f"{words[0].text} is not in the profile read-only")
     try:
-        usage = unparsed if _asks_for_help(words) else profile.usage(words)
+        parsed_command = unparsed_command if _asks_for_help(words) else profile.parse_command(words)
         paths = tuple(
-            reach.resolve(path) for path in (*usage.files, *usage.trees) if path != os.devnull
+            reach.resolve(path)
+            for path in (*parsed_command.files, *parsed_command.trees)
+            if path != os.devnull
         )
         for call_path in paths:
             refuse_devices(call_path)
-        for path in usage.no_folders:
+        for path in parsed_command.no_folders:
             if reach.on_disk and os.path.isdir(reach.resolve(path).real):  # noqa: PTH112 - as above
                 problem = (
                     f"{words[0].text}: {path} is a folder, and would be read with what is in it"
@@ -431,8 +428,8 @@ def _fit_profile(
                     problem, f"name files, or write {words[0].text} -r for two folders"
                 )
     except Unreadable as misfit:
-        return unparsed, (), misfit
-    return usage, paths, None
+        return unparsed_command, (), misfit
+    return parsed_command, paths, None
 
 
 def _asks_for_help(words: Sequence[Word]) -> bool:

@@ -1,4 +1,4 @@
-"""Read the data files of the policy: tables/*.toml lists programs with their options, and words."""
+"""Read the data files of the policy, tables/*.toml: programs with their options, lists of words."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ Fields: TypeAlias = Mapping[str, Any]
 
 @cache
 def load_table(name: str) -> Mapping[str, Any]:
-    """Return one file of tables."""
+    """Return the content of `tables/<name>.toml`."""
     with Path(__file__).with_name("tables").joinpath(f"{name}.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 @cache
 def word_list(table: str, name: str) -> frozenset[str]:
-    """Return one list of words.toml, like `find`, `number`."""
+    """Return the words of one list of words.toml: the key `name` of the table `[table]`."""
     return frozenset(load_table("words")[table][name].split())
 
 
-def programs(tables: Mapping[str, Fields], code: Mapping[str, Fields]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each program as options.Program has them: of its table, and what no table
-    can say.
+def program_fields_of(
+    tables: Mapping[str, Fields], code: Mapping[str, Fields]
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of options.Program for each program: those of its table, and the functions
+    of `code`.
     """
     for name, fields in tables.items():
         row = {

@@ -43,15 +43,15 @@ class CallPart:
     trees: tuple[tuple[str, ...], ...] = ()
     """Folders of which it reads every file beneath, each under every name that leads there."""
     name_globs: tuple[str, ...] = ()
-    """Globs of the files that it is to read within those."""
+    """Globs of the files that it is to read within `trees`."""
     target: Target | None = None
-    """The request it makes."""
+    """The request it makes; None for anything but a request of the web."""
     excluded: tuple[Glob, ...] = ()
-    """What it is told to pass over within those."""
+    """What it is told to pass over within `trees`."""
     misfit: Unreadable | None = None
     """Why it does not fit the profile; None if it does."""
     refusal: Unreadable | None = None
-    """Why no rule could allow it."""
+    """Why no rule could allow it; None if one could."""
 
     def __str__(self) -> str:
         location = str(self.target or "") or " ".join(names[0] for names in self.paths)
@@ -147,7 +147,7 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
 
 
 def is_granted(tool: str, pattern: str) -> bool:
-    """Tell whether what grants something by a name or a pattern grants it to this tool."""
+    """Tell whether a name or a pattern of tools, such as one of `tainted_tools`, covers a tool."""
     return tool == pattern or (tool not in NAMED_ONLY_TOOLS and fnmatchcase(tool, pattern))
 
 
@@ -157,9 +157,9 @@ class CallTraits:
 
     tool: str
     is_read_only: bool
-    """It changes nothing."""
+    """Whether the call changes nothing."""
     sends: bool
-    """What it is given may leave the machine."""
+    """Whether the arguments of the call may leave the machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,21 +170,22 @@ class Restriction:
     autonomy: Autonomy = "full"
     on_ask: OnAsk = "park"
     tainted_tools: tuple[str, ...] = ()
+    """Names and patterns of the tools that a tainted run may use as any other run."""
 
-    def may_lower(self, verdict: Verdict, *, tainted: bool) -> bool:
-        """Tell whether it could lower this verdict at all."""
+    def may_restrict(self, verdict: Verdict, *, tainted: bool) -> bool:
+        """Tell whether the restriction could make this verdict stricter at all."""
         if verdict.effect is Effect.DENY:
             return False
         return tainted or self.autonomy != "full" or verdict.effect is Effect.ASK
 
-    def lower(self, verdict: Verdict, call: CallTraits, *, tainted: bool) -> Verdict:
+    def restrict(self, verdict: Verdict, call: CallTraits, *, tainted: bool) -> Verdict:
         """Return the verdict, or a stricter one."""
-        verdict = self._apply_preset(verdict, call)
+        verdict = self._apply_autonomy(verdict, call)
         if tainted:
             verdict = self._apply_taint(verdict, call)
         return self._deny_instead_of_asking(verdict) if self.on_ask == "deny" else verdict
 
-    def _apply_preset(self, verdict: Verdict, call: CallTraits) -> Verdict:
+    def _apply_autonomy(self, verdict: Verdict, call: CallTraits) -> Verdict:
         if call.is_read_only or self.autonomy == "full" or verdict.effect is Effect.DENY:
             return verdict
         rule = f'autonomy = "{self.autonomy}"'

@@ -125,7 +125,7 @@ MODELS: Mapping[str, Capabilities] = {
 }
 
 
-def capabilities(
+def capabilities_of(
     model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = ""
 ) -> Capabilities:
     """Return the capabilities of a model, with `overrides` from config.toml.

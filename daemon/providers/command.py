@@ -35,8 +35,8 @@ from daemon.providers.base import LLMProvider
 from daemon.providers.programs import (
     MODEL_PLACEHOLDER,
     check_model,
+    describe_missing_program,
     find_program,
-    missing_program,
 )
 from daemon.providers.vendor import MAX_ANSWER_MB, mark_unsure
 from daemon.providers.wire.base import repair_text, text_without_images, to_count
@@ -113,7 +113,7 @@ class CommandProvider(LLMProvider):
         """
         path = find_program(self._program, self._environment)
         if path is None:
-            raise Fatal(missing_program(self._program))
+            raise Fatal(describe_missing_program(self._program))
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="agentd-model-"))
         try:
             with tempfile.TemporaryFile() as stdin:
@@ -124,7 +124,7 @@ class CommandProvider(LLMProvider):
                     path=path,
                     argv=[self._program, *self._arguments],
                     stdin=stdin.fileno(),
-                    stderr=stderr.writing,
+                    stderr=stderr.write_fd,
                 )
                 try:
                     result = await run(
@@ -170,33 +170,34 @@ class _StderrPipe:
 
     def __init__(self) -> None:
         self.output = BoundedOutput(_STDERR_BYTES)
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._reading, self._read)
+        self._loop.add_reader(self._read_fd, self._read)
 
     def _read(self) -> bool:
-        """Take what is there; return whether there may be more."""
+        """Read what the pipe holds; return whether there may be more."""
         try:
-            data = os.read(self._reading, _STDERR_BYTES)
+            data = os.read(self._read_fd, _STDERR_BYTES)
         except BlockingIOError:
             return False
         self.output.add(data)
         return bool(data)
 
     def close(self) -> None:
-        """Take what still lies in the pipe, and close it: the program has ended."""
-        self._loop.remove_reader(self._reading)
-        os.close(self.writing)
+        """Read what is left in the pipe, and close it: the program has ended."""
+        self._loop.remove_reader(self._read_fd)
+        os.close(self.write_fd)
         for _ in range(64):  # a pipe holds no more than this many pieces
             if not self._read():
                 break
-        os.close(self._reading)
+        os.close(self._read_fd)
 
 
 def to_text(messages: Sequence[LLMMessage]) -> str:
-    """Return a conversation as one text. Who speaks stands above each message, unless there is only
-    one besides those of the system.
+    """Return a conversation as one text.
+
+    Each message has its speaker above it, unless there is only one besides the system's.
     """
     system = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]
@@ -213,7 +214,7 @@ def to_text(messages: Sequence[LLMMessage]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramAnswer:
-    """What a program put out, read."""
+    """The answer of a model, as the output of its program holds it."""
 
     text: str
     usage: Usage | None = None

@@ -14,14 +14,14 @@ _NO_MODEL_TEXT = (
     "To have them read and summed up, name a model in config.toml: `provider`, and its "
     "`[providers.…]`.*"
 )
-_GREETING = (
+_NO_FACTS_TEXT = (
     "*No model was asked. To get an answer, name one in config.toml: `provider`, and its "
     "`[providers.…]`.*\n\n"
     "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a "
     "model there is "
     "nothing to tell."
 )
-_NO_ROUTINE = (
+_NO_MODEL_FOR_A_PERSON = (
     "*There is no model to answer. To have one, name it in config.toml: `provider`, and its "
     "`[providers.…]`.*\n\n"
     "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell "
@@ -53,14 +53,16 @@ class OfflineProvider(LLMProvider):
     ) -> LLMResponse:
         facts = [fact for message in messages for fact in message.facts]
         # Without a routine it is a person who asks, with `agentctl ask`.
-        answer = report(facts) if facts or kw.get("routine") else _NO_ROUTINE
+        answer = report_of(facts) if facts or kw.get("routine") else _NO_MODEL_FOR_A_PERSON
         return LLMResponse(content=answer, model=self.model_name)
 
 
-def report(facts: Sequence[Fact]) -> str:
-    """Return the facts as a Markdown report: what changed first, what failed marked as such."""
+def report_of(facts: Sequence[Fact]) -> str:
+    """Return the facts as a Markdown report: the changes first, then each fact; one that could not
+    be gathered says so.
+    """
     if not facts:
-        return _GREETING
+        return _NO_FACTS_TEXT
     sections = [_NO_MODEL_TEXT]
     changes = [
         f"- {humanize_key(fact.name)}: {' '.join(change.split())}"
@@ -69,11 +71,11 @@ def report(facts: Sequence[Fact]) -> str:
     ]
     if changes:
         sections.append("## What changed\n\n" + "\n".join(changes))
-    sections += [f"## {humanize_key(fact.name)}\n\n{_body(fact)}" for fact in facts]
+    sections += [f"## {humanize_key(fact.name)}\n\n{_format_fact(fact)}" for fact in facts]
     return "\n\n".join(sections) + "\n"
 
 
-def _body(fact: Fact) -> str:
+def _format_fact(fact: Fact) -> str:
     text = fact.text.strip()
     if fact.ok:
         return text or "nothing"

@@ -22,7 +22,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str | None:
     return shutil.which(program, path=environment.get("PATH", os.defpath))
 
 
-def missing_program(program: str) -> str:
+def describe_missing_program(program: str) -> str:
     """Say that a program is not there, and what to do."""
     if "/" in program:
         return (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from daemon.models import Json, LLMMessage, LLMResponse, Usage
-from daemon.tokens import estimate
+from daemon.tokens import estimate_tokens
 
 # Estimates are multiplied by it, as they may be too low.
 MARGIN = 1.25
@@ -21,7 +21,7 @@ def estimate_messages(
     """Return how many tokens messages and descriptions of functions have, rather too many."""
     tokens = sum(map(_estimate_message, messages))
     if functions:
-        tokens += estimate(json.dumps(functions, ensure_ascii=False))
+        tokens += estimate_tokens(json.dumps(functions, ensure_ascii=False))
     return int(tokens * MARGIN)
 
 
@@ -51,5 +51,5 @@ def fill_usage(
 
 
 def _estimate_message(message: LLMMessage) -> int:
-    calls = sum(estimate(str(call.arguments)) for call in message.tool_calls)
-    return estimate(message.content) + calls + _MESSAGE + _IMAGE * len(message.images)
+    calls = sum(estimate_tokens(str(call.arguments)) for call in message.tool_calls)
+    return estimate_tokens(message.content) + calls + _MESSAGE + _IMAGE * len(message.images)

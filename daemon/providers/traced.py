@@ -17,10 +17,10 @@ from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.telemetry.spans import (
     Span,
     common_attributes,
-    nanoseconds,
     request_attributes,
     response_attributes,
     span_id,
+    to_nanoseconds,
     trace_and_parent,
 )
 
@@ -31,7 +31,7 @@ class CallTracer(Protocol):
     def now(self) -> datetime: ...
 
     @property
-    def content(self) -> bool:
+    def with_content(self) -> bool:
         """Whether spans contain prompts and answers."""
 
     def vendor(self, provider: str) -> str: ...
@@ -106,7 +106,7 @@ class TracedProvider(DelegatingProvider):
         or error, and the seconds until the first chunk.
         """
         tracer, run, clock = self._tracer, self._run, asyncio.get_running_loop().time
-        start, monotonic_start = nanoseconds(tracer.now()), clock()
+        start, monotonic_start = to_nanoseconds(tracer.now()), clock()
         attributes = common_attributes(run) | {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": tracer.vendor(self.name),
@@ -120,7 +120,7 @@ class TracedProvider(DelegatingProvider):
         ):
             if value not in (None, False):
                 attributes[f"gen_ai.request.{key}"] = value
-        if tracer.content:  # now, as the caller may append to the conversation after the call
+        if tracer.with_content:  # now, as the caller may append to the conversation after the call
             attributes |= request_attributes(messages, functions)
 
         def record(
@@ -128,12 +128,13 @@ class TracedProvider(DelegatingProvider):
             error: BaseException | None,
             first_chunk_seconds: float | None = None,
         ) -> None:
-            end, error_text = start + int((clock() - monotonic_start) * 1e9), None
+            end = start + int((clock() - monotonic_start) * 1e9)
+            error_text: str | None = None
             if response is not None:
-                attributes.update(response_attributes(response, content=tracer.content))
+                attributes.update(response_attributes(response, with_content=tracer.with_content))
             if error is not None:
                 attributes["error.type"] = type(error).__name__
-                error_text = str(error) if tracer.content else ""
+                error_text = str(error) if tracer.with_content else ""
             if first_chunk_seconds is not None:
                 attributes["gen_ai.response.time_to_first_chunk"] = first_chunk_seconds
             trace, _ = trace_and_parent(run)

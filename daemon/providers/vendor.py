@@ -40,13 +40,13 @@ from daemon.errors import (
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
-from daemon.providers.capabilities import capabilities as capabilities_of
+from daemon.providers.capabilities import capabilities_of
 from daemon.providers.strict_schemas import make_strict, normalize_functions, remove_filler_nulls
 from daemon.providers.token_counts import fill_usage
 from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, EventStreamParser
 from daemon.system.http_body import BodyTooLarge, TooManyValues, parse_json
-from daemon.system.http_client import describe_connection_error
+from daemon.system.http_client import describe_connection_error, root_cause
 from daemon.telemetry.log import is_level_enabled
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class VendorProvider(LLMProvider):
         """Bytes of an answer that are read at most, both compressed and decompressed; of a stream,
         of each event.
         """
-        self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
+        self._semaphore = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools_by_list: dict[int, tuple[Sequence[Json], bytes]] = {}
         self._dropped_params: set[str] = set()
         """The parameters of which the log says already that they are dropped."""
@@ -176,10 +176,10 @@ class VendorProvider(LLMProvider):
         request = self._build_request(messages, functions, temperature, kw)
         if self.capabilities.stream or (request.max_tokens or 0) > STREAM_ABOVE_TOKENS:
             return await self._chat_by_stream(messages, functions, temperature, kw)
-        with self._naming_errors():
+        with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions)
-            async with self._slots:
+            async with self._semaphore:
                 start = time.perf_counter()
                 answer = await self._post_with_timeout(body)
             response = await _run_in_thread_if_large(
@@ -218,10 +218,10 @@ class VendorProvider(LLMProvider):
         **kw: Any,
     ) -> AsyncIterator[Chunk]:
         request = self._build_request(messages, functions, temperature, kw)
-        with self._naming_errors():
+        with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions, is_streamed=True)
-            async with self._slots:
+            async with self._semaphore:
                 start = time.perf_counter()
                 async with self._open_stream(body) as stream:
                     if stream.status != 200 or "text/event-stream" not in stream.headers.get(
@@ -239,7 +239,7 @@ class VendorProvider(LLMProvider):
                     else:
                         assembler = self.wire.new_assembler()
                         parser = EventStreamParser(self.max_answer)
-                        with _marking_unsure():
+                        with _mark_errors_unsure():
                             async for chunk in self._stream_chunks(stream, parser, assembler):
                                 yield chunk
                             response = await _run_in_thread_if_large(
@@ -275,7 +275,7 @@ class VendorProvider(LLMProvider):
         )
 
     @contextmanager
-    def _naming_errors(self) -> Iterator[None]:
+    def _name_errors(self) -> Iterator[None]:
         """Begin the text of every error of a call with this provider's name, and redact the key."""
         try:
             yield
@@ -318,7 +318,7 @@ class VendorProvider(LLMProvider):
         )
 
     async def list_models(self) -> Sequence[ListedModel]:
-        with self._naming_errors():
+        with self._name_errors():
             self._check_key()
             await self.load()  # the time limit is the vendor's, not that of importing a library
             try:
@@ -574,7 +574,7 @@ class VendorProvider(LLMProvider):
                 )
         names = {type(cause).__name__ for cause in causes}
         text = describe_connection_error(error)[:_MAX_REASON]
-        is_refused = text.startswith("nothing listens")
+        is_refused = isinstance(root_cause(error), ConnectionRefusedError)
         if is_refused:
             text += "; is the model server started?"
         if "ConnectTimeout" in names:
@@ -586,10 +586,10 @@ class VendorProvider(LLMProvider):
 
     def _supported_temperature(self, temperature: float | None) -> float | None:
         """Return the temperature if the model accepts it; else log once that it is dropped."""
-        accepted = self.capabilities.temperature
-        if temperature is None or (accepted and accepted[0] <= temperature <= accepted[1]):
+        bounds = self.capabilities.temperature
+        if temperature is None or (bounds and bounds[0] <= temperature <= bounds[1]):
             return temperature
-        self._warn_of_dropped("temperature", temperature, accepted)
+        self._warn_of_dropped("temperature", temperature, bounds)
         return None
 
     def _supported_effort(self, effort: str | None) -> str | None:
@@ -646,7 +646,7 @@ def mark_unsure(error: E) -> E:
 
 
 @contextmanager
-def _marking_unsure() -> Iterator[None]:
+def _mark_errors_unsure() -> Iterator[None]:
     """Mark every ProviderError of the block: an answer has begun, so the vendor charges for it."""
     try:
         yield

@@ -59,7 +59,7 @@ from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.expected import strangers_words
-from daemon.runs.approvals.notice import waiting_notice
+from daemon.runs.approvals.notice import make_waiting_notice
 from daemon.runs.checker import LiveChecker
 from daemon.runs.events import EventBus, end_of, waiting_of
 from daemon.runs.gather import HAND_TRIGGERS
@@ -71,7 +71,7 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, Rehears
 from daemon.runs.services import RunServices
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
-from daemon.tokens import estimate
+from daemon.tokens import estimate_tokens
 from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT
@@ -188,8 +188,8 @@ class RunContext:
     """What one run is given when a process takes it; see `run.py` for how it is used.
 
     The settings stay as they were when the run was taken, also when the config is read again while
-    the run is under way. Read anew at each use are only the policy and, in `waiting_notice`, the
-    targets.
+    the run is under way. Only the policy and, in `make_waiting_notice`, the targets are read anew
+    at each use.
     """
 
     def __init__(self, contexts: RunContexts) -> None:
@@ -261,7 +261,7 @@ class RunContext:
         """Return how well programs are confined, as `Run.sandbox` says it."""
         return (await self.services.sandbox_detection.sandbox()).level
 
-    def waiting_notice(
+    def make_waiting_notice(
         self, run: Run, routine: Routine, requests: Sequence[ApprovalRequest], deadline: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
@@ -280,7 +280,7 @@ class RunContext:
         left_out = (*KINDS_BY_KEY["path"], "ping")
         targets = [name for name in names if config.kind_of_target(name) not in left_out]
         zone = ZoneInfo(routine.timezone or self.zone)
-        return waiting_notice(
+        return make_waiting_notice(
             run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact
         )
 
@@ -698,7 +698,7 @@ class RunContext:
         )
         if not (asked_tools := policy.tools_to_approve(name, offered_tools)):
             return held_tools
-        entries = self.services.approvals.remembered_calls.entries()
+        entries = self.services.approvals.remembered_calls.load_entries()
         remembered_tools = {entry.tool for entry in entries if entry.routine == name}
         return (
             *held_tools,
@@ -790,7 +790,10 @@ class RunContext:
             return None
         messages = build_prompt(run.routine, segments, self.settings.config.agent.language)
         budget = routine.run.budget.tokens
-        if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
+        if (
+            budget
+            and reply.usage.total + estimate_tokens(messages[0].content) + ANSWER_TOKENS > budget
+        ):
             return None
         try:
             async with asyncio.timeout(TIMEOUT):

@@ -2,11 +2,11 @@
 nothing.
 
 Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of
-a run stands for at most one event (`of_step`), whose `id` is the step's number. Whoever needs each
-event exactly once (`api/events.py`) follows the bus first, reads the journal then, and skips on the
-bus what it has read. So publish an event only after the commit of the step it stands for.
-`thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to whoever comes
-late.
+a run stands for at most one event (`event_of_step`), whose `id` is the step's number. Whoever needs
+each event exactly once (`api/events.py`) follows the bus first, reads the journal then, and skips
+on the bus what it has read. So publish an event only after the commit of the step it stands for.
+`thinking`, `failed_over` and `delta` stand for no step, have no id, and are lost to a follower who
+comes late.
 
 Event types: run_started {goal}, thinking {provider} when a model is asked and {text} with what it
 thought, failed_over {from, to, reason}, tool_started {tool, args}, tool_finished {tool, ok,
@@ -134,7 +134,7 @@ class EventBus:
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
     """Return the events that a run's row and steps stand for, in order."""
     events = [begin_of(run)]
-    events += [event for step in steps if (event := of_step(run, step)) is not None]
+    events += [event for step in steps if (event := event_of_step(run, step)) is not None]
     if run.status.has_ended:
         events.append(end_of(run))
     return events
@@ -145,7 +145,7 @@ def begin_of(run: Run) -> Json:
     return {"type": "run_started", **_stamp(run, run.started or run.created), "goal": run.goal}
 
 
-def of_step(run: Run, step: Step) -> Json | None:
+def event_of_step(run: Run, step: Step) -> Json | None:
     """Return the event that a step stands for, if it stands for one."""
     from daemon.agent.transcript import call_event  # a start does without
 

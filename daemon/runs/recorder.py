@@ -13,7 +13,7 @@ import structlog
 from daemon.agent.transcript import Transcript
 from daemon.errors import DaemonError, StoreFull
 from daemon.models import Json, Run, Step, Taint, Usage, max_taint
-from daemon.runs.events import EventBus, of_step
+from daemon.runs.events import EventBus, event_of_step
 
 if TYPE_CHECKING:
     from daemon.store.runs import RunRepository
@@ -114,18 +114,20 @@ class StepRecorder:
             self._publish(write)
 
     def publish_live(self, event: Json) -> None:
-        """Tell followers of what no step stands for, behind the steps that were added before it."""
+        """Publish an event that no step records, after the events of all steps added before it."""
         self._live_events.append((len(self.steps), {"routine": self._run.routine, **event}))
         if len(self.steps) <= self._written_steps:
             self._publish_live_events()
 
     def _publish_live_events(self) -> None:
-        """Publish the events whose turn has come: all steps that were added before are written."""
+        """Publish the live events before which all steps are committed."""
         while self._live_events and self._live_events[0][0] <= self._written_steps:
             self._events.publish(self._run.id, self._live_events.popleft()[1])
 
     def _publish(self, write: _Write) -> None:
-        """Tell followers of steps that were committed; log a full disk, as nobody may await it."""
+        """Publish the steps that a write has committed; log a full disk, as nobody may await the
+        write.
+        """
         if not write.done() or write.cancelled():
             return
         if error := write.exception():
@@ -135,6 +137,6 @@ class StepRecorder:
         for step in write.result():
             self._publish_live_events()
             self._written_steps += 1
-            if self._events.followed and (event := of_step(self._run, step)):
+            if self._events.followed and (event := event_of_step(self._run, step)):
                 self._events.publish(self._run.id, event)
         self._publish_live_events()

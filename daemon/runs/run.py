@@ -296,7 +296,9 @@ async def park(
         requests,
         timeout=APPROVAL_TIMEOUT,
         detail=f"waits for a person to allow {tools}: agentctl approvals",
-        notice=context.waiting_notice(run, routine, requests, context.now() + APPROVAL_TIMEOUT),
+        notice=context.make_waiting_notice(
+            run, routine, requests, context.now() + APPROVAL_TIMEOUT
+        ),
     )
     context.announce_wait(waiting_run, tools)
     return waiting_run

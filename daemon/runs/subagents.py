@@ -69,7 +69,7 @@ class SubagentRunner:
                 event=event,
                 input={"parent": parent.id, "tainted": context.tainted},
             )
-            (child,) = await journal.slots.open([claim])
+            (child,) = await journal.slots.claim([claim])
             child = child or await journal.slots.get_run_of_event(SUBAGENT, event)
         if child is None:
             raise ToolFailed("the sub-agent's run is gone", transient=True)

@@ -64,7 +64,7 @@ class RunTracer:
         return self._clock.now()
 
     @property
-    def content(self) -> bool:
+    def with_content(self) -> bool:
         """Whether spans hold the texts of prompts and answers."""
         return self._settings.config.otel.content
 
@@ -105,7 +105,7 @@ class RunTracer:
 
     def add(self, span: Span) -> None:
         """Queue a span, with secrets in its texts redacted."""
-        if self.content:
+        if self.with_content:
             attributes = {
                 key: self._redact(value) if isinstance(value, str) else value
                 for key, value in span.attributes.items()
@@ -131,7 +131,9 @@ class RunTracer:
             if run.status.has_ended:
                 steps = await self._journal.runs.get_steps(run.id)
                 vendor = self.vendor(run.provider) if run.provider else ""
-                for span in spans_of_run(run, steps, provider=vendor, content=self.content):
+                for span in spans_of_run(
+                    run, steps, provider=vendor, with_content=self.with_content
+                ):
                     self.add(span)
 
     async def _export_queued(self, _: Sequence[str]) -> None:

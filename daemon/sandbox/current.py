@@ -23,8 +23,9 @@ log = structlog.get_logger()
 
 
 async def no_sandbox() -> Sandbox:
-    """Return a sandbox that confines nothing: for Python programs that use the tools as a library
-    and decide themselves what may run.
+    """Return a sandbox that confines nothing.
+
+    For Python programs that use the tools as a library and decide themselves what may run.
     """
     return Sandbox(level="off")
 
@@ -56,7 +57,7 @@ class SandboxDetection:
         return await asyncio.shield(self._detection)
 
     async def detect_early(self) -> None:
-        """Detect the sandbox before a program needs it."""
+        """Detect the sandbox, if the policy wants one, before a program needs it."""
         await self.sandbox()
 
     async def _detect(self) -> Sandbox:

@@ -31,21 +31,20 @@ from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 from daemon.system import syscalls
 
 PROBES = (
-    *(
-        "write outside",
-        "read a secret",
-        "reach a socket",
-        "reach the network",
-        "reach other processes",
-    ),
-    *("exceed its limits", "survive its end"),
+    "write outside",
+    "read a secret",
+    "reach a socket",
+    "reach the network",
+    "reach other processes",
+    "exceed its limits",
+    "survive its end",
 )
 """What a sandbox must not let a program do."""
 
 BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
-# Far more than it takes: what is found holds for as long as the daemon lives, and a machine that
-# boots is busy.
+# Seconds; far more than the tests take: their result holds for as long as the daemon lives, and a
+# machine that boots is busy.
 _TIMEOUT = 60.0
 # The limit on processes counts those of the whole user: while many are started, a program gets none
 # for a moment.
@@ -55,7 +54,11 @@ _PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 async def choose_sandbox(
     mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP
 ) -> Sandbox:
-    """Return the best sandbox that works; the escape tests run in `folder`, which must be ours."""
+    """Return the best sandbox that works; one of the level `profiles` if there is none.
+
+    The escape tests run in `folder`, which must belong to this user. `bwrap` are the paths at which
+    bubblewrap is looked for.
+    """
     if mode == "off":
         return Sandbox(level="off", user=user)
     unusable: list[UnusableSandbox] = []
@@ -67,16 +70,16 @@ async def choose_sandbox(
                 UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}")
             )
             continue
-        escapes = [probe for probe in probes if not probe.held]
+        escapes = [probe for probe in probes if not probe.is_blocked]
         if not escapes:
             return replace(candidate, probes=probes, unusable=tuple(unusable))
-        reason = f"a program could {escapes[0].name}: {escapes[0].found}"
+        reason = f"a program could {escapes[0].name}: {escapes[0].detail}"
         unusable.append(UnusableSandbox(candidate.level, reason))
     return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 
 
 async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
-    """Examine a sandbox; try again while the limit on processes leaves no room. Raises OSError."""
+    """Run the escape tests, and again while the limit on processes is reached. Raises OSError."""
     for pause in _PAUSES:
         try:
             return await run_escape_tests(candidate, folder)
@@ -113,7 +116,7 @@ def _candidates(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _TrialScene:
-    """What the escape tests try to get at."""
+    """The files, sockets and the process that the escape tests try to reach."""
 
     workspace: Path
     outside: Path
@@ -126,16 +129,16 @@ class _TrialScene:
     victim: subprocess.Popen[bytes]
     python: str
 
-    def traces(self) -> Iterator[tuple[str, str]]:
-        """Yield what must hold and did not, and what has happened, as seen from outside."""
-        if sorted(path.name for path in self.outside.iterdir()) != ["secret", "socket"] or list(
-            self.workspace.iterdir()
-        ):
+    def find_breakouts(self) -> Iterator[tuple[str, str]]:
+        """Yield pairs of a name of PROBES and what has happened outside of the sandbox."""
+        outside_names = sorted(path.name for path in self.outside.iterdir())
+        if outside_names != ["secret", "socket"] or list(self.workspace.iterdir()):
             yield "write outside", "files came or went"
-        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (
-            self.marker,
-            0o666,
-        ) or (self.secret.stat().st_mtime < 2):
+        elif (
+            self.secret.read_text() != self.marker
+            or stat.S_IMODE(self.secret.stat().st_mode) != 0o666
+            or self.secret.stat().st_mtime < 2  # escape_tests.py tries to set it to 1970
+        ):
             yield "write outside", "a file was changed"
         if self.victim.poll() is not None:
             yield "reach other processes", "one was killed"
@@ -153,25 +156,18 @@ class _TrialScene:
 
 
 async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
-    """Run the escape tests in a sandbox and return what held. Raises OSError if they cannot run."""
+    """Run the escape tests in a sandbox; return a result for each of PROBES, in their order.
+
+    Raises OSError if they cannot run.
+    """
     with _open_trial_scene(folder, sandbox.user) as scene, ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)
         bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
-        words = [
-            scene.python,
-            "-I",
-            "-S",
-            "-c",
-            Path(__file__).with_name("escape_tests.py").read_text(),
-        ]
-        words += [
-            str(scene.outside),
-            str(scene.secret),
-            str(scene.tcp.getsockname()[1]),
-            str(scene.victim.pid),
-        ]
-        words += [scene.marker, str(_LIMITS.memory)]
+        script = Path(__file__).with_name("escape_tests.py").read_text()
+        words = [scene.python, "-I", "-S", "-c", script]
+        words += [str(scene.outside), str(scene.secret), str(scene.tcp.getsockname()[1])]
+        words += [str(scene.victim.pid), scene.marker, str(_LIMITS.memory)]
         try:
             attacker = PreparedProgram(
                 path=scene.python,
@@ -190,7 +186,9 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
         finally:
             os.close(write_end)
         lines = result.output.text().splitlines()
-        breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(scene.traces())
+        breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(
+            scene.find_breakouts()
+        )
         if "tried" not in lines or "hidden" not in lines:
             raise OSError(
                 result.code, " ".join(lines)[-300:] or f"it ended with exit code {result.code}"
@@ -207,8 +205,8 @@ def _make_probes(breakouts: dict[str, str]) -> tuple[Probe, ...]:
     return tuple(
         Probe(
             name=name,
-            held=name not in breakouts,
-            found=_describe_attempt(breakouts[name]) if name in breakouts else "",
+            is_blocked=name not in breakouts,
+            detail=_describe_attempt(breakouts[name]) if name in breakouts else "",
         )
         for name in PROBES
     )
@@ -264,7 +262,7 @@ def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
 
 
 def _remove_old_trials(folder: Path) -> None:
-    """Remove the folders of old trials whose daemon was killed; one that runs now is younger."""
+    """Remove the folders of old trials whose daemon was killed; a trial that runs is younger."""
     for trial in folder.glob("trial-*"):
         with suppress(OSError):
             if time.time() - trial.stat().st_mtime > 10 * _TIMEOUT:
@@ -282,7 +280,9 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _start_victim(python: str, marker: str, user: User | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process of the same user, with a secret in its environment, that must survive."""
+    """Start a process of the same user, with a secret in its environment; the escape tests try to
+    read and to kill it.
+    """
     with subprocess.Popen(
         [python, "-I", "-S", "-c", "import os; os.write(1, b'.'); os.read(0, 1)"],
         stdin=subprocess.PIPE,
@@ -295,7 +295,7 @@ def _start_victim(python: str, marker: str, user: User | None) -> Iterator[subpr
     ) as process:
         try:
             if process.stdout:
-                process.stdout.read(1)  # it runs
+                process.stdout.read(1)  # waits until it runs
             yield process
         finally:
             process.kill()

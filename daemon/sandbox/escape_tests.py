@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def attempts(
+def make_attempts(
     outside: str, secret: str, port: int, victim: int, marker: str, memory: int
 ) -> dict[str, list[Callable[[], object]]]:
     """Return the attempts, by the name of what a sandbox must prevent (detection.PROBES)."""
@@ -32,18 +32,21 @@ def attempts(
         "read a secret": [lambda: Path(secret).read_text(), lambda: list(Path(outside).iterdir())],
         "reach a socket": [lambda: _connect(f"{outside}/socket"), lambda: _connect(f"\0{marker}")],
         "reach the network": [
-            lambda: _tcp(port),
-            lambda: _udp(port),
+            lambda: _connect_tcp(port),
+            lambda: _send_udp(port),
             lambda: socket.create_server(("127.0.0.1", 0)),
         ],
-        "reach other processes": [lambda: os.kill(victim, 15), lambda: _environment_with(marker)],
-        "exceed its limits": [lambda: bytearray(memory + (64 << 20)), _unlimited],
+        "reach other processes": [
+            lambda: os.kill(victim, 15),
+            lambda: _read_environment_with(marker),
+        ],
+        "exceed its limits": [lambda: bytearray(memory + (64 << 20)), _run_without_limits],
     }
 
 
 def _set_old_time(path: str) -> None:
     os.utime(path, (1, 1))
-    raise OSError  # it may only have said that it worked: detection.py looks
+    raise OSError  # success may have been pretended: detection.py looks at the file
 
 
 def _connect(path: str) -> None:
@@ -51,11 +54,11 @@ def _connect(path: str) -> None:
         sock.connect(path)
 
 
-def _tcp(port: int) -> None:
+def _connect_tcp(port: int) -> None:
     socket.create_connection(("127.0.0.1", port), timeout=1).close()
 
 
-def _udp(port: int) -> None:
+def _send_udp(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"x", ("127.0.0.1", port))
         if Path("/proc/net/dev").read_text().count(":") > 1:  # a loopback of its own leads nowhere
@@ -63,7 +66,7 @@ def _udp(port: int) -> None:
     raise OSError
 
 
-def _environment_with(marker: str) -> None:
+def _read_environment_with(marker: str) -> None:
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if marker in path.read_text(errors="replace"):
@@ -71,7 +74,7 @@ def _environment_with(marker: str) -> None:
     raise OSError
 
 
-def _unlimited() -> None:
+def _run_without_limits() -> None:
     for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CPU):
         if resource.getrlimit(limit)[1] == resource.RLIM_INFINITY:
             return
@@ -89,13 +92,13 @@ def _run_attempts(attempts: dict[str, list[Callable[[], object]]]) -> Iterator[s
             yield f"{name}\t{number}"
 
 
-# seconds: how many tasks we may have counts those of the whole user, who may start many just now
-PATIENCE = 20.0
+# The limit on processes counts those of the whole user, who may start many at the moment.
+RETRY_SECONDS = 20.0
 
 
 def _fork_with_retries() -> int:
     """Fork as soon as the limit on processes leaves room for one more."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + RETRY_SECONDS
     while True:
         try:
             return os.fork()
@@ -110,7 +113,7 @@ def hide() -> None:
     read_end, write_end = os.pipe()
     if _fork_with_retries():
         os.close(write_end)
-        os.read(read_end, 1)  # it has hidden itself
+        os.read(read_end, 1)  # waits until the process has hidden itself
         return
     os.setsid()
     if _fork_with_retries():
@@ -124,8 +127,8 @@ def hide() -> None:
 if __name__ == "__main__":
     outside, secret, port, victim, marker, memory = sys.argv[1:]
     for line in _run_attempts(
-        attempts(outside, secret, int(port), int(victim), marker, int(memory))
+        make_attempts(outside, secret, int(port), int(victim), marker, int(memory))
     ):
-        print(line, flush=True)  # noqa: T201  # this is how it tells
+        print(line, flush=True)  # noqa: T201  # detection.py reads it
     print("tried", flush=True)  # noqa: T201
     hide()

@@ -46,10 +46,10 @@ class Probe:
     """One attempt to break out of a sandbox."""
 
     name: str
-    held: bool
-    """Whether the sandbox stood it."""
-    found: str = ""
-    """What happened, if it did not hold."""
+    is_blocked: bool
+    """Whether the sandbox prevented it."""
+    detail: str = ""
+    """What happened, if the sandbox did not prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class UnusableSandbox:
     """A sandbox that cannot be used here."""
 
     level: str
-    """Empty: none can."""
+    """Empty: this system has no sandbox at all."""
     why: str
     is_installed: bool = True
 
@@ -71,7 +71,7 @@ class Sandbox:
 
     level: Level = "off"
     probes: tuple[Probe, ...] = ()
-    """What was tried at this level."""
+    """The results of the escape tests at this level; empty if none were run."""
     unusable: tuple[UnusableSandbox, ...] = ()
     """The better ones, which this machine does not have."""
     user: User | None = None
@@ -101,7 +101,7 @@ class Sandbox:
         if self.level == "bubblewrap":
             program = syscall_filter.compile_filter(syscall_filter.IN_NAMESPACES)
             return cell | {"filter": program, **self._bubblewrap_cell(bounds)}
-        rules = syscall_filter.beside_landlock(syscalls.landlock_version())
+        rules = syscall_filter.rules_beside_landlock(syscalls.landlock_version())
         program = syscall_filter.compile_filter(rules)
         return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
 
@@ -116,7 +116,7 @@ class Sandbox:
             *((path, confine.READ) for path in MACHINE_FOLDERS),
         ]
         return {
-            "filter": syscall_filter.compile_filter(syscall_filter.READING_HOST),
+            "filter": syscall_filter.compile_filter(syscall_filter.HOST_READERS),
             "places": [*path_rights, *((path, confine.DEVICE) for path in DEVICES)],
         }
 

@@ -114,7 +114,9 @@ UNCOUNTED_MEMORY = _forbid("memfd_create", "memfd_secret", error=errno.ENOSYS)
 # Files that run with the rights of their owner or group, whoever starts them. openat2 has its mode
 # in memory; where it is unknown, programs call openat.
 _SET_ID = 0o6000
-_CREATING = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE: without, the mode means nothing
+_CREATE_FLAGS = (
+    0o100 | 0o20000000
+)  # O_CREAT, and the bit of O_TMPFILE: without, the mode means nothing
 SET_ID_FILES = (
     *(
         _forbid_if(name, ArgumentCondition(mode, "any of", _SET_ID))
@@ -131,7 +133,7 @@ SET_ID_FILES = (
     *(
         _forbid_if(
             name,
-            ArgumentCondition(flags, "any of", _CREATING),
+            ArgumentCondition(flags, "any of", _CREATE_FLAGS),
             ArgumentCondition(flags + 1, "any of", _SET_ID),
         )
         for name, flags in (("open", 1), ("openat", 2))
@@ -167,8 +169,9 @@ SIGNALS = _forbid(
     "kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"
 )
 
-# Limits, priorities and places of other processes of the user. 0 is the caller; a thread is not
-# told from a stranger, so what pins threads goes without. <linux/ioprio.h>: 1 is a process.
+# Limits, priorities and processors of other processes of the user. 0 is the caller. A thread of the
+# caller cannot be told from another process, so a program cannot pin its threads to processors.
+# <linux/ioprio.h>: 1 is a process.
 # fcntl: whom a descriptor sends signals to, and leases, which make others wait.
 _F_SETOWN, _F_SETOWN_EX, _F_SETLEASE = 8, 15, 1024
 OTHER_PROCESSES = (
@@ -219,7 +222,7 @@ SHARED_BY_NAME = _forbid(
 _UNIX, _STREAM, _SEQPACKET, _SOCKET_TYPES = 1, 1, 5, 0xF  # <linux/net.h>; above are flags
 
 
-def sockets(families: Iterable[int] = ()) -> tuple[CallRule, ...]:
+def allow_sockets(families: Iterable[int] = ()) -> tuple[CallRule, ...]:
     """Return rules that allow sockets of these families, and pairs of connected ones.
 
     A pair of datagram sockets is none: each could be used to send anywhere. (SOCK_RAW means
@@ -250,12 +253,12 @@ IN_NAMESPACES = (
     *IOCTLS,
     *UNCOUNTED_MEMORY,
     *SET_ID_FILES,
-    *sockets(),
+    *allow_sockets(),
 )
 """For a program in namespaces of its own, by bubblewrap."""
 
 
-def beside_landlock(version: int) -> tuple[CallRule, ...]:
+def rules_beside_landlock(version: int) -> tuple[CallRule, ...]:
     """Return rules for what this version of Landlock leaves open."""
     return (
         *METADATA,
@@ -269,7 +272,7 @@ def beside_landlock(version: int) -> tuple[CallRule, ...]:
 
 # Sockets that only reach this machine: ss and ip ask the kernel by netlink, systemctl asks systemd.
 _NETLINK = 16
-READING_HOST = (
+HOST_READERS = (
     *METADATA,
     *TIMES,
     *ESCAPES,
@@ -279,7 +282,7 @@ READING_HOST = (
     *SET_ID_FILES,
     *OTHER_PROCESSES,
     *SHARED_BY_NAME,
-    *sockets((_UNIX, _NETLINK)),
+    *allow_sockets((_UNIX, _NETLINK)),
 )
 """For a program that looks at the machine. systemctl and journalctl open by handle."""
 

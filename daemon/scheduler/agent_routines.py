@@ -44,7 +44,7 @@ AGENT_TRIGGER = "agent"
 # A routine of an agent may not run more often, as each run costs: what has to be noticed sooner
 # needs `watch`, which only people write.
 MIN_PERIOD = timedelta(minutes=10)
-MAX_FIRES_CHECKED = 50
+MAX_SLOTS_CHECKED = 50
 MAX_PROMPT_LENGTH = 20_000
 
 
@@ -72,10 +72,10 @@ class AgentRoutines:
     def show(self, name: str) -> Json:
         """Return a summary of a routine with its definition. Raises NotFound."""
         routine = self._get(name)
-        fires = [slot.isoformat() for slot in self._fires(routine, 3)]
+        starts = [slot.isoformat() for slot in self._next_starts(routine, 3)]
         return {
             **self._summarize(routine),
-            "next": fires,
+            "next": starts,
             "definition": routine.model_dump(mode="json", exclude_none=True),
         }
 
@@ -88,7 +88,7 @@ class AgentRoutines:
         maker = await self.runs.routine_of(run)
         self._refuse_creation(maker, proposal.name)
         zone = maker.timezone or self.engine.zone
-        data = _compose(
+        data = _compose_definition(
             proposal,
             maker,
             run,
@@ -128,7 +128,7 @@ class AgentRoutines:
 
         Raises NotFound, and ToolFailed for an unreadable or past moment.
         """
-        self._get_running_here(name)
+        self._get_where_schedule_runs(name)
         end = None
         if until:
             try:
@@ -145,17 +145,21 @@ class AgentRoutines:
 
     async def resume(self, name: str) -> Json:
         """Let a paused routine start again. Raises NotFound."""
-        routine = self._get_running_here(name)
+        routine = self._get_where_schedule_runs(name)
         await self.engine.resume(name)
-        return {"resumed": name, "next": [slot.isoformat() for slot in self._fires(routine, 1)]}
+        return {
+            "resumed": name,
+            "next": [slot.isoformat() for slot in self._next_starts(routine, 1)],
+        }
 
     async def run(self, context: ToolContext, name: str) -> Json:
         """Start a run of a routine; the same call gets the same run, also after a crash.
 
         Raises NotFound, and ToolFailed if the routine may not start.
         """
-        asking_run, routine = await self.journal.runs.get(context.run), self._get_running_here(name)
-        if asking_run.trigger == AGENT_TRIGGER:
+        caller = await self.journal.runs.get(context.run)
+        routine = self._get_where_schedule_runs(name)
+        if caller.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
         if not routine.enabled or (state and state.is_paused(self.clock.now())):
@@ -188,7 +192,7 @@ class AgentRoutines:
         data = routine.model_dump(
             mode="json", exclude={"name", "origin"}, exclude_unset=True, exclude_none=True
         )
-        # TOML has moments of its own, JSON has not
+        # TOML has a type for moments, JSON has none
         tables = data["trigger"] if isinstance(data["trigger"], list) else [data["trigger"]]
         for table, trigger in zip(tables, routine.triggers, strict=True):
             if trigger.at:
@@ -250,7 +254,7 @@ class AgentRoutines:
             return
         schedule = schedule_of(routine, zone=zone)
         moment, previous_slot = self.clock.now(), None
-        for _ in range(MAX_FIRES_CHECKED):
+        for _ in range(MAX_SLOTS_CHECKED):
             slot = schedule.next(moment)
             if slot is None:
                 break
@@ -270,7 +274,7 @@ class AgentRoutines:
             if routine.origin and routine.origin.routine == maker
         ]
 
-    # --- what is told of routines
+    # --- summaries
 
     def _get(self, name: str) -> Routine:
         if name not in self.engine.routines:
@@ -279,9 +283,9 @@ class AgentRoutines:
             )
         return self.engine.routines[name]
 
-    def _get_running_here(self, name: str) -> Routine:
-        """Return a routine. Raises NotFound, and ToolFailed where routines do not start by
-        themselves.
+    def _get_where_schedule_runs(self, name: str) -> Routine:
+        """Return a routine. Raises NotFound, and ToolFailed in `agentd once`, which starts no
+        routine by its schedule.
         """
         if not self.engine.started:
             raise ToolFailed(
@@ -292,11 +296,11 @@ class AgentRoutines:
     def _summarize(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
         is_paused = state is not None and state.is_paused(self.clock.now())
-        fires = self._fires(routine, 1)
+        starts = self._next_starts(routine, 1)
         summary: Json = {
             "name": routine.name,
             "runs": self.engine.describe_schedule(routine),
-            "next": fires[0].isoformat() if fires else None,
+            "next": starts[0].isoformat() if starts else None,
             "state": "paused" if is_paused else "on" if routine.enabled else "disabled",
         }
         if routine.description:
@@ -305,14 +309,14 @@ class AgentRoutines:
             summary["made_by"] = routine.origin.routine
         return summary
 
-    def _fires(self, routine: Routine, count: int) -> list[datetime]:
+    def _next_starts(self, routine: Routine, count: int) -> list[datetime]:
         """Return the next slots; none of a routine that is not loaded, as it has faults."""
         if routine.name not in self.engine.routines:
             return []
-        return self.engine.next_fires(routine.name, count)
+        return self.engine.next_starts(routine.name, count)
 
 
-def _compose(
+def _compose_definition(
     proposal: RoutineProposal,
     maker: Routine,
     run: Run,
@@ -359,17 +363,17 @@ def _compose(
         "run": {
             "mode": "agent",
             "prompt": proposal.prompt.strip(),
-            "tools": list(_tools(proposal, maker_settings.tools)),
+            "tools": list(_choose_tools(proposal, maker_settings.tools)),
             **{key: value for key, value in inherited.items() if value not in (None, [], {})},
         },
         "origin": {"routine": maker.name, "run": run.id, **({"tainted": True} if tainted else {})},
     }
-    if deliver := list(_targets(proposal, maker)):
+    if deliver := list(_choose_targets(proposal, maker)):
         data["deliver"] = deliver
     return data
 
 
-def _tools(proposal: RoutineProposal, maker_tools: tuple[str, ...]) -> Iterator[str]:
+def _choose_tools(proposal: RoutineProposal, maker_tools: tuple[str, ...]) -> Iterator[str]:
     """Yield the tools of a new routine: those of its maker that are proposed, by default all, but
     never a tool that makes routines or changes settings.
     """
@@ -385,7 +389,7 @@ def _tools(proposal: RoutineProposal, maker_tools: tuple[str, ...]) -> Iterator[
         yield tool
 
 
-def _targets(proposal: RoutineProposal, maker: Routine) -> Iterator[Json]:
+def _choose_targets(proposal: RoutineProposal, maker: Routine) -> Iterator[Json]:
     """Yield the `[[deliver]]` tables of a new routine: its maker's own, by default all of them.
 
     A path gets the routine's name into it, so that reports of two routines do not mix.

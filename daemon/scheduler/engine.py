@@ -51,7 +51,7 @@ from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.skip_reasons import CapCheck, no_cap
 from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
 from daemon.scheduler.slots import next_random_moment
-from daemon.scheduler.triggers import RETRY, EventTriggers
+from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -130,7 +130,7 @@ class RoutineEngine:
         self._due_queue = CoalescingQueue(
             "slot claims",
             self._ledger.process_due,
-            retry=RETRY,
+            retry=RETRY_SECONDS,
             session=self._ledger.lock,
             batch_size=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
         )
@@ -360,7 +360,7 @@ class RoutineEngine:
     async def recheck_rehearsal(self, name: str) -> None:
         """Let a routine start whose rehearsal was approved, at once if it has `first_run`."""
         async with self._ledger.lock():
-            await self._ledger.needs_rehearsal(name)
+            await self._ledger.check_rehearsal(name)
             if self.started:
                 await self._triggers.start_first_runs([name])
         if self.started:
@@ -406,15 +406,15 @@ class RoutineEngine:
         """The routines that a webhook starts."""
         return [name for name in self._ledger.schedules if self.routines[name].webhook]
 
-    def note_success(self, run: Run) -> bool:
+    def record_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
-        return self._ledger.note_success(run)
+        return self._ledger.record_success(run)
 
-    async def note_end(self, run: Run) -> None:
+    async def record_end(self, run: Run) -> None:
         """Count the failure of a routine, or forget its failures if `run` succeeded."""
-        await self._ledger.note_end(run)
+        await self._ledger.record_end(run)
 
-    def next_fires(
+    def next_starts(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         """Return up to `count` next slots within the routine's hours, after a moment or from now
@@ -423,22 +423,22 @@ class RoutineEngine:
         self._require_routine(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
         number_of_moments = self.routines[name].gate.moments
-        fires: list[datetime] = []
+        slots: list[datetime] = []
         # Only the next paced start is known: the run that it starts says when the one after is.
         paced_start = self._ledger.paced_starts.get(name)
         is_paced_later = paced_start is not None and paced_start > moment
-        while schedule and len(fires) < count:
+        while schedule and len(slots) < count:
             if number_of_moments:
                 slot = next_random_moment(schedule, name, number_of_moments, moment)
             else:
                 slot = schedule.next_active(moment)
             if slot is None:
                 break
-            fires.append(slot)
+            slots.append(slot)
             moment = slot
         if paced_start and is_paced_later:
-            fires = sorted({*fires, paced_start})[:count]
-        return fires
+            slots = sorted({*slots, paced_start})[:count]
+        return slots
 
     def paced_start(self, name: str) -> datetime | None:
         """Return when a routine with a pace is started next; None while a run of it is under way,
@@ -596,8 +596,8 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
         try:
             return self._schedule.next_start(after)
         except Exception:  # it would end APScheduler's loop, and with it all other routines
-            log.exception("routine.start_unknown", routine=self._routine, retry=RETRY)
-            return after + timedelta(seconds=RETRY)
+            log.exception("routine.start_unknown", routine=self._routine, retry=RETRY_SECONDS)
+            return after + timedelta(seconds=RETRY_SECONDS)
 
 
 class BatchedJobStore(BaseJobStore):  # type: ignore[misc]

@@ -34,7 +34,9 @@ class RunUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsageRange:
-    """A median, and a value that is exceeded one time in twenty."""
+    """A middle value (the median of one draw, the mean of a sum), and one that is exceeded one time
+    in twenty.
+    """
 
     p50: float
     p95: float
@@ -122,7 +124,9 @@ def _expected_usage(
 
 
 def _range_of_sum(draws: Sequence[tuple[int, Sequence[float]]]) -> UsageRange:
-    """Return the range of a sum of draws; `draws` pairs how often with a sorted sample."""
+    """Return the range of a sum of draws; `draws` are pairs of a number of draws and the sorted
+    sample that they are drawn from.
+    """
     if len(draws) == 1 and draws[0][0] == 1:
         sample = draws[0][1]
         return UsageRange(p50=_quantile(sample, 0.5), p95=_quantile(sample, 0.95))
@@ -136,12 +140,12 @@ def _range_of_sum(draws: Sequence[tuple[int, Sequence[float]]]) -> UsageRange:
 
 
 def _quantile(sample: Sequence[float], share: float) -> float:
+    """Return a quantile of a sorted sample, interpolated between two values."""
     position = (len(sample) - 1) * share
     lower_index = int(position)
     upper_index = min(lower_index + 1, len(sample) - 1)
-    return sample[lower_index] + (sample[upper_index] - sample[lower_index]) * (
-        position - lower_index
-    )
+    lower, upper = sample[lower_index], sample[upper_index]
+    return lower + (upper - lower) * (position - lower_index)
 
 
 def _clock_change_nights(

@@ -23,7 +23,7 @@ from daemon.definitions.schedule import ScheduleEntry
 from daemon.errors import DaemonError, StoreFull, Unavailable
 from daemon.models import Run, Status, Step, StepKind
 from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
-from daemon.scheduler.triggers import RETRY, EventTriggers
+from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal
 from daemon.system.clock import Clock
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -61,7 +61,7 @@ class Pacing:
         self._ledger, self._journal, self._clock = ledger, journal, clock
         self._triggers, self._schedule_look = triggers, schedule_look
         self._queue = CoalescingQueue(
-            "pace claims", self.start_due, retry=RETRY, session=ledger.lock
+            "pace claims", self.start_due, retry=RETRY_SECONDS, session=ledger.lock
         )
         self._paces: dict[str, tuple[Pace, ScheduleEntry]] = {}
         """By routine, with the entry of the schedule that has it."""
@@ -115,7 +115,7 @@ class Pacing:
             return
         _, entry = self._paces[name]
         if skip_reason := await ledger.skip_reason_now(name, [entry]):
-            retry_at = await self._triggers.end_of(skip_reason.reason, name, entry, now)
+            retry_at = await self._triggers.find_retry_time(skip_reason.reason, name, entry, now)
             log.info(
                 "pace.waiting",
                 routine=name,
@@ -135,7 +135,7 @@ class Pacing:
             event=start.event,
             max_other_runs=max_other_runs(ledger.routines[name]),
         )
-        if not await ledger.start([claim]):
+        if not await ledger.claim_and_start([claim]):
             # Another machine was quicker. The end of its run tells when the next one is; if that
             # machine dies, nobody does.
             self._put_off(name, now + start.wait)

@@ -14,7 +14,7 @@ from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
-from daemon.providers.capabilities import capabilities
+from daemon.providers.capabilities import capabilities_of
 from daemon.providers.programs import check_model
 from daemon.runs.report_schema import SchemaFault, load_schema
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
@@ -146,7 +146,7 @@ def _effort_conflicts(
         return
     model = own_model or settings.model or ""
     try:
-        levels = capabilities(model, settings.capabilities, provider=name).effort
+        levels = capabilities_of(model, settings.capabilities, provider=name).effort
     except ConfigError:
         return  # the fault is one of config.toml, which its own check names
     if effort not in levels:

@@ -1,4 +1,4 @@
-"""Which runs are executed by which process, and how many at once.
+"""The queue of runs: in which order runs are executed by this process, and how many at once.
 
 A run queue is given run ids and nothing else. It does no harm if an id comes twice, late or not at
 all: the journal says whether a run may be claimed, and at the next start every run that is left
@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-NEVER = datetime.min.replace(tzinfo=UTC)
+NEVER = datetime.min.replace(tzinfo=UTC)  # the last start of a routine that did not start yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +54,22 @@ class ConcurrencyGroup:
     """False for the provider `offline` and for scripts, which ask no model."""
 
 
-# A run that waits: when it was due, its id, its group.
-_WaitingRun: TypeAlias = tuple[datetime, str, ConcurrencyGroup]
-# The first waiting run of a routine: since when the routine waits for its turn, the run's id, the
-# routine.
-_Candidate: TypeAlias = tuple[datetime, str, str]
+class _WaitingRun(NamedTuple):
+    """A run that waits for its turn; in a heap, the one that was due first comes first."""
+
+    due: datetime
+    run_id: str
+    group: ConcurrencyGroup
+
+
+class _Candidate(NamedTuple):
+    """The first waiting run of a routine; in a heap, the one whose routine waits longest comes
+    first.
+    """
+
+    waits_since: datetime
+    run_id: str
+    routine: str
 
 
 def single_group(_run: Run) -> ConcurrencyGroup:
@@ -165,11 +176,11 @@ class LocalRunQueue:
         entries = []
         for routine, waiting_runs in self._waiting.items():
             is_occupied = routine in self._occupied_routines
-            for index, (due, run_id, group) in enumerate(sorted(waiting_runs, key=_due_and_id)):
+            for index, run in enumerate(sorted(waiting_runs)):
                 # First the next run of each routine, then their second ones, and so on.
-                entries.append(
-                    (index + is_occupied, self._turn(due, routine), run_id, group.uses_model)
-                )
+                round_number = index + is_occupied
+                waits_since = self._waits_since(run.due, routine)
+                entries.append((round_number, waits_since, run.run_id, run.group.uses_model))
         counts, positions = Counter[bool](), {}
         for _, _, run_id, uses_model in sorted(entries):
             positions[run_id] = counts[uses_model]
@@ -189,7 +200,7 @@ class LocalRunQueue:
         if routine is not None:
             self._set_waiting(
                 routine,
-                [waiting_run for waiting_run in self._waiting[routine] if waiting_run[1] != run_id],
+                [run for run in self._waiting[routine] if run.run_id != run_id],
             )
             self._add_candidate(routine)
         if self._unpark(run_id):
@@ -229,7 +240,8 @@ class LocalRunQueue:
         group = self._group_of(run)
         self._groups[group.name] = group
         self._waiting_routines[run.id] = run.routine
-        heapq.heappush(self._waiting.setdefault(run.routine, []), (run.slot, run.id, group))
+        waiting_runs = self._waiting.setdefault(run.routine, [])
+        heapq.heappush(waiting_runs, _WaitingRun(run.slot, run.id, group))
         self._add_candidate(run.routine)
         self._start_runs()
 
@@ -238,12 +250,15 @@ class LocalRunQueue:
         now.
         """
         if routine not in self._occupied_routines and (waiting_runs := self._waiting.get(routine)):
-            due, run_id, group = waiting_runs[0]
-            candidates = self._candidates.setdefault(group.name, [])
-            heapq.heappush(candidates, (self._turn(due, routine), run_id, routine))
+            first_run = waiting_runs[0]
+            waits_since = self._waits_since(first_run.due, routine)
+            candidates = self._candidates.setdefault(first_run.group.name, [])
+            heapq.heappush(candidates, _Candidate(waits_since, first_run.run_id, routine))
 
-    def _turn(self, due: datetime, routine: str) -> datetime:
-        """Return since when a routine waits for its turn, with a run that was due at `due`."""
+    def _waits_since(self, due: datetime, routine: str) -> datetime:
+        """Return since when a routine waits for its turn, with a run that was due at `due`: since
+        then, or since its last start if that was later.
+        """
         # At most now: slots and starts of a clock that was ahead would let all others pass.
         return min(max(due, self._last_started.get(routine, NEVER)), self._clock.now())
 
@@ -251,7 +266,7 @@ class LocalRunQueue:
         """Start waiting runs until no capacity is left."""
         while not self._stopping and (candidates := self._next_candidates()):
             _, run_id, routine = heapq.heappop(candidates)
-            _, _, group = heapq.heappop(self._waiting[routine])
+            group = heapq.heappop(self._waiting[routine]).group
             self._set_waiting(routine, self._waiting[routine])
             del self._waiting_routines[run_id]
             self._occupied_routines.add(routine)
@@ -267,7 +282,7 @@ class LocalRunQueue:
         """Return the heap whose first run is to be started now; None if no run may start."""
         next_candidates = None
         for name, candidates in self._candidates.items():
-            while candidates and not self._is_current(*candidates[0]):
+            while candidates and not self._is_current(candidates[0]):
                 heapq.heappop(candidates)
             if (
                 candidates
@@ -277,13 +292,13 @@ class LocalRunQueue:
                 next_candidates = candidates
         return next_candidates
 
-    def _is_current(self, _turn: datetime, run_id: str, routine: str) -> bool:
+    def _is_current(self, candidate: _Candidate) -> bool:
         """Tell whether a candidate is still the first waiting run of a routine that may start."""
-        waiting_runs = self._waiting.get(routine)
+        waiting_runs = self._waiting.get(candidate.routine)
         return (
             waiting_runs is not None
-            and routine not in self._occupied_routines
-            and waiting_runs[0][1] == run_id
+            and candidate.routine not in self._occupied_routines
+            and waiting_runs[0].run_id == candidate.run_id
         )
 
     def _has_capacity(self, group: ConcurrencyGroup) -> bool:
@@ -385,10 +400,6 @@ class LocalRunQueue:
         self._set_timer()
 
 
-def _due_and_id(waiting_run: _WaitingRun) -> tuple[datetime, str]:
-    return waiting_run[:2]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSupervisor:
     """Supervise the runs of this process, one call of `run` for each."""
@@ -419,8 +430,8 @@ class RunSupervisor:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
-            is_settled = self.engine.note_success(run)
-            if not is_settled or self.conversations.inbox.has_messages(run.id):
+            has_succeeded = self.engine.record_success(run)
+            if not has_succeeded or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))
         return run
 
@@ -428,11 +439,13 @@ class RunSupervisor:
         """Count the failure or success of a routine, and answer messages that its run did not
         read; what starts after it is started by `RunRepository.when_ended`.
         """
-        await self.engine.note_end(run)
+        await self.engine.record_end(run)
         await self.conversations.answer_late_messages(run)
 
     def group_of(self, run: Run) -> ConcurrencyGroup:
-        """Return which provider a run asks first, as its routine stands now."""
+        """Return the concurrency group of the provider that a run asks first, as its routine is
+        defined now.
+        """
         config = self.settings.config
         routines = self.engine.routines
         routine = ask_routine(config) if run.routine == ASK else routines.get(run.base_routine)

@@ -64,10 +64,10 @@ BATCH_SIZE = 250
 # never more than about a second ahead of what is written.
 MAX_BATCHES_IN_FLIGHT = 8
 # A schedule key that no routine has: the next real key starts a new baseline.
-FORGOTTEN = ""
+NO_SCHEDULE_KEY = ""
 # Reasons that hold for a period: the first slot that is skipped for one is logged, the others are
 # told by `agentctl slots`.
-PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.NOT_BEFORE})
+REASONS_OF_PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.NOT_BEFORE})
 # How many unended runs of a routine another run may join, by its `overlap`; None: any number.
 MAX_OTHER_RUNS: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
@@ -152,7 +152,7 @@ class SlotLedger:
         self._late_starts = 0
         """Runs that start late and were claimed since the lock was taken."""
         self._logged_periods: dict[str, Reason] = {}
-        """By routine, the reason of PERIODS for which its last slot was skipped."""
+        """By routine, the reason of REASONS_OF_PERIODS for which its last slot was skipped."""
         self._refused_slots: dict[str, tuple[datetime, datetime]] = {}
         """By routine, the first and the last slot that a full disk refused to write."""
         self._latest_time = self.up_since
@@ -160,7 +160,9 @@ class SlotLedger:
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:
-        """Exclude all other claims meanwhile, so that overlap is judged by what is really there."""
+        """Exclude all other claims meanwhile, so that no run starts after the active runs were read
+        and an overlap was ruled out.
+        """
         async with self._lock:
             try:
                 yield
@@ -190,7 +192,7 @@ class SlotLedger:
     ) -> None:
         """Replace the routines; `fresh` names those that are new or changed.
 
-        `unreadable` names those whose files have faults: their state is kept all the same.
+        `unreadable` names those whose files have faults: their states are kept.
         """
         fresh_routines = {name: routines[name] for name in fresh}
         # In a thread: it takes half a second for 10,000 routines.
@@ -221,25 +223,27 @@ class SlotLedger:
         self.unrehearsed_routines &= unchanged
         for name, routine in fresh_routines.items():
             if routine.run.rehearse_first:
-                await self.needs_rehearsal(name)
+                await self.check_rehearsal(name)
         await self.read_floors(schedules)
         await self._read_failures(fresh_routines)
 
     async def set_unscheduled_routines(
         self, routines: Mapping[str, Routine], *, unreadable: Iterable[str]
     ) -> None:
-        """Take the routines and read their states, so that they can be paused, resumed and asked
-        about, and start none of them by its schedule.
+        """Replace the routines and read their states, so that they can be paused, resumed and
+        shown, without starting any of them by its schedule.
         """
         self._unreadable = frozenset(unreadable)
         self._schedule_keys, _, _ = await asyncio.to_thread(self._derive, routines)
         self.states = await self._set_baselines(self._schedule_keys)
         self.routines = routines
         for name in routines:
-            await self.needs_rehearsal(name)
+            await self.check_rehearsal(name)
 
-    async def needs_rehearsal(self, name: str) -> bool:
-        """Tell whether a rehearsal of a routine must be approved before it may run."""
+    async def check_rehearsal(self, name: str) -> bool:
+        """Read whether a rehearsal of a routine must be approved before it may run, keep that in
+        `unrehearsed_routines`, and return it.
+        """
         routine = self.routines[name]
         if not routine.run.rehearse_first or await is_approved(self._journal.key_values, routine):
             self.unrehearsed_routines.discard(name)
@@ -280,8 +284,8 @@ class SlotLedger:
         return self.states[name].paused_why is None
 
     async def _set_baselines(self, schedule_keys: Mapping[str, str]) -> dict[str, RoutineState]:
-        """Start a new baseline where trigger, zone or enabling changed, and where the old one
-        cannot be true.
+        """Start a new baseline where trigger, zone or enabling changed, and where the old one lies
+        in the future; return the state of each routine.
         """
         states = await self._journal.routines.set_baselines(schedule_keys)
         now = self._clock.now()
@@ -291,11 +295,11 @@ class SlotLedger:
         removed_names = [
             name
             for name in states.keys() - schedule_keys.keys() - self._unreadable
-            if states[name].schedule_key != FORGOTTEN
+            if states[name].schedule_key != NO_SCHEDULE_KEY
         ]
         if future_baselines or removed_names:
             await self._journal.routines.set_baselines(
-                dict.fromkeys([*future_baselines, *removed_names], FORGOTTEN)
+                dict.fromkeys([*future_baselines, *removed_names], NO_SCHEDULE_KEY)
             )
             states = await self._journal.routines.set_baselines(schedule_keys)
         return {name: states[name] for name in schedule_keys}
@@ -434,19 +438,19 @@ class SlotLedger:
 
     # --- routines that keep failing
 
-    async def note_end(self, run: Run) -> None:
+    async def record_end(self, run: Run) -> None:
         """Count a failed run: its routine backs off for longer and longer, and is paused at last.
 
         Takes the lock itself, and only for a failure: runs that end well do not wait for each
         other.
         """
-        if self.note_success(run):
+        if self.record_success(run):
             return
         async with self.lock():
             if run.routine in self.states:
                 await self._read_failures([run.routine])
 
-    def note_success(self, run: Run) -> bool:
+    def record_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""
         if run.status is Status.SUCCEEDED:
             self._failure_backoff.forget(run.routine)
@@ -532,7 +536,7 @@ class SlotLedger:
                 slots = make_skipped(decision.slot, skip.reason, rule=skip.rule)
                 batch.skipped.append((name, slots))
             else:
-                batch.claims.append(self._claim_due_slot(name, decision, decision.start))
+                batch.claims.append(self._make_due_claim(name, decision, decision.start))
         return batch
 
     async def _write(self, batch: BatchDecision) -> list[Run]:
@@ -542,7 +546,7 @@ class SlotLedger:
         """
         try:
             await self._record_skipped(batch.skipped)
-            runs = await self.start(batch.claims)
+            runs = await self.claim_and_start(batch.claims)
         except StoreFull:
             for name, slot in batch.floors.items():
                 first, _ = self._refused_slots.get(name, (slot, slot))
@@ -582,7 +586,7 @@ class SlotLedger:
         ]
         for (name, slots), portions in zip(entries, await asyncio.gather(*writes), strict=True):
             write_line = log.warning if slots.outcome is Outcome.MISSED else log.info
-            if slots.reason in PERIODS:
+            if slots.reason in REASONS_OF_PERIODS:
                 # A routine that runs each ten seconds would fill the log of a night.
                 if self._logged_periods.get(name) is slots.reason:
                     write_line = log.debug
@@ -664,7 +668,7 @@ class SlotLedger:
 
     # --- starting runs
 
-    def _claim_due_slot(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
+    def _make_due_claim(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
         kind = self.schedules[name].kind(decision.slot)
         claim = self.make_claim(
             name, kind, decision.slot, outcome=outcome, lateness=decision.lateness
@@ -712,7 +716,7 @@ class SlotLedger:
             max_other_runs=max_other_runs,
         )
 
-    async def start(self, claims: Sequence[Claim]) -> list[Run]:
+    async def claim_and_start(self, claims: Sequence[Claim]) -> list[Run]:
         """Claim slots in one durable transaction, and submit the runs of those that were free.
 
         Returns these runs, in the order of their claims.
@@ -720,7 +724,7 @@ class SlotLedger:
         if not claims:
             return []
         try:
-            runs = await self._journal.slots.open(claims)
+            runs = await self._journal.slots.claim(claims)
             started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
             for claim, run in started:
                 await self._submit_started(claim, run)

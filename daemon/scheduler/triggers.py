@@ -55,7 +55,7 @@ MIN_TIME_BETWEEN_ON_STARTS = timedelta(hours=1)
 FILE_MEMORY = timedelta(days=90)
 SECONDS_PER_DAY = 86_400.0
 # Seconds until a write to the ledger that failed (the disk was full) is tried again.
-RETRY = 60.0
+RETRY_SECONDS = 60.0
 
 # Why a webhook is refused, in the answer to its sender.
 REFUSALS = {
@@ -94,13 +94,15 @@ class EventTriggers:
         *,
         schedule_scan: Callable[[str, datetime], None],
     ) -> None:
-        """`schedule_scan` has `scan_files` called for a watch at a moment."""
+        """`schedule_scan(watch, at)` has `scan_files` called for a watch at a moment."""
         self._ledger, self._journal, self._clock = ledger, journal, clock
         self._schedule_scan = schedule_scan
         self._watcher = SettledFileWatcher(workspace, self.scan_files, directory_watcher)
-        self._file_queue = CoalescingQueue("file claims", self._start_for_files, retry=RETRY)
+        self._file_queue = CoalescingQueue(
+            "file claims", self._start_for_files, retry=RETRY_SECONDS
+        )
         self._end_queue = CoalescingQueue(
-            "chain claims", self._start_after_ends, retry=RETRY, session=ledger.lock
+            "chain claims", self._start_after_ends, retry=RETRY_SECONDS, session=ledger.lock
         )
         self._ended_runs: dict[str, Run] = {}
         """Those in the queue, by id."""
@@ -140,7 +142,7 @@ class EventTriggers:
         return zip(self._ledger.routines[name].triggers, entries, strict=True)
 
     def close(self) -> None:
-        """Watch no files any more."""
+        """Stop watching files."""
         self._watcher.close()
 
     async def stop(self) -> None:
@@ -161,7 +163,7 @@ class EventTriggers:
         ledger's lock itself.
         """
         routine = self._ledger.routines[name]
-        if routine.run.rehearse_first and await self._ledger.needs_rehearsal(name):
+        if routine.run.rehearse_first and await self._ledger.check_rehearsal(name):
             raise Refused(
                 f"{name} is held back until a rehearsal of it was approved: "
                 f"agentctl rehearse {name}"
@@ -186,7 +188,7 @@ class EventTriggers:
             claim = self._ledger.make_claim(
                 name, trigger, now, event=event, input=run_input, max_other_runs=other_runs
             )
-            runs = await self._ledger.start([claim])
+            runs = await self._ledger.claim_and_start([claim])
             if trigger == "manual":
                 await operator_seen
         if runs:
@@ -219,7 +221,9 @@ class EventTriggers:
                 await ledger.record_skip(name, slot, skip_reason)
             else:
                 event = f"on_start {slot.isoformat()}"
-                await ledger.start([ledger.make_claim(name, "on_start", slot, event=event)])
+                await ledger.claim_and_start(
+                    [ledger.make_claim(name, "on_start", slot, event=event)]
+                )
             await self._journal.key_values.put(key, f"{slot.isoformat()} done")
 
     async def start_first_runs(self, names: Iterable[str]) -> None:
@@ -229,7 +233,7 @@ class EventTriggers:
         if candidates:
             last_runs = await self._journal.runs.get_last_by_routine(candidates)
             now = self._clock.now()
-            await ledger.start(
+            await ledger.claim_and_start(
                 [
                     ledger.make_claim(name, "first_run", now, event="first_run")
                     for name in candidates
@@ -284,7 +288,7 @@ class EventTriggers:
         """
         name, now = watch.routine, self._clock.now()
         if skip_reason := await self._ledger.skip_reason_now(name, [watch.entry]):
-            retry_at = await self.end_of(skip_reason.reason, name, watch.entry, now)
+            retry_at = await self.find_retry_time(skip_reason.reason, name, watch.entry, now)
             log.info(
                 "files.waiting",
                 routine=name,
@@ -297,13 +301,14 @@ class EventTriggers:
         claim = self._ledger.make_claim(
             name, "watch", now, event=_event_of(files), input={"paths": list(files)}, files=files
         )
-        await self._ledger.start([claim])
+        await self._ledger.claim_and_start([claim])
         return None
 
-    async def end_of(
+    async def find_retry_time(
         self, reason: Reason, name: str, entry: ScheduleEntry, now: datetime
     ) -> datetime | None:
-        """Return when a reason not to start a routine may be gone; None where an event will tell.
+        """Return when a reason not to start a routine may be gone; None where an event will tell,
+        such as the end of another run.
 
         `entry` is the one of its schedule that would start it.
         """
@@ -361,7 +366,7 @@ class EventTriggers:
             del self._ended_runs[run_id]
 
     async def start_after_missed_ends(self, names: Iterable[str]) -> None:
-        """Start those of these routines whose turn came while no process was there to notice."""
+        """Start those of these routines whose `after` fits a run that ended while no daemon ran."""
         now = self._clock.now()
         for name in names:
             if name not in self._ledger.schedules:
@@ -378,7 +383,7 @@ class EventTriggers:
             if progress and since < (until := datetime.fromisoformat(progress)) <= now:
                 since = until
             for trigger in triggers:
-                missed_runs = await self._journal.slots.find_unanswered(
+                missed_runs = await self._journal.slots.find_missed_ends(
                     name, parents=trigger.after, statuses=STATUSES_BY_ON[trigger.on], since=since
                 )
                 for run in missed_runs:
@@ -386,8 +391,8 @@ class EventTriggers:
             await self._journal.key_values.put(key, now.isoformat())
 
     async def _start_after(self, name: str, run: Run) -> None:
-        """Start a routine if it follows `run`, which has ended so, or record that it was skipped;
-        once only.
+        """Start a routine if one of its triggers `after` waits for such an end of `run`, or record
+        that it was skipped; once only for each run.
         """
         entries = [
             entry
@@ -419,7 +424,7 @@ class EventTriggers:
             "status": run.status.value,
             "report": (run.report or "")[:MAX_REPORT_LENGTH],
         }
-        await self._ledger.start(
+        await self._ledger.claim_and_start(
             [self._ledger.make_claim(name, "after", slot, event=run.id, input=event_input)]
         )
 
@@ -447,7 +452,7 @@ class EventTriggers:
             if rule.startswith(SKIP_RULE):
                 reason = f"this is a day to skip ({rule})"
             raise Refused(f"{name} does not run now: {reason}; send it again later")
-        runs = await ledger.start(
+        runs = await ledger.claim_and_start(
             [ledger.make_claim(name, "webhook", now, event=event, input=body)]
         )
         if not runs:

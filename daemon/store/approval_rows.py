@@ -33,14 +33,14 @@ from daemon.store.rows import (
 )
 
 APPROVAL_COLUMN_NAMES = (
-    *("id", "run_id", "routine", "call_id", "tool", "request", "digest", "rule", "reason"),
-    *("taint", "status", "created", "expires", "decided", "actor"),
-)
+    "id", "run_id", "routine", "call_id", "tool", "request", "digest", "rule", "reason",
+    "taint", "status", "created", "expires", "decided", "actor",
+)  # fmt: skip
 _COLUMNS = ", ".join(APPROVAL_COLUMN_NAMES)
 
-# The share of its time after which people are reminded of an approval: of a day so much is left
-# then that a person who sleeps meanwhile still finds it pending.
-REMINDER = 0.75
+# The share of its timeout after which people are reminded of a pending approval. Of a day six hours
+# are left then, so that a person who sleeps meanwhile still finds it pending.
+REMINDER_SHARE = 0.75
 
 
 def use_approval(connection: Connection, run: Run, id_: str) -> None:
@@ -110,7 +110,7 @@ def add_request(
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO approval ({_COLUMNS}, remind_at) VALUES ({placeholders(values)}, ?)",
-        (*values, to_microseconds(now + timeout * REMINDER)),
+        (*values, to_microseconds(now + timeout * REMINDER_SHARE)),
     )
     _add_audit_entry(connection, "asked", approval_of(values), to_microseconds(now), "")
     return "added"
@@ -124,11 +124,12 @@ def close_requests(
     now: int,
     by: str,
 ) -> tuple[list[Approval], list[Run]]:
-    """Give the approvals that `condition`, a part of SQL, selects a new status, and queue the runs
-    that waited for them.
+    """Set the status of the approvals that `condition` selects, and queue the runs that waited for
+    them.
 
-    Returns these approvals and those of their runs that are queued now. Incidents and unsent
-    notices of these runs end with their last pending approval.
+    `condition` is SQL with the parameters `values`; `by` is the user who answered, or empty.
+    Returns these approvals, and those of their runs that are queued now. Incidents and unsent
+    notices of these runs are closed with their last pending approval.
     """
     rows = connection.execute(
         f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {condition}"
@@ -178,9 +179,9 @@ def _add_audit_entry(
 
 
 def find_approval(connection: Connection, id_or_part: str) -> Approval:
-    """Return the approval with this id, or the only one whose id begins or ends so.
+    """Return the approval with this id, or the only one whose id begins or ends with it.
 
-    Raises NotFound.
+    Raises NotFound if there is none or several, or fewer than SHORTEST_PART characters are given.
     """
     if exact := approvals_in(connection, "WHERE id = ?", (id_or_part,)):
         return exact[0]

@@ -29,7 +29,7 @@ from daemon.store.retention import (
     mark_files_removed,
 )
 from daemon.store.texts import delete_texts
-from daemon.system.safe_open import folder_beneath
+from daemon.system.safe_open import open_folder_beneath
 
 log = structlog.get_logger()
 
@@ -175,7 +175,7 @@ def _unlink(workspace: Path, paths: list[str]) -> None:
         if not path.is_relative_to(workspace) or ".." in path.parts:
             continue
         parts = path.relative_to(workspace).parts
-        with suppress(OSError), folder_beneath(workspace, parts[:-1], create=False) as folder:
+        with suppress(OSError), open_folder_beneath(workspace, parts[:-1], create=False) as folder:
             os.unlink(parts[-1], dir_fd=folder)
 
 

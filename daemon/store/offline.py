@@ -123,14 +123,14 @@ def probe(url: str) -> DatabaseServer:
 def _server(url: str) -> Iterator[Any]:
     import psycopg
 
-    from daemon.store.postgres.connection import connect, place_of, refusal
+    from daemon.store.postgres.connection import connect, explain_refusal, place_of
 
     try:
         with closing(connect(url)) as connection:
             connection.control("SET idle_in_transaction_session_timeout = '10min'")
             yield connection
     except psycopg.Error as error:
-        if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
+        if isinstance(error, psycopg.OperationalError) and explain_refusal(error) is None:
             raise DatabaseAway(
                 f"{place_of(url)} is away ({str(error).splitlines()[0]}); start the server"
             ) from error

@@ -258,9 +258,9 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
 
 
 INCIDENT_COLUMN_NAMES = (
-    *("id", "subject", "signature", "detail", "opened", "seen", "count", "told", "targets"),
-    *("acked", "closed", "run_id"),
-)
+    "id", "subject", "signature", "detail", "opened", "seen", "count", "told", "targets",
+    "acked", "closed", "run_id",
+)  # fmt: skip
 
 
 @refusing_damage("incident")
@@ -284,9 +284,9 @@ def incident_of(row: Row) -> Incident:
 
 
 DELIVERY_COLUMN_NAMES = (
-    *("id", "run_id", "target", "kind", "options", "zone", "status", "attempts", "next_at"),
-    *("receipt", "error", "created"),
-)
+    "id", "run_id", "target", "kind", "options", "zone", "status", "attempts", "next_at",
+    "receipt", "error", "created",
+)  # fmt: skip
 # Of the run whose report is delivered; all None for a message of the daemon's own.
 DELIVERED_RUN_COLUMN_NAMES = ("routine", "slot", "status", "report", "detail", "taint")
 REPORT = "report"  # the kind of a delivery that is a run's report

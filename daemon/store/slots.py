@@ -42,7 +42,7 @@ class Claim:
 
     routine: str
     definition: str
-    """The routine as JSON text: the run keeps it whatever is edited meanwhile."""
+    """The routine as JSON text, by which the run is executed even if the routine is edited."""
     trigger: str
     slot: datetime
     goal: str
@@ -87,7 +87,7 @@ def run_for(id_: str, claim: Claim, slot: datetime, definition: str, now: dateti
     )
 
 
-def keep_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
+def insert_missing_definitions(connection: Connection, definitions: Mapping[str, str]) -> None:
     """Insert the definitions, by their hashes, that the table does not have yet: mostly none."""
     hashes = list(definitions)
     for start in range(0, len(hashes), ROWS_PER_STATEMENT):
@@ -107,8 +107,8 @@ def write_runs(connection: Connection, claims: Sequence[tuple[Claim, Run, int]],
 
     Each claim comes with its run and its slot in microseconds.
     """
-    # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a
-    # member of an enum
+    # `.value`, as in all frequent statements: sqlite3 takes four times as long to bind a member of
+    # an enum
     _insert(
         connection,
         'run (id, routine, definition, "trigger", slot, event, status, created, not_before,'
@@ -192,7 +192,9 @@ SELECT number FROM claim WHERE slot <= (
 """
 
 
-def find_taken(connection: Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
+def find_taken_claims(
+    connection: Connection, claims: Sequence[Claim], slots: Sequence[int]
+) -> set[int]:
     """Return the indexes of the claims whose slot or event is taken, or whose routine has more
     active runs than the claim allows.
 
@@ -275,13 +277,13 @@ class SlotRepository(Repository):
 
     # --- slots that are started
 
-    async def open(
+    async def claim(
         self, claims: Sequence[Claim], *, key_values: Mapping[str, str] | None = None
     ) -> list[Run | None]:
-        """Write the slot and a queued run of each claim, in one durable transaction, and with them
-        `key_values` of the table meta: how far the source of the claims was read.
+        """Claim slots: write the slot and a queued run of each claim, in one durable transaction.
 
-        Returns the runs in the order of the claims, with None for a claim whose slot is taken
+        `key_values` of the table meta are written with them: how far the source of the claims was
+        read. Returns the runs in the order of the claims, with None for a claim whose slot is taken
         already, or whose routine has more active runs than `Claim.max_other_runs`.
         """
         now = self._clock()
@@ -295,11 +297,11 @@ class SlotRepository(Repository):
         slots = [microseconds[id(claim.slot)] for claim in claims]
 
         def work(connection: Connection) -> list[Run | None]:
-            keep_definitions(
+            insert_missing_definitions(
                 connection,
                 {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)},
             )
-            taken_indexes = find_taken(connection, claims, slots)
+            taken_indexes = find_taken_claims(connection, claims, slots)
             ids = new_ids(len(claims))
             runs: list[Run | None] = []
             free_claims: list[tuple[Claim, Run, int]] = []
@@ -321,7 +323,7 @@ class SlotRepository(Repository):
         return runs
 
     async def get_run_of_event(self, routine: str, event: str) -> Run | None:
-        """Return the run that an event started, if it did."""
+        """Return the run that an event of a routine has started; None if there is none."""
 
         def work(connection: Connection) -> Run | None:
             return next(iter(runs_in(connection, _BY_EVENT, (routine, event))), None)
@@ -506,7 +508,7 @@ class SlotRepository(Repository):
 
         await self._db.write(work)
 
-    async def find_unanswered(
+    async def find_missed_ends(
         self,
         routine: str,
         *,
@@ -517,7 +519,7 @@ class SlotRepository(Repository):
         """Return the runs of the `parents` routines that ended since then with one of these
         statuses and have no slot of this routine, oldest first.
         """
-        condition = _UNANSWERED % (placeholders(parents), placeholders(statuses))
+        condition = _MISSED_ENDS % (placeholders(parents), placeholders(statuses))
         values = (*parents, *statuses, to_microseconds(since), routine)
         return await self._db.read(lambda connection: runs_in(connection, condition, values))
 
@@ -548,7 +550,7 @@ class SlotRepository(Repository):
 
 _BY_EVENT = "WHERE id = (SELECT run_id FROM slot WHERE routine = ? AND event = ?)"
 
-_UNANSWERED = """
+_MISSED_ENDS = """
 WHERE routine IN (%s) AND status IN (%s) AND ended > ?
     AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.routine = ? AND slot.event = run.id)
 ORDER BY ended, id
@@ -560,7 +562,7 @@ _AHEAD = """
 WITH later AS MATERIALIZED (SELECT * FROM slot WHERE last > ?),
     ahead AS (SELECT * FROM later WHERE event IS NULL AND ahead = 0)
 """
-# The outcome is asked for, too: the run of a slot that was started may have been deleted since.
+# Not by run_id alone: the run of a slot that was started may have been deleted since.
 _UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
 _UNSTARTED_AHEAD = f"""{_AHEAD}
 SELECT id, coalesce((SELECT baseline FROM routine WHERE name = ahead.routine), first), {_COLUMNS}

@@ -17,7 +17,7 @@ KEEPALIVE = 30.0
 
 
 @cache
-def trusted_context() -> ssl.SSLContext:
+def shared_tls_context() -> ssl.SSLContext:
     """Return the TLS context of every client of this process.
 
     SSL_CERT_FILE or SSL_CERT_DIR name the authorities to trust. Without them they are those of this
@@ -43,7 +43,7 @@ def connection_settings(url: str) -> dict[str, Any]:
     client, and refuse to work at all where a proxy is named that they cannot speak to, even if
     `no_proxy` excepts this address. Call it in a thread. Raises OSError.
     """
-    return {"verify": trusted_context(), "proxy": proxy_for(url), "trust_env": False}
+    return {"verify": shared_tls_context(), "proxy": proxy_for(url), "trust_env": False}
 
 
 def proxy_for(url: str) -> str | None:
@@ -62,19 +62,23 @@ def proxy_for(url: str) -> str | None:
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
+def root_cause(error: BaseException) -> BaseException:
+    """Return the exception that an error of a connection began with, usually one of the system."""
+    while True:
+        if isinstance(error, BaseExceptionGroup):  # one exception for each IP address
+            error = error.exceptions[0]
+        elif (cause := error.__cause__ or error.__context__) is not None:
+            error = cause
+        else:
+            return error
+
+
 def describe_connection_error(error: BaseException) -> str:
     """Return why a connection could not be made or broke off, in the words of the system.
 
     The libraries say "All connection attempts failed" where the system knows more.
     """
-    reason = error
-    while True:
-        if isinstance(reason, BaseExceptionGroup):  # one exception for each IP address
-            reason = reason.exceptions[0]
-        elif (cause := reason.__cause__ or reason.__context__) is not None:
-            reason = cause
-        else:
-            break
+    reason = root_cause(error)
     if isinstance(reason, ConnectionRefusedError):
         return f"nothing listens there ({os.strerror(reason.errno or errno.ECONNREFUSED)})"
     if isinstance(reason, socket.gaierror):

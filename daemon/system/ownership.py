@@ -7,23 +7,24 @@ import stat
 
 
 def explain_other_writers(status: os.stat_result) -> tuple[str, str] | None:
-    """Say who, besides this user and root, could change a file or what lies in a folder.
+    """Tell who, besides this user and root, could change a file or the files in a folder.
 
     Returns what is wrong ("can be written by everybody") and the command that helps; None if
-    nobody else could. A group that holds nobody but the owner, as with umask 002 on Debian, is no
-    one else. In a folder with the sticky bit others cannot replace our files.
+    nobody else could. A group whose only member is the owner, as with umask 002 on Debian, counts
+    as nobody else. In a folder with the sticky bit others cannot replace our files.
     """
-    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     if status.st_uid not in (0, os.geteuid()):
         return (
             f"belongs to {_user_name(status.st_uid)}",
             f"chown it to {_user_name(os.geteuid())} or root",
         )
-    if status.st_mode & stat.S_IWOTH and not sticky:
+    if status.st_mode & stat.S_IWOTH and not is_sticky:
         return "can be written by everybody", "chmod o-w"
-    if status.st_mode & stat.S_IWGRP and not sticky:
+    if status.st_mode & stat.S_IWGRP and not is_sticky:
         other_users = _describe_others(status.st_gid, status.st_uid)
-        return (f"can be written by {other_users}", "chmod g-w") if other_users else None
+        if other_users:
+            return f"can be written by {other_users}", "chmod g-w"
     return None
 
 
@@ -35,18 +36,15 @@ def _user_name(uid: int) -> str:
 
 
 def _describe_others(gid: int, uid: int) -> str:
-    """Return who else is in a group; empty if it is a user's own."""
+    """Return the members of a group besides the user `uid` and root, at most three names; empty if
+    there are none.
+    """
     try:
         group = grp.getgrgid(gid)
     except KeyError:
         return f"group {gid}"
-    owner = _user_name(uid)
-    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)} - {
-        owner,
-        "root",
-    }
-    return (
-        f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})"
-        if members
-        else ""
-    )
+    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
+    members -= {_user_name(uid), "root"}
+    if not members:
+        return ""
+    return f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})"

@@ -19,10 +19,10 @@ from pathlib import Path, PurePosixPath
 
 from daemon.system import syscalls
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _RESOLVE = syscalls.RESOLVE_BENEATH | syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
-# Not known to this kernel, or forbidden by a container that does not know it.
-_ABSENT = frozenset([errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP])
+# Errors where the kernel does not know openat2, or a container forbids it.
+_ABSENT_ERRORS = frozenset([errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP])
 
 
 def open_beneath(root: str, path: str, flags: int = os.O_RDONLY) -> int:
@@ -52,7 +52,7 @@ def walk_beneath(root: str, path: str, flags: int) -> int:
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-    with folder_beneath(Path(root), parts.parent.parts) as folder:
+    with open_folder_beneath(Path(root), parts.parent.parts) as folder:
         return os.open(parts.name, flags | os.O_NOFOLLOW, dir_fd=folder)
 
 
@@ -63,9 +63,9 @@ def has_openat2() -> bool:
         return False
     folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.close(syscalls.openat2(folder, ".", flags=_FOLDER, resolve=_RESOLVE))
+        os.close(syscalls.openat2(folder, ".", flags=_FOLDER_FLAGS, resolve=_RESOLVE))
     except OSError as error:
-        if error.errno in _ABSENT:
+        if error.errno in _ABSENT_ERRORS:
             return False
         raise
     finally:
@@ -74,20 +74,20 @@ def has_openat2() -> bool:
 
 
 @contextmanager
-def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
+def open_folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
     """Open the folder `root/part/part…` and yield its descriptor; missing folders are made if
     `create`.
 
     A new folder gets the permissions and the owner of the folder it lies in. Raises OSError: ELOOP
     or ENOTDIR where a link stands in the way. Raises ValueError for a part that is no plain name.
     """
-    # The root itself is the owner's choice, be it a link.
-    folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
+    # The root itself may be a link: its owner chose it.
+    folder = os.open(root, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
     try:
         for part in parts:
             if part in ("", ".", "..") or "/" in part:
                 raise ValueError(f"{part!r} is not the name of a folder")
-            child = _enter(folder, part, create=create)
+            child = _open_or_make_folder(folder, part, create=create)
             os.close(folder)
             folder = child
         yield folder
@@ -95,17 +95,17 @@ def folder_beneath(root: Path, parts: Sequence[str], *, create: bool = False) ->
         os.close(folder)
 
 
-def _enter(parent: int, name: str, *, create: bool) -> int:
+def _open_or_make_folder(parent: int, name: str, *, create: bool) -> int:
     try:
-        return os.open(name, _FOLDER, dir_fd=parent)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
     except FileNotFoundError:
         if not create:
             raise
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
     except FileExistsError:  # another process made it meanwhile
-        return os.open(name, _FOLDER, dir_fd=parent)
-    folder = os.open(name, _FOLDER, dir_fd=parent)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+    folder = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
     copy_access(folder, parent, 0o2755)
     os.fsync(parent)
     return folder

@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from daemon.system.clock import Clock
 
 # Only an armed timer is cancelled; this one is never meant to expire: its time is in the year 2200.
-NEVER = 7_258_118_400
-SECONDS_BETWEEN_LOOKS = 60.0
+FAR_FUTURE = 7_258_118_400
+SECONDS_BETWEEN_CHECKS = 60.0
 # For tests that fake the clock of a process, which the kernel does not know of: the seconds between
-# two looks, by polling.
-SECONDS_BETWEEN_LOOKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
-# Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or
-# loses in a minute.
+# two checks, by polling.
+SECONDS_BETWEEN_CHECKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
+# Seconds by which wall clock and event loop may differ after a check: more than a clock that NTP
+# slews gains or loses in a minute.
 TOLERANCE = 2.0
 
 
 class ClockWatcher(Protocol):
     """Calls a function after each jump of the wall clock."""
 
-    def start(self, when_set: Callable[[], object]) -> None:
-        """Call `when_set` on the running loop after each jump, from now on."""
+    def start(self, on_clock_set: Callable[[], object]) -> None:
+        """Begin to call `on_clock_set` on the running loop after each jump."""
 
     def stop(self) -> None:
-        """Call nothing any more."""
+        """Stop calling the function."""
 
 
 def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
     """Return a watcher by timerfd, or one that polls where the kernel has no timerfd or not its
     flag TFD_TIMER_CANCEL_ON_SET, as in some sandboxes.
     """
-    if seconds := read_interval(env, SECONDS_BETWEEN_LOOKS_VARIABLE):
+    if seconds := read_interval(env, SECONDS_BETWEEN_CHECKS_VARIABLE):
         return PollingClockWatcher(clock, seconds=seconds)
     if sys.platform != "linux":
         return PollingClockWatcher(clock)
@@ -79,8 +79,8 @@ class KernelClockWatcher:
         self._calls = calls
         self._fd = -1
 
-    def start(self, when_set: Callable[[], object]) -> None:
-        self._when_set = when_set
+    def start(self, on_clock_set: Callable[[], object]) -> None:
+        self._when_set = on_clock_set
         self._fd = self._calls.create_armed()
         asyncio.get_running_loop().add_reader(self._fd, self._read)
 
@@ -118,7 +118,7 @@ class TimerCalls:
     def arm(self, fd: int) -> None:
         """Have the timer cancelled when the clock is set."""
         try:
-            timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, NEVER)
+            timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, FAR_FUTURE)
         except OSError as error:
             # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the
             # timer is armed all the same. The callers read the clock after that.
@@ -133,27 +133,27 @@ class TimerCalls:
 class PollingClockWatcher:
     """Compares the wall clock with the event loop's clock at regular intervals."""
 
-    def __init__(self, clock: Clock, *, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+    def __init__(self, clock: Clock, *, seconds: float = SECONDS_BETWEEN_CHECKS) -> None:
         self._clock, self._seconds = clock, seconds
-        self._next_look: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
 
-    def start(self, when_set: Callable[[], object]) -> None:
-        self._when_set = when_set
+    def start(self, on_clock_set: Callable[[], object]) -> None:
+        self._when_set = on_clock_set
         self._loop = asyncio.get_running_loop()
-        self._look_later()
+        self._schedule_check()
 
     def stop(self) -> None:
-        if self._next_look:
-            self._next_look.cancel()
-            self._next_look = None
+        if self._next_check:
+            self._next_check.cancel()
+            self._next_check = None
 
-    def _look_later(self) -> None:
-        self._next_look = self._loop.call_later(
-            self._seconds, self._look, self._clock.now(), self._loop.time()
+    def _schedule_check(self) -> None:
+        self._next_check = self._loop.call_later(
+            self._seconds, self._check, self._clock.now(), self._loop.time()
         )
 
-    def _look(self, wall: datetime, monotonic: float) -> None:
+    def _check(self, wall: datetime, monotonic: float) -> None:
         drift = (self._clock.now() - wall).total_seconds() - (self._loop.time() - monotonic)
-        self._look_later()
+        self._schedule_check()
         if abs(drift) > TOLERANCE:
             self._when_set()

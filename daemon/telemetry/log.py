@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LEVELS = ("debug", "info", "warning", "error", "critical")
 # A line takes some 200 bytes: 10 MB hold about 8,000 runs.
 MAX_BYTES = 10_000_000
-KEEP = 5
+KEEP = 5  # rotated files beside the current one
 # Seconds in which one counted line of a kind is written, and how many kinds are told apart.
 REPEAT_INTERVAL = 60.0
 MAX_KINDS = 500
@@ -83,7 +83,7 @@ def configure(
     event_console: EventConsole | None = None,
 ) -> None:
     """Send all logs of this process to `file` and, with `console`, to stderr; may be called again
-    to change that.
+    to change that. `keep` is the number of rotated files that are kept.
 
     `env` tells whether stderr is systemd's journal, which listens on `journal`. With an
     `event_console`, that writes the lines for the console; it stays open over another call.
@@ -187,7 +187,7 @@ def _escape_unprintable(text: str) -> str:
     )
 
 
-def _iso(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -204,7 +204,11 @@ def _make_record(
 
         raise DropEvent
     level = {"exception": "error", "warn": "warning"}.get(method, method)
-    record = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
+    record = {
+        "at": _format_time(datetime.now(UTC)),
+        "level": level,
+        "event": event.pop("event", ""),
+    }
     for key in _LEADING_KEYS:
         if key in event:
             record[key] = event.pop(key)
@@ -219,7 +223,7 @@ def _make_record(
         event["burst"] = f"{record['event']} {record.get('routine', '')} {place}"
     record.update(event)
     if isinstance(error, BaseException):
-        record["exception"] = _traceback(error)
+        record["exception"] = _format_traceback(error)
     return (record,), {}
 
 
@@ -231,7 +235,7 @@ def _place_of(error: BaseException) -> str:
     return f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}"
 
 
-def _traceback(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()
 
 
@@ -250,8 +254,8 @@ class RepeatedLines:
         """By kind: when its minute is over, and how many lines were written in it."""
         self._lock = threading.Lock()
 
-    def is_in_burst(self, kind: str) -> bool:
-        """Return whether a line is one of the first BURST of its kind in this minute."""
+    def count_burst(self, kind: str) -> bool:
+        """Count a line; return whether it is one of the first BURST of its kind in this minute."""
         with self._lock:
             if kind in self._kinds:
                 return False  # it goes on, and is counted
@@ -268,8 +272,8 @@ class RepeatedLines:
             self._bursts[kind] = (end, count + 1)
             return count < BURST
 
-    def is_new(self, kind: str, record: dict[str, Any]) -> bool:
-        """Return whether a line is the first of its kind in this minute, and count it if not."""
+    def count_repeat(self, kind: str, record: dict[str, Any]) -> bool:
+        """Count a line; return whether it is the first of its kind in this minute."""
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
                 kind = ""  # all further kinds count as one, so that memory is bounded
@@ -324,9 +328,9 @@ class _Output:
         for counted_record in self._repeats.pop():
             self._write(counted_record)
         kind, burst = record.pop("counted", None), record.pop("burst", None)
-        if burst is not None and not self._repeats.is_in_burst(burst):
+        if burst is not None and not self._repeats.count_burst(burst):
             kind = burst
-        if kind is None or self._repeats.is_new(kind, record):
+        if kind is None or self._repeats.count_repeat(kind, record):
             self._write(record)
 
     def flush(self) -> None:
@@ -392,7 +396,7 @@ class _RotatedFile:
             self._make_room(len(data))
             if self._lost_lines:
                 record = {
-                    "at": _iso(datetime.now(UTC)),
+                    "at": _format_time(datetime.now(UTC)),
                     "level": "warning",
                     "event": "log.lines_lost",
                     "lines": self._lost_lines,
@@ -457,7 +461,7 @@ class _LibraryHandler(logging.Handler):
         # asyncio puts objects with their numbers and addresses into its messages, one to a line
         first_line = _NUMBER.sub("#", message.partition("\n")[0])
         event: dict[str, Any] = {
-            "at": _iso(datetime.fromtimestamp(record.created, UTC)),
+            "at": _format_time(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "event": "library.spoke",
             "logger": record.name,
@@ -465,5 +469,5 @@ class _LibraryHandler(logging.Handler):
             "counted": f"{record.name} {record.levelname} {first_line} {raised_at}",
         }
         if record.exc_info and record.exc_info[1] is not None:
-            event["exception"] = _traceback(record.exc_info[1])
+            event["exception"] = _format_traceback(record.exc_info[1])
         self.output.write(event)

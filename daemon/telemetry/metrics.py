@@ -1,5 +1,4 @@
-"""Metrics as Prometheus text
-(https://prometheus.io/docs/instrumenting/exposition_formats).
+"""Metrics as Prometheus text (https://prometheus.io/docs/instrumenting/exposition_formats).
 
 Most counters and histograms count from the start of the process on. Figures of the journal, among
 them the counters of tokens and costs, are read at each scrape. The lag of the event loop is
@@ -20,9 +19,10 @@ from daemon.models import Run
 Labels: TypeAlias = Mapping[str, str]
 Sample: TypeAlias = tuple[Labels, float]
 
-LATENESS = (1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
-LAG = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-DURATION = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+# Upper bounds of the buckets of histograms, in seconds.
+LATENESS_BOUNDS = (1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
+LAG_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+DURATION_BOUNDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 # Seconds between two measurements of the loop while runs are under way.
 _MEASURE_INTERVAL = 0.25
 
@@ -44,29 +44,29 @@ class Histogram:
 
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
         """Yield (suffix, labels, value) for each line of the text; buckets are cumulative."""
-        below = 0
+        cumulative_count = 0
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):
-            below += count
-            yield "_bucket", {"le": "+Inf" if bound is None else f"{bound:g}"}, below
+            cumulative_count += count
+            yield "_bucket", {"le": "+Inf" if bound is None else f"{bound:g}"}, cumulative_count
         yield "_sum", {}, self.total
-        yield "_count", {}, below
+        yield "_count", {}, cumulative_count
 
 
 class _LagMeter:
     """Measure how late the event loop is while at least one `with` block is open."""
 
     def __init__(self, lag: Histogram) -> None:
-        self._lag, self._open = lag, 0
+        self._lag, self._open_blocks = lag, 0
         self._tick: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        self._open += 1
-        if self._open == 1:
+        self._open_blocks += 1
+        if self._open_blocks == 1:
             self._schedule()
 
     def __exit__(self, *_: object) -> None:
-        self._open -= 1
-        if not self._open and self._tick:
+        self._open_blocks -= 1
+        if not self._open_blocks and self._tick:
             self._tick.cancel()
 
     def _schedule(self) -> None:
@@ -84,10 +84,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
+        """Ended runs, by routine and status."""
         self.deliveries: Counter[tuple[str, str]] = Counter()
-        self.lateness = Histogram(LATENESS)
-        self.duration = Histogram(DURATION)
-        self.lag = Histogram(LAG)
+        """Attempts to deliver, by target and outcome."""
+        self.lateness = Histogram(LATENESS_BOUNDS)
+        self.duration = Histogram(DURATION_BOUNDS)
+        self.lag = Histogram(LAG_BOUNDS)
         self._lag_meter = _LagMeter(self.lag)
 
     def count_run(self, run: Run) -> None:
@@ -108,11 +110,11 @@ class Metrics:
         """Return a context manager: the loop's lag is measured while at least one is open."""
         return self._lag_meter
 
-    def text(self, journal_metrics: JournalMetrics) -> str:
+    def render(self, journal_metrics: JournalMetrics) -> str:
         """Return all metrics as Prometheus text."""
         lines: list[str] = []
         for name, kind, help_text, samples in self._families(journal_metrics):
-            lines += _family(
+            lines += _render_family(
                 name, kind, help_text, [("", labels, value) for labels, value in samples]
             )
         for name, help_text, histogram in (
@@ -124,7 +126,7 @@ class Metrics:
                 self.lag,
             ),
         ):
-            lines += _family(name, "histogram", help_text, histogram.samples())
+            lines += _render_family(name, "histogram", help_text, histogram.samples())
         return "\n".join(lines) + "\n"
 
     def _families(
@@ -225,22 +227,32 @@ class JournalMetrics:
     """Figures of the journal at the moment of a scrape."""
 
     version: str
+    """The version of agentd."""
     started: float
+    """When the process began, in seconds since 1970."""
     runs: Mapping[str, int]
+    """Runs that have not ended, by status."""
     outbox: Mapping[str, int]
+    """Deliveries, by status."""
     incidents: int
+    """Open incidents."""
     routines: Mapping[str, int]
+    """Routines, by state."""
     successes: Mapping[str, float]
+    """When each routine last succeeded, in seconds since 1970."""
     tokens: Mapping[tuple[str, str, str], int]
+    """Tokens, by provider, model and kind."""
     cost: Mapping[tuple[str, str], float]
+    """Dollars, by provider and model."""
     size: int
+    """Bytes of the database."""
 
 
 def _samples_by(label: str, counts: Mapping[str, int]) -> list[Sample]:
     return [({label: key}, count) for key, count in sorted(counts.items())]
 
 
-def _family(
+def _render_family(
     name: str, kind: str, help_text: str, samples: Iterable[tuple[str, Labels, float]]
 ) -> Iterator[str]:
     yield f"# HELP {name} {help_text}"

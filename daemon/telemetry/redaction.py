@@ -12,8 +12,8 @@ and ordinary words are not, and stay in every text.
 A key is taken out wherever it stands. A password or token from an address that is all letters, or
 shorter than 12 characters, is taken out where it stands as a word, so that `staging1` does not
 spoil `staging12`. A password that is an ordinary word (`monitoring`) is left in sentences and taken
-out where it stands as a password, `user:monitoring`: every report would be full of holes, and each
-hole would tell it. Doctor and validate say so.
+out where it stands as a password, `user:monitoring`: reports would be full of marks otherwise, and
+each mark would show where the word is used, and so give it away. Doctor and validate say so.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect
 # nothing.
-SHORTEST = 8
+SHORTEST_LENGTH = 8
 # From this length on, and with a digit or a sign in it, a password is no part of any other word.
-DISTINCT = 12
+DISTINCT_LENGTH = 12
 # Texts without secrets are cached, as the result of a tool is redacted on its way to the model, to
 # the journal and to the memory. To redact a shorter text costs no more than to find it in the
 # cache; longer texts, and more of them, would take too much memory.
@@ -121,7 +121,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 _STEMS = tuple(stem for stems, *_ in _PATTERNS for stem in stems)
 
 
-def _without_patterns(text: str) -> str:
+def _redact_patterns(text: str) -> str:
     for stems, pattern, replacement in _PATTERNS:
         if any(stem in text for stem in stems):
             text = re.sub(pattern, replacement, text)
@@ -141,7 +141,7 @@ class Secrets:
         """Add a secret, in each form that it may be written in; one of under 8 characters is
         ignored.
         """
-        if len(value) < SHORTEST:
+        if len(value) < SHORTEST_LENGTH:
             return
         new_forms = _forms_of(value)
         for form in new_forms:
@@ -156,9 +156,9 @@ class Secrets:
 
     def add_word(self, value: str) -> None:
         """Add a password or token that may look like a part of an ordinary word: see the module."""
-        if len(value) < SHORTEST:
+        if len(value) < SHORTEST_LENGTH:
             return
-        if not is_plain(value):
+        if not may_be_part_of_word(value):
             self.add(value)
             return
         forms_replaced_everywhere = set(self._forms_and_clean_texts[0]) - self._words.keys()
@@ -183,13 +183,13 @@ class Secrets:
         """Add the secrets in an address; with `whole` the address itself is secret, as whoever has
         it can send there.
         """
-        if whole and _PARTS_OF_URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
+        if whole and _URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
             self.add(url)
         for part in parts_of_address(url):
             # `?key=monitoring&code=production` is about a name; a long word may be a token all the
             # same
-            is_word = is_ordinary(part.value) and (
-                part.kind == "password" or len(part.value) < DISTINCT
+            is_word = is_ordinary_word(part.value) and (
+                part.kind == "password" or len(part.value) < DISTINCT_LENGTH
             )
             if part.kind == "pair" or not is_word:
                 self.add_word(part.value)
@@ -207,7 +207,7 @@ class Secrets:
     def add_environment(self, env: Mapping[str, str]) -> None:
         """Add the values of variables whose names are those of secrets; paths of files are not."""
         for name, value in env.items():
-            if is_secret_name(name) and not value.startswith("/") and not is_ordinary(value):
+            if is_secret_name(name) and not value.startswith("/") and not is_ordinary_word(value):
                 self.add_word(value)
 
     def redact(self, text: str) -> str:
@@ -224,7 +224,7 @@ class Secrets:
                 text = text.replace(form, MARK) if word is None else word.sub(MARK, text)
         for stem in _STEMS:
             if stem in text:
-                text = _without_patterns(text)
+                text = _redact_patterns(text)
                 break
         if is_cacheable and text == original:
             if len(clean_texts) >= _MAX_CACHED_TEXTS:
@@ -244,8 +244,8 @@ class Secrets:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the value as it looks inside JSON, `repr`, a URL and base64 (there at each of the
-    three alignments).
+    """Return the value itself, and as it is written in JSON, `repr`, a URL and base64 (at each of
+    the three alignments).
     """
     forms = {
         value,
@@ -267,14 +267,14 @@ def _base64_forms_of(value: str) -> set[str]:
         last = (offset + len(raw)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             form = encode(b"\0" * offset + raw).decode()[first:last]
-            if len(form) >= SHORTEST:
+            if len(form) >= SHORTEST_LENGTH:
                 forms.add(form)
     return forms
 
 
 # As RFC 3986 has it in its appendix B. `urlsplit` refuses brackets and some letters that passwords
 # may have.
-_PARTS_OF_URL = re.compile(
+_URL = re.compile(
     r"^(?P<scheme>[^:/?#]+)://(?:(?P<account>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
     r"(?:#(?P<fragment>.*))?$",
     re.DOTALL,
@@ -290,14 +290,14 @@ _SECRET_NAME = re.compile(
 _SECRET_WORDS = frozenset(
     {"key", "pass", "pwd", "pw", "sig", "auth", "hmac", "pat", "apikey", "hash", "code", "sas"}
 )
-# What these are about is a name, however it looks.
-_NAMES = frozenset(
+# Keys of a query whose values are names, however random they look.
+_KEYS_OF_NAMES = frozenset(
     "smtp host from to cc bcc reply name user format mode program".split()  # noqa: SIM905
 )
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`,
 # `monitoring2026`, `myChannel`.
-_ORDINARY = re.compile(
+_ORDINARY_WORD = re.compile(
     r"(?:[A-Za-z]?[a-z]{0,14}|[A-Z]{0,15})\d{0,4}|[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,}){1,3}|[a-z]{1,23}|\d{1,15}"
 )
 
@@ -311,8 +311,8 @@ class AddressPart(NamedTuple):
 
 
 def parts_of_address(url: str) -> list[AddressPart]:
-    """Return what is secret in an address, as it is written and as it is meant, without escapes."""
-    parts = list(_written_parts(url.strip()))
+    """Return the secret parts of an address, as they are written and with escapes decoded."""
+    parts = list(_parts_as_written(url.strip()))
     unquoted = [AddressPart(part.kind, unquote(part.value)) for part in parts]
     return list(dict.fromkeys([*parts, *unquoted]))
 
@@ -333,11 +333,13 @@ def has_ordinary_password(url: str) -> bool:
     very short one.
     """
     passwords = [unquote(part.value) for part in parts_of_address(url) if part.kind == "password"]
-    return any(is_ordinary(password) or len(password) < SHORTEST for password in passwords)
+    return any(
+        is_ordinary_word(password) or len(password) < SHORTEST_LENGTH for password in passwords
+    )
 
 
-def _written_parts(url: str) -> Iterator[AddressPart]:
-    match = _PARTS_OF_URL.match(url)
+def _parts_as_written(url: str) -> Iterator[AddressPart]:
+    match = _URL.match(url)
     if match is None:
         return
     account, host, path = match["account"], match["host"], match["path"]
@@ -382,12 +384,12 @@ def _written_parts(url: str) -> Iterator[AddressPart]:
                 yield AddressPart(
                     "password" if "pass" in name or name in ("pw", "pwd") else "token", value
                 )
-            elif name not in _NAMES and "@" not in value and looks_random(value):
+            elif name not in _KEYS_OF_NAMES and "@" not in value and looks_random(value):
                 yield AddressPart("token", value)
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what is called so is secret: `access_token`, `X-Api-Key`, `sig`."""
+    """Tell whether a name is that of a secret, as `access_token`, `X-Api-Key` and `sig` are."""
     return bool(_SECRET_NAME.search(name)) or not _SECRET_WORDS.isdisjoint(
         re.split(r"[^a-z]+", name.lower())
     )
@@ -398,18 +400,18 @@ def looks_random(word: str) -> bool:
     if _UUID.fullmatch(word):
         return True
     pieces = re.split(r"[^A-Za-z0-9]+", word)
-    random_pieces = [piece for piece in pieces if not _ORDINARY.fullmatch(piece)]
+    random_pieces = [piece for piece in pieces if not _ORDINARY_WORD.fullmatch(piece)]
     return (
-        any(len(piece) >= SHORTEST for piece in random_pieces)
-        or sum(map(len, random_pieces)) >= 2 * SHORTEST
+        any(len(piece) >= SHORTEST_LENGTH for piece in random_pieces)
+        or sum(map(len, random_pieces)) >= 2 * SHORTEST_LENGTH
     )
 
 
-def is_plain(value: str) -> bool:
+def may_be_part_of_word(value: str) -> bool:
     """Tell whether a secret may be a part of an ordinary word."""
-    return len(value) < DISTINCT or value.isalpha()
+    return len(value) < DISTINCT_LENGTH or value.isalpha()
 
 
-def is_ordinary(value: str) -> bool:
+def is_ordinary_word(value: str) -> bool:
     """Tell whether a secret is a word as it stands in sentences: `monitoring`, `Password`."""
     return bool(re.fullmatch(r"[A-Za-z]?[a-z]{0,14}|[A-Z]{1,15}", value))

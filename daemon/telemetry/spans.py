@@ -38,12 +38,15 @@ _ULID_LENGTH = 26  # characters of a ULID
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Something that took time, as a value."""
+    """A span: one piece of work, when it began and ended, and its attributes."""
 
     name: str
     trace: int
+    """The id of its trace: 128 bits."""
     id: int
+    """64 bits."""
     parent: int | None
+    """The id of the span above it; None for the first of a trace."""
     start: int
     """Nanoseconds since the epoch, as `end`."""
     end: int
@@ -83,18 +86,18 @@ def trace_and_parent(run: Run) -> tuple[int, int | None]:
 
 
 def spans_of_run(
-    run: Run, steps: Sequence[Step], *, provider: str, content: bool
+    run: Run, steps: Sequence[Step], *, provider: str, with_content: bool
 ) -> Iterator[Span]:
     """Yield the spans of an ended run: one for each tool call, then its own.
 
     Model calls have their spans made when they end (providers/traced.py). `provider` is the name of
     the vendor in the conventions. Texts of messages, arguments and results are included with
-    `content` only.
+    `with_content` only.
     """
     trace, parent = trace_and_parent(run)
     own_id = span_id(run.id)
     for call in _tool_calls(steps):
-        yield _span_of_call(run, call, trace, own_id, content=content)
+        yield _span_of_call(run, call, trace, own_id, with_content=with_content)
     usage, end = run.usage, run.ended or run.created
     attributes = common_attributes(run) | _without_empty(
         {
@@ -115,19 +118,19 @@ def spans_of_run(
     error = None
     if has_failed:
         attributes["error.type"] = run.status.value
-        error = (run.detail or "") if content else ""
-    if content:
-        attributes["gen_ai.input.messages"] = to_json([_text_message("user", run.goal)])
+        error = (run.detail or "") if with_content else ""
+    if with_content:
+        attributes["gen_ai.input.messages"] = to_json([_make_text_message("user", run.goal)])
         attributes["gen_ai.output.messages"] = to_json(
-            [_text_message("assistant", run.report or "")]
+            [_make_text_message("assistant", run.report or "")]
         )
     yield Span(
         name=f"invoke_agent {run.routine}",
         trace=trace,
         id=own_id,
         parent=parent,
-        start=nanoseconds(run.started or run.created),
-        end=nanoseconds(end),
+        start=to_nanoseconds(run.started or run.created),
+        end=to_nanoseconds(end),
         attributes=attributes,
         error=error,
     )
@@ -139,18 +142,18 @@ def common_attributes(run: Run) -> Json:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ToolSpan:
+class _ToolCall:
     """One call of a tool, put together from its steps."""
 
     step: Step
     result: Step | None
     id: str
-    """The vendor's, else its place in the run."""
+    """The vendor's id of the call, else its place in the run."""
     description: str
 
 
-def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
-    """Yield the calls of a run in order; one that was begun again after a crash is one call."""
+def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolCall]:
+    """Yield the tool calls of a run, in order; one that was repeated after a crash is one call."""
     results = {step.call_id: step for step in steps if step.kind is StepKind.RESULT}
     vendor_ids, descriptions, call_ids = {}, {}, set()
     for step in steps:
@@ -166,7 +169,7 @@ def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
             case StepKind.CALL if step.call_id not in call_ids:
                 call_ids.add(step.call_id)
                 key = str(step.call_id)
-                yield _ToolSpan(
+                yield _ToolCall(
                     step=step,
                     result=results.get(step.call_id),
                     id=vendor_ids.get(key) or key,
@@ -174,11 +177,13 @@ def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolSpan]:
                 )
 
 
-def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content: bool) -> Span:
+def _span_of_call(
+    run: Run, call: _ToolCall, trace: int, parent: int, *, with_content: bool
+) -> Span:
     body, result = call.step.body, call.result.body if call.result else {}
     tool = body["tool"]
     verdict = body.get("verdict") or {}
-    start = nanoseconds(call.step.at or run.started or run.created)
+    start = to_nanoseconds(call.step.at or run.started or run.created)
     attributes = common_attributes(run) | _without_empty(
         {
             "gen_ai.operation.name": "execute_tool",
@@ -198,8 +203,8 @@ def _span_of_call(run: Run, call: _ToolSpan, trace: int, parent: int, *, content
             attributes["error.type"] = "denied"
         else:
             attributes["error.type"] = "tool_error" if result else "interrupted"
-        error = str(result.get("text", "")) if content else ""
-    if content:
+        error = str(result.get("text", "")) if with_content else ""
+    if with_content:
         attributes["gen_ai.tool.call.arguments"] = to_json(body.get("arguments", {}))
         attributes["gen_ai.tool.call.result"] = str(result.get("text", ""))
     return Span(
@@ -223,7 +228,7 @@ def request_attributes(messages: Sequence[LLMMessage], functions: Sequence[Json]
     ]
     attributes: Json = {
         "gen_ai.input.messages": to_json(
-            [_message(message) for message in messages if message.role != "system"]
+            [_convert_message(message) for message in messages if message.role != "system"]
         )
     }
     if system:
@@ -235,8 +240,8 @@ def request_attributes(messages: Sequence[LLMMessage], functions: Sequence[Json]
     return attributes
 
 
-def response_attributes(response: LLMResponse, *, content: bool) -> Json:
-    """Return the attributes of a model's response; its text with `content` only."""
+def response_attributes(response: LLMResponse, *, with_content: bool) -> Json:
+    """Return the attributes of a model's response; its text with `with_content` only."""
     attributes = _without_empty(
         {
             "gen_ai.response.model": response.model,
@@ -244,8 +249,8 @@ def response_attributes(response: LLMResponse, *, content: bool) -> Json:
             "gen_ai.response.finish_reasons": [response.finish_reason],
         }
     )
-    if content:
-        output = _message(response.as_message(), response.reasoning) | {
+    if with_content:
+        output = _convert_message(response.as_message(), response.reasoning) | {
             "finish_reason": response.finish_reason
         }
         attributes["gen_ai.output.messages"] = to_json([output])
@@ -263,7 +268,7 @@ def usage_attributes(usage: Usage) -> Json:
     return counts | {key: value for key, value in optional_counts.items() if value}
 
 
-def _message(message: LLMMessage, reasoning: str = "") -> Json:
+def _convert_message(message: LLMMessage, reasoning: str = "") -> Json:
     """Return a message in the parts of the conventions (gen-ai-input-messages.json)."""
     if message.role == "tool":
         response = {
@@ -287,7 +292,7 @@ def _tool_call_part(call: FunctionCall) -> Json:
     return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
 
 
-def _text_message(role: str, text: str) -> Json:
+def _make_text_message(role: str, text: str) -> Json:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
@@ -302,6 +307,6 @@ def _without_empty(fields: Json) -> Json:
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
-def nanoseconds(moment: datetime) -> int:
+def to_nanoseconds(moment: datetime) -> int:
     """Return a moment as OpenTelemetry counts, exactly: a float has no room for nanoseconds."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000

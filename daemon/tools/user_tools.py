@@ -1,8 +1,8 @@
 """Tools of the user's own: functions of files beside config.toml, and of installed packages that
 config.toml names.
 
-They run inside the daemon with all its rights, so their files must be as safe from others as the
-config is. Which of them an agent may call says the policy, like for any tool.
+They run inside the daemon with all its rights, so nobody else may be able to write their files, as
+with the config. The policy says which of them an agent may call, as for any tool.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 GROUP = "agentd.tools"
 
 ToolVersions: TypeAlias = tuple[object, dict[str, tuple[int, ...] | None]]
-"""The table `[tools]`, and for each file that it names what changes with it; None: it is missing.
+"""The table `[tools]`; and, for each file that it names, inode, size and time of change in
+nanoseconds, or None for a missing file.
 """
 
 
 def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRegistry:
-    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot
-    be used.
+    """Return the tools of the files and packages of `[tools]`. Raises ConfigError with a fault for
+    each one that cannot be used.
 
     The file or package of each tool is put into `sources`, by the tool's name.
     """
@@ -88,14 +89,14 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         try:
             _register(registry, entry_points[name].load())
             add_sources(name)
-        except Exception as error:  # noqa: BLE001  likewise
+        except Exception as error:  # noqa: BLE001  whatever a package of the user's raises
             faults.append(_make_fault(config, key, name, error))
     if faults:
         raise ConfigError(*faults)
     return registry
 
 
-def versions(config: Config) -> ToolVersions:
+def read_versions(config: Config) -> ToolVersions:
     """Return what changes when `[tools]` or one of the files that it names changes."""
     files: dict[str, tuple[int, ...] | None] = {}
     for name in config.tools.files:
@@ -108,8 +109,8 @@ def versions(config: Config) -> ToolVersions:
     return config.tools, files
 
 
-def changed_files(old: ToolVersions, new: ToolVersions) -> list[str]:
-    """Return what differs between two results of `versions`: the files, or else the table."""
+def find_changed_files(old: ToolVersions, new: ToolVersions) -> list[str]:
+    """Return what differs between two results of `read_versions`: the files, or else the table."""
     (_, old_files), (_, new_files) = old, new
     names = [
         name for name in new_files if name not in old_files or new_files[name] != old_files[name]

@@ -112,7 +112,7 @@ def percent_between(at: datetime, begin: datetime, end: datetime) -> float:
     return round(100 * (at - begin) / (end - begin), 3)
 
 
-def time_line(points: Iterable[ChartPoint], begin: datetime, end: datetime) -> list[Mark]:
+def make_time_line(points: Iterable[ChartPoint], begin: datetime, end: datetime) -> list[Mark]:
     """Return the marks of one row of a time line.
 
     Points too close to be told apart become one mark of the worst kind; a point that is due is
@@ -146,7 +146,7 @@ def time_line(points: Iterable[ChartPoint], begin: datetime, end: datetime) -> l
     return marks
 
 
-def hour_labels(begin: datetime, end: datetime, step: int = 6) -> list[tuple[float, str]]:
+def make_hour_labels(begin: datetime, end: datetime, step: int = 6) -> list[tuple[float, str]]:
     """Return position and text of the labels of a time axis, one every `step` hours."""
     labels = []
     day = begin.date()
@@ -166,7 +166,7 @@ def worst_kind(kinds: Iterable[str]) -> str:
     return next((kind for kind in WORST_FIRST if kind in present), "")
 
 
-def heat_map(
+def make_heat_map(
     items: Iterable[Mapping[str, object]], names: Sequence[str], days: Sequence[date]
 ) -> list[tuple[str, list[Cell]]]:
     """Return a row per routine and a cell per day, empty on a day without slots.
@@ -196,7 +196,7 @@ def _heat_map_cell(day: date, outcomes: object) -> Cell:
     )
 
 
-def bar_chart(
+def make_bar_chart(
     days: Mapping[str, Mapping[str, float]],
     caps: Sequence[tuple[str, float]] = (),
     *,
@@ -221,7 +221,7 @@ def bar_chart(
     last_day, day_width = len(days) - 1, 100 / (len(days) or 1)
     return Chart(
         names=names,
-        columns=[_column(day, amounts, names, top) for day, amounts in days.items()],
+        columns=[_make_column(day, amounts, names, top) for day, amounts in days.items()],
         caps=[
             CapLine(rule, amount, round(100 * amount / top, 2) if amount in drawn_caps else None)
             for rule, amount in caps
@@ -235,7 +235,9 @@ def bar_chart(
     )
 
 
-def _column(day: str, amounts: Mapping[str, float], names: Sequence[str], top: float) -> Column:
+def _make_column(
+    day: str, amounts: Mapping[str, float], names: Sequence[str], top: float
+) -> Column:
     amounts_by_name = {name: amounts.get(name, 0) for name in names}
     if OTHERS in amounts_by_name:
         amounts_by_name[OTHERS] = sum(

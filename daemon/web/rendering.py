@@ -155,4 +155,5 @@ def format_dollars(amount: float | None) -> str:
         return ""
     if amount >= 1 or not amount:
         return f"${amount:,.2f}"
-    return f"${f'{amount:.4f}'.removesuffix('00')}"
+    digits = f"{amount:.4f}".removesuffix("00")
+    return f"${digits}"

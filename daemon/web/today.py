@@ -12,7 +12,7 @@ from daemon.cli.call import quote
 from daemon.cli.render import humanize, pluralize
 from daemon.models import FAILURES
 from daemon.web.attention import without_approvals
-from daemon.web.charts import ChartPoint, hour_labels, percent_between, time_line
+from daemon.web.charts import ChartPoint, make_hour_labels, make_time_line, percent_between
 from daemon.web.queries import request_items
 from daemon.web.rendering import run_kind
 
@@ -64,7 +64,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     kind_by_run = {run["id"]: run_kind(run) for run in runs}
     points: dict[str, list[ChartPoint]] = {}
     for slot in slots:
-        point = _slot_point(slot, kind_by_run, begin, zone)
+        point = _make_slot_point(slot, kind_by_run, begin, zone)
         points.setdefault(slot["routine"], []).append(point)
     for routine, at in starts:
         point = ChartPoint(at, "due", f"{at:%a %H:%M %Z} due")
@@ -74,7 +74,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
     approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
     troubles = find_troubles(
-        status, failing_routines(runs_of_today), len(failed_deliveries), approvals
+        status, find_failing_routines(runs_of_today), len(failed_deliveries), approvals
     )
     zone_name = f"{now:%Z}"
     return "today.html", {
@@ -83,8 +83,10 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "troubles": troubles,
         "incidents": without_approvals(status["incidents"]),
         "report": _request_newest_report(client, runs),
-        "lines": [(routine, time_line(points[routine], begin, end)) for routine in sorted(points)],
-        "hours": hour_labels(begin, end),
+        "lines": [
+            (routine, make_time_line(points[routine], begin, end)) for routine in sorted(points)
+        ],
+        "hours": make_hour_labels(begin, end),
         "now": percent_between(now, begin, end),
         "begin": begin.isoformat(),
         "end": end.isoformat(),
@@ -100,7 +102,7 @@ def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     }
 
 
-def failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the routines whose last run that ended did not succeed, of runs from the newest on."""
     last_kinds: dict[str, str] = {}
     for run in runs:
@@ -182,7 +184,7 @@ def group_starts(starts: Iterable[tuple[str, datetime]], day: date) -> list[Rout
     ]
 
 
-def _slot_point(
+def _make_slot_point(
     slot: Mapping[str, Any], kind_by_run: Mapping[str, str], begin: datetime, zone: ZoneInfo
 ) -> ChartPoint:
     """Return a slot, or several in a row with the same outcome, as a point with a link."""

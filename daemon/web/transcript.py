@@ -39,7 +39,7 @@ def transcript_context(client: Client, run: Context) -> Context:
         "run": run,
         "seconds_of_work": seconds_of_work(run) if run["ended"] else 0.0,
         "turns": group_by_turn(steps),
-        "first_tainted": first_tainted_call(steps),
+        "first_tainted": find_first_tainted_call(steps),
         "prompt": list(prompt_sections(prompt)) if prompt else [],
         "tools": [str(function["name"]) for function in prompt.get("functions") or ()],
         "left_out": describe_left_out(left_out) if (left_out := prompt.get("left_out")) else "",
@@ -61,7 +61,7 @@ def group_by_turn(steps: list[Any]) -> list[Context]:
     return [{"number": number, "entries": entries} for number, entries in turns.items()]
 
 
-def first_tainted_call(steps: list[Any]) -> str | None:
+def find_first_tainted_call(steps: list[Any]) -> str | None:
     """Return the call whose result was the first with words of strangers."""
     return next(
         (step["call"] for step in steps if step["kind"] == "result" and step["body"].get("taint")),
@@ -69,7 +69,7 @@ def first_tainted_call(steps: list[Any]) -> str | None:
     )
 
 
-def write(call: Call, run_id: str) -> int:
+def write_page(call: Call, run_id: str) -> int:
     """Write a run into the file `call.html`, as a page that needs nothing besides itself."""
     run = call.client.request("GET", f"/v1/runs/{quote(run_id)}")
     style = Markup(STYLE.read_text("utf-8"))  # noqa: S704  # a file of ours

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from daemon.web.charts import bar_chart
+from daemon.web.charts import make_bar_chart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,8 @@ def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
         "title": "Usage",
         "days": DAYS,
         "charts": [
-            ("dollars", "Dollars by day", bar_chart(usd, _daily_caps(caps, "usd"))),
-            ("tokens", "Tokens by day", bar_chart(tokens, _daily_caps(caps, "tokens"))),
+            ("dollars", "Dollars by day", make_bar_chart(usd, _daily_caps(caps, "usd"))),
+            ("tokens", "Tokens by day", make_bar_chart(tokens, _daily_caps(caps, "tokens"))),
         ],
         "by_routine": usage_by_routine["items"],
         "total": usage_by_routine["total"],

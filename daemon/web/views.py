@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
 from daemon.cli.client import Client, Problem
-from daemon.web.charts import WORST_FIRST, heat_map
+from daemon.web.charts import WORST_FIRST, make_heat_map
 from daemon.web.queries import request_items
 from daemon.web.today import today
 from daemon.web.transcript import transcript_context
@@ -52,7 +52,7 @@ def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]
     first_day = min((item["day"] for item in outcomes), default="")
     shown_days = [day for day in days if day.isoformat() >= first_day or day in days[-7:]]
     routine_by_name = {routine["name"]: routine for routine in _request_routines(client)}
-    rows = heat_map(outcomes, list(routine_by_name), shown_days)
+    rows = make_heat_map(outcomes, list(routine_by_name), shown_days)
     return "routines.html", {
         "title": "Routines",
         "can_edit": bool(status.get("edit")),
@@ -235,14 +235,20 @@ class Action(NamedTuple):
     card_path: str = ""
 
 
-CARD = "/routines#r{card}"
+CARD_PATH = "/routines#r{card}"
 ACTIONS = (
     Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{id}"),
     Action(
-        "/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}", card_path=CARD
+        "/routines/{name}/pause",
+        "/v1/routines/{name}/pause",
+        "/routines/{name}",
+        card_path=CARD_PATH,
     ),
     Action(
-        "/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}", card_path=CARD
+        "/routines/{name}/resume",
+        "/v1/routines/{name}/resume",
+        "/routines/{name}",
+        card_path=CARD_PATH,
     ),
     Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
     Action(

@@ -26,7 +26,7 @@ from daemon.errors import ConfigError, Fault, NotFound, RunUnderWay
 from daemon.models import Json, Run, Status, Step, StepKind, Usage, new_id
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import PolicyFile
-from daemon.runs.events import EventBus, end_of, of_step
+from daemon.runs.events import EventBus, end_of, event_of_step
 from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
@@ -94,7 +94,7 @@ class FakeEngine:
             event=event,
             input=run_input,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         assert run is not None
         self.triggered_runs.put_nowait(run)
         return run
@@ -112,7 +112,7 @@ class FakeEngine:
     def paced_start(self, name: str) -> datetime | None:
         return None
 
-    def next_fires(
+    def next_starts(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
@@ -170,7 +170,7 @@ class ApiHarness:
     async def write_steps(self, run: Run, *steps: Step) -> None:
         """Commit steps and ring for them, as runs/run.py does."""
         for step in await self.journal.runs.append(run, *steps):
-            if event := of_step(run, step):
+            if event := event_of_step(run, step):
                 self.events.publish(run.id, event)
 
     async def end(

@@ -59,7 +59,7 @@ async def ours(path: str, url: str, durable: bool) -> AsyncIterator[Round]:
     claim = Claim(
         routine="r", event=new_id(), definition="{}", trigger="manual", slot=now, goal="g"
     )
-    (queued_run,) = await journal.slots.open([claim])
+    (queued_run,) = await journal.slots.claim([claim])
     assert queued_run
     run = await journal.runs.claim(queued_run.id, owner="bench")
     assert run

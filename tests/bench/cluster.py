@@ -61,7 +61,7 @@ async def _open(site: Site, count: int) -> None:
         )
         for number in range(count)
     ]
-    await journal.slots.open(claims)
+    await journal.slots.claim(claims)
     await database.close()
 
 

@@ -32,7 +32,7 @@ async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterato
     claims = [Claim(routine=f"r{n}", event=new_id(), **fields) for n in range(width)]
     claimed_runs = [
         await journal.runs.claim(run.id, owner="bench")
-        for run in await journal.slots.open(claims)
+        for run in await journal.slots.claim(claims)
         if run
     ]
 

@@ -191,7 +191,7 @@ class Year:
                 engine = self.app.daemon.scheduling.engine
                 if not next_slots:
                     next_slots = [
-                        (engine.next_fires(routine.name, 1)[0], routine) for routine in ROUTINES
+                        (engine.next_starts(routine.name, 1)[0], routine) for routine in ROUTINES
                     ]
                     heapq.heapify(next_slots)
                 # all that are due at one moment: a start would catch up on those left
@@ -205,7 +205,7 @@ class Year:
                         night += timedelta(days=1)
                     self.app.clock.move_to(slot)
                     await self._run(routine, slot)
-                    following = engine.next_fires(routine.name, 1)[0]
+                    following = engine.next_starts(routine.name, 1)[0]
                     heapq.heapreplace(next_slots, (following, routine))
                     run_count += 1
                 await self._measure_open()

@@ -49,7 +49,7 @@ async def test_next_shows_the_requested_number_or_days(harness: ApiHarness) -> N
 
 async def test_next_names_the_year_of_slots_in_another_year(harness: ApiHarness) -> None:
     harness.engine.now = datetime.now(UTC)
-    last = harness.engine.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
+    last = harness.engine.next_starts("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
     lines = (await agentctl(harness.path, "next", "daily-report", "-n", "400")).out.splitlines()
     assert lines[-1].startswith(f"{last:%a %d %b %Y %H:%M %Z} ")
 
@@ -106,7 +106,7 @@ async def test_why_names_the_run_of_a_slot(harness: ApiHarness) -> None:
         goal="g",
         outcome=Outcome.RAN,
     )
-    (run,) = await harness.journal.slots.open([claim])
+    (run,) = await harness.journal.slots.claim([claim])
     assert run
     claimed_run = await harness.journal.runs.claim(run.id, owner="test")
     assert claimed_run
@@ -256,7 +256,7 @@ async def test_slots_and_why_say_that_a_minute_is_no_delay(harness: ApiHarness) 
         outcome=Outcome.RAN,
         lateness=7.6,
     )
-    (run,) = await harness.journal.slots.open([claim])
+    (run,) = await harness.journal.slots.claim([claim])
     assert run
     output = (await agentctl(harness.path, "slots", "heartbeat")).out
     assert f"ran on time, within 7.6 s, run {run.id[-8:]}" in output

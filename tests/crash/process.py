@@ -340,7 +340,7 @@ class Process:
             slot=self.slot,
             goal=self.routine.run.prompt,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         return run or await self._there()
 
     async def _there(self) -> Run:

@@ -187,6 +187,19 @@ def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start:
     assert skipped_days == expected
 
 
+def test_times_of_outlook_are_in_the_zone_that_windows_calls_so() -> None:
+    value = calendar(
+        event(
+            'DTSTART;TZID="W. Europe Standard Time":20260724T100000',
+            'DTEND;TZID="W. Europe Standard Time":20260724T110000',
+        )
+        + event("DTSTART;TZID=Eastern Standard Time:20260724T100000", "DURATION:PT1H")
+    )
+    times = ("07:59", "08:00", "08:59", "09:00", "13:59", "14:00", "14:59", "15:00")
+    skipped = [time for time in times if is_skipped(value, f"2026-07-24T{time}", UTC_ZONE)]
+    assert skipped == ["08:00", "08:59", "14:00", "14:59"]
+
+
 @pytest.mark.parametrize(
     ("events", "line", "problem"),
     [
@@ -194,7 +207,8 @@ def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start:
         (event("DTSTART:2026-12-24"), 6, "DTSTART: 2026-12-24 is no date, like 20261224"),
         (event("DTSTART:20261324"), 6, "DTSTART: 20261324 does not exist"),
         (event("DTSTART:00261224"), 6, "DTSTART: the year 26 is none of 1900 to 2200"),
-        (event("DTSTART;TZID=W. Europe Standard Time:20261224T100000"), 6, "is no time zone that"),
+        (event("DTSTART;TZID=Customized Time Zone:20261224T100000"), 6, "is no time zone that"),
+        (event("DTSTART;TZID=../../etc/passwd:20261224T100000"), 6, "is no time zone that"),
         (event("DTSTART:20261224", "DTEND:20261224T100000"), 7, "is of another kind than DTSTART"),
         (event("DTSTART:20261224T100000Z", "DTEND:20261224T090000Z"), 7, "lies before DTSTART"),
         (event("DTSTART:20261224", "DURATION:two days"), 7, "DURATION: two days is none"),

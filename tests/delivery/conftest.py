@@ -52,7 +52,7 @@ def end_run(journal, clock):
             goal="g",
             event=new_id(),
         )
-        [run] = await journal.slots.open([claim])
+        [run] = await journal.slots.claim([claim])
         run = await journal.runs.claim(run.id, owner="me")
         return await journal.runs.end(
             run.to(status, report=report, **more), deliveries, zone="Europe/Berlin"

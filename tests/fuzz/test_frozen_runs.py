@@ -303,7 +303,7 @@ FAULTS: dict[str, tuple[str, bytes, str]] = {
     "kind": ("steps.json", b'[{"kind": "x"}]', "steps.json: [0].kind: "),
     "missing": ("steps.json", b'[{"kind": "limit", "body": {}}]', "[0].seq: is missing"),
     "definition": ("routine.json", b'{"name": 5}', "routine.json cannot be read by this version"),
-    "policy": ("policy", b"version = 1\nrul = 5", "toml: rul: unknown key"),
+    "policy": ("policy", b"version = 1\nrul = 5", "toml:2: rul: unknown key"),
 }
 
 

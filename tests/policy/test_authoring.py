@@ -93,7 +93,7 @@ class PolicyHarness:
         try:
             journal = Journal(db, clock=lambda: datetime.now(UTC))
             slot = datetime.now(UTC)
-            (queued_run,) = await journal.slots.open(
+            (queued_run,) = await journal.slots.claim(
                 [
                     Claim(
                         routine=run_of,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.policy.policy import Policy
-from daemon.policy.profiles import read_only
+from daemon.policy.profiles import read_only_programs
 from tests.policy.conftest import SHIPPED
 from tests.policy.fixture import build
 from tests.policy.lines import ALLOWED, DENIED
@@ -142,7 +142,7 @@ def test_a_command_line_is_allowed_only_if_each_command_alone_is_allowed(
         assert pipelines
         for pipeline in pipelines:
             for index, command in enumerate(pipeline.commands):
-                assert command.program in read_only()
+                assert command.program in read_only_programs()
                 again = shlex.join(command.argv) + ("" if index == 0 else " < notes.md")
                 if command.stdin is not None:
                     again += f" < {shlex.quote(command.stdin.text)}"

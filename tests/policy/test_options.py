@@ -14,7 +14,7 @@ PROGRAM = Program("prog", TEXT, "TEXT PATH*")
 
 
 def usage(line: str, program: Program = PROGRAM) -> ParsedCommand:
-    return program.usage([Word(program.name), *map(Word, shlex.split(line))])
+    return program.parse_command([Word(program.name), *map(Word, shlex.split(line))])
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_too_many_operands_are_refused() -> None:
 def test_wildcards_are_accepted_only_for_file_operands() -> None:
     wildcard = Word("./a", pattern="*")
     with pytest.raises(Unreadable, match="would be replaced by file names"):
-        PROGRAM.usage([Word("prog"), wildcard])
+        PROGRAM.parse_command([Word("prog"), wildcard])
     with pytest.raises(Unreadable, match="would be replaced by file names"):
-        PROGRAM.usage([Word("prog"), Word("-o"), Word("--lines"), wildcard, Word("x")])
-    assert PROGRAM.usage([Word("prog"), Word("x"), wildcard]).files == ("./a",)
+        PROGRAM.parse_command([Word("prog"), Word("-o"), Word("--lines"), wildcard, Word("x")])
+    assert PROGRAM.parse_command([Word("prog"), Word("x"), wildcard]).files == ("./a",)
 
 
 def test_added_safe_options_stand_first() -> None:
-    adding = Program("prog", "-q", "PATH*", add=lambda _: ("--safe",))
+    adding = Program("prog", "-q", "PATH*", safety_options=lambda _: ("--safe",))
     assert usage("a -q -- -b", adding).argv == ("prog", "--safe", "a", "-q", "--", "-b")
     assert usage("a", adding).argv == ("prog", "--safe", "a")
 
@@ -142,7 +142,7 @@ def test_added_safe_options_stand_first() -> None:
 )
 def test_usage_states_where_options_end(line: str, end: int | None) -> None:
     assert usage(line).options_end == end
-    adding = Program("prog", TEXT, "TEXT PATH*", add=lambda _: ("--safe",))
+    adding = Program("prog", TEXT, "TEXT PATH*", safety_options=lambda _: ("--safe",))
     assert usage(line, adding).options_end == (None if end is None else end + 1)
 
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from daemon.policy.grammars import GRAMMARS
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import Program
-from daemon.policy.profiles import TRUSTED, read_only
+from daemon.policy.profiles import PROGRAM_FOLDERS, read_only_programs
 from tests.properties import scaled_settings
 
-PLAIN = [program for program in read_only().values() if isinstance(program, Program)]
+PLAIN = [program for program in read_only_programs().values() if isinstance(program, Program)]
 PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
 
 
 def test_the_read_only_profile_lists_the_programs_of_a_report() -> None:
-    assert len(read_only()) >= 60
+    assert len(read_only_programs()) >= 60
     assert {
         "df",
         "free",
@@ -34,7 +34,7 @@ def test_the_read_only_profile_lists_the_programs_of_a_report() -> None:
         "find",
         "[",
         "jq",
-    } <= read_only().keys()
+    } <= read_only_programs().keys()
 
 
 # Options that came or went within the versions named at the top of policy/programs.py, or stand in
@@ -55,7 +55,7 @@ _NOT_TOLD = {
 def test_programs_accept_the_long_options_of_their_profile() -> None:
     strange = {}
     for program in PLAIN:
-        path = shutil.which(program.name, path=":".join(TRUSTED))
+        path = shutil.which(program.name, path=":".join(PROGRAM_FOLDERS))
         if path and program.options:
             process = subprocess.run(
                 [path, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL
@@ -116,7 +116,7 @@ def test_profiles_know_which_files_a_program_reads(
 
 
 def _usage(words: list[str]):  # type: ignore[no-untyped-def]
-    return read_only()[words[0]].usage([Word(word) for word in words])
+    return read_only_programs()[words[0]].parse_command([Word(word) for word in words])
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ _PS_WORDS = st.sampled_from(
 @scaled_settings(80, suppress=[HealthCheck.filter_too_much])
 @given(st.lists(_PS_WORDS, min_size=1, max_size=4))
 def test_ps_never_shows_an_environment(words: list[str]) -> None:
-    ps = shutil.which("ps", path=":".join(TRUSTED))
+    ps = shutil.which("ps", path=":".join(PROGRAM_FOLDERS))
     if ps is None:
         pytest.skip("needs ps: apt install procps")
     try:
-        argv = PS.usage([Word("ps"), *map(Word, words)]).argv
+        argv = PS.parse_command([Word("ps"), *map(Word, words)]).argv
     except Unreadable:
         return
     env = {"PATH": os.defpath, "MARK": "CANARY-OF-AN-ENVIRONMENT"}

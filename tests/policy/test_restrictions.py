@@ -146,11 +146,11 @@ def test_no_restriction_makes_a_verdict_milder(
     effect: Effect, restriction: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
-    lower_verdict = restriction.lower(
+    lower_verdict = restriction.restrict(
         verdict, CallTraits(tool="shell", is_read_only=looks, sends=sends), tainted=tainted
     )
     assert ORDER.index(lower_verdict.effect) >= ORDER.index(effect)
-    if not restriction.may_lower(verdict, tainted=tainted):
+    if not restriction.may_restrict(verdict, tainted=tainted):
         assert lower_verdict == verdict
 
 

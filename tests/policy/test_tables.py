@@ -6,11 +6,11 @@ import pytest
 
 from daemon.policy import git
 from daemon.policy.options import KINDS, OPERAND, OptionTable, Program
-from daemon.policy.profiles import read_only
+from daemon.policy.profiles import read_only_programs
 from daemon.policy.tables import load_table, word_list
 
 PROGRAMS = [
-    *(program for program in read_only().values() if isinstance(program, Program)),
+    *(program for program in read_only_programs().values() if isinstance(program, Program)),
     *git.subcommands().values(),
 ]
 
@@ -34,4 +34,4 @@ def test_each_word_list_of_the_policy_tables_loads() -> None:
 
 
 def test_alternatives_are_listed_only_for_programs_without_a_profile() -> None:
-    assert not load_table("words")["instead"].keys() & read_only().keys()
+    assert not load_table("words")["instead"].keys() & read_only_programs().keys()

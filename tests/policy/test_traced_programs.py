@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from daemon.policy.git import subcommands
 from daemon.policy.options import Program
 from daemon.policy.policy import Policy
-from daemon.policy.profiles import TRUSTED, read_only
+from daemon.policy.profiles import PROGRAM_FOLDERS, read_only_programs
 from tests.policy.conftest import SHIPPED
 
 pytestmark = [
@@ -171,7 +171,7 @@ def programs_that_read() -> dict[str, Sequence[str]]:
         ],
         "test": ["-f", "-e", "-nt", "-ef", "-s", "=", "!", "-a", "-o", "-d", "-L"],
     }
-    for name, program in read_only().items():
+    for name, program in read_only_programs().items():
         if isinstance(program, Program):
             kinds = program.options + (
                 program.operands if isinstance(program.operands, str) else "PATH"
@@ -181,7 +181,7 @@ def programs_that_read() -> dict[str, Sequence[str]]:
     return {
         name: options
         for name, options in programs.items()
-        if shutil.which(name, path=":".join(TRUSTED))
+        if shutil.which(name, path=":".join(PROGRAM_FOLDERS))
     }
 
 

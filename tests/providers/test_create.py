@@ -8,7 +8,7 @@ import pytest
 
 from daemon.errors import ConfigError
 from daemon.providers import KINDS, LLMProvider, create_provider
-from daemon.providers.capabilities import MODELS, capabilities
+from daemon.providers.capabilities import MODELS, capabilities_of
 
 EVERYTHING: dict[str, Any] = {
     "name": "mine",
@@ -103,7 +103,7 @@ def test_invalid_settings_are_refused_with_place_and_correction(
 
 def test_all_faults_of_a_capabilities_table_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as error:
-        capabilities("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
+        capabilities_of("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
     keys = sorted(fault.key for fault in error.value.faults)
     assert keys == [
         f"providers.mine.capabilities.{key}" for key in ("echo", "imagse", "temperature[1]")
@@ -131,11 +131,11 @@ def test_all_faults_of_a_capabilities_table_are_reported_at_once() -> None:
     ],
 )
 def test_longest_matching_prefix_of_a_model_name_decides(model: str, row: str) -> None:
-    assert capabilities(model) is MODELS[row]
+    assert capabilities_of(model) is MODELS[row]
 
 
 def test_unknown_model_gets_permissive_capabilities() -> None:
-    row = capabilities("my-own-finetune")
+    row = capabilities_of("my-own-finetune")
     assert (row.temperature, row.max_tokens_field, row.tools, row.images) == (
         (0.0, 2.0),
         "max_tokens",
@@ -145,11 +145,11 @@ def test_unknown_model_gets_permissive_capabilities() -> None:
 
 
 def test_configured_capabilities_override_the_known_ones() -> None:
-    row = capabilities("gpt-6-astra", {"temperature": [0, 1], "extra": {"service_tier": "flex"}})
+    row = capabilities_of("gpt-6-astra", {"temperature": [0, 1], "extra": {"service_tier": "flex"}})
     assert row.temperature == (0.0, 1.0)
     assert row.extra == {"service_tier": "flex"}
     assert row.max_tokens_field == "max_completion_tokens"  # the rest stays
-    assert capabilities("local", {"temperature": False}).temperature is False
+    assert capabilities_of("local", {"temperature": False}).temperature is False
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_configured_capabilities_override_the_known_ones() -> None:
     ],
 )
 def test_each_claude_model_has_its_thinking_setting(model: str, thinking: dict[str, str]) -> None:
-    assert capabilities(model).thinking == thinking
+    assert capabilities_of(model).thinking == thinking

@@ -20,7 +20,7 @@ import pytest
 
 from daemon.errors import ConfigError, Fatal, Transport
 from daemon.providers.open_source import HttpxClients
-from daemon.system.http_client import connection_settings, proxy_for, trusted_context
+from daemon.system.http_client import connection_settings, proxy_for, shared_tls_context
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import KEY, TRANSPORTS, Opener, user
 
@@ -238,9 +238,9 @@ def serving(certificate: Path) -> ssl.SSLContext:
 def trusting(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The environment names the certificate as the only authority to trust."""
     monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
-    trusted_context.cache_clear()
+    shared_tls_context.cache_clear()
     yield
-    trusted_context.cache_clear()
+    shared_tls_context.cache_clear()
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
@@ -282,10 +282,10 @@ async def test_all_clients_of_a_process_share_one_tls_context() -> None:
         id(connection_settings(url)["verify"])
         for url in ("https://a.example", "https://b.example", "http://c")
     }
-    assert verify == {id(trusted_context())}
-    assert trusted_context().verify_mode is ssl.CERT_REQUIRED
-    assert trusted_context().check_hostname
-    assert trusted_context().cert_store_stats()["x509_ca"] > 50
+    assert verify == {id(shared_tls_context())}
+    assert shared_tls_context().verify_mode is ssl.CERT_REQUIRED
+    assert shared_tls_context().check_hostname
+    assert shared_tls_context().cert_store_stats()["x509_ca"] > 50
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

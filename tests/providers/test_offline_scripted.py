@@ -8,7 +8,7 @@ from daemon.errors import BadRequest, Overloaded
 from daemon.models import Chunk, Fact, FunctionCall, LLMMessage, LLMResponse, Usage
 from daemon.providers import create_provider
 from daemon.providers.facts import new_boundary, wrap
-from daemon.providers.offline import report
+from daemon.providers.offline import report_of
 from daemon.providers.scripted import ScriptedProvider
 from tests.providers.calls import user
 
@@ -74,8 +74,8 @@ async def test_offline_answers_a_question_with_how_to_configure_a_model() -> Non
 
 def test_offline_marks_a_fact_without_text() -> None:
     empty = Fact(name="a", tool="t", ok=True, text=""), Fact(name="b", tool="t", ok=False, text="")
-    assert "## A\n\nnothing" in report(empty)
-    assert "no reason was given" in report(empty)
+    assert "## A\n\nnothing" in report_of(empty)
+    assert "no reason was given" in report_of(empty)
 
 
 async def test_scripted_replies_are_used_once_in_order() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
-from daemon.providers.capabilities import Capabilities, capabilities
+from daemon.providers.capabilities import Capabilities, capabilities_of
 from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, repair_text
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
@@ -209,7 +209,7 @@ def test_reasoning_is_sent_back_with_its_calls(echo: Any, came: Json, goes: Json
 def test_reasoning_without_calls_is_not_sent_back() -> None:
     answer = CHAT.parse_answer(
         chat_answer(content="hello", reasoning_content="hm"),
-        question(row=capabilities("deepseek-v4")),
+        question(row=capabilities_of("deepseek-v4")),
     )
     assert answer.reasoning == "hm"
     assert answer.provider_extras == {
@@ -224,7 +224,7 @@ def test_a_foreign_call_has_the_empty_reasoning_required_by_deepseek() -> None:
     message = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),)
     )
-    body = CHAT.build_body(question(user("x"), message, row=capabilities("deepseek-v4-pro")))
+    body = CHAT.build_body(question(user("x"), message, row=capabilities_of("deepseek-v4-pro")))
     assert body["messages"][1]["reasoning_content"] == ""
 
 
@@ -363,7 +363,7 @@ def test_a_request_has_the_thinking_and_extra_fields_of_its_model() -> None:
     row = Capabilities(thinking={"type": "adaptive"}, extra={"output_config": {"effort": "low"}})
     body = MESSAGES.build_body(question(user("x"), row=row))
     assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
-    glm = CHAT.build_body(question(user("x"), row=capabilities("glm-5")))
+    glm = CHAT.build_body(question(user("x"), row=capabilities_of("glm-5")))
     assert glm["thinking"] == {"type": "enabled", "clear_thinking": False}
 
 

@@ -123,7 +123,7 @@ class HinderedRunHarness(RunHarness):
             raise self.routine_error
         return await super().routine_of(run)
 
-    def waiting_notice(self, *_args: Any) -> None:
+    def make_waiting_notice(self, *_args: Any) -> None:
         """Tell nobody of the question."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from daemon.agent.transcript import preview
 from daemon.models import Run, Status, Step, StepKind
-from daemon.runs.events import BACKLOG, EventBus, begin_of, from_steps, of_step
+from daemon.runs.events import BACKLOG, EventBus, begin_of, event_of_step, from_steps
 from daemon.testing import TestApp
 
 AT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -84,24 +84,29 @@ def test_steps_become_events_with_the_step_number_as_id() -> None:
     stamp = {"id": 4, "run": "R1", "routine": "daily", "at": "2026-11-20T08:30:00.000+00:00"}
     call = step(StepKind.CALL, tool="shell", arguments={"command": "ls"})
     where = {"call": "1.0", "iteration": 1}
-    assert of_step(RUN, call) == {
+    assert event_of_step(RUN, call) == {
         "type": "tool_started", **stamp, "tool": "shell", "args": {"command": "ls"}, **where
     }  # fmt: skip
     result = step(StepKind.RESULT, tool="shell", ok=True, text="a\nb", seconds=0.5)
-    assert of_step(RUN, result) == {
+    assert event_of_step(RUN, result) == {
         "type": "tool_finished", **stamp, "tool": "shell", "ok": True, "preview": "a", (
             "seconds"
         ): 0.5, **where
     }  # fmt: skip
     answer = step(StepKind.LLM, content="hello", calls=[])
-    assert of_step(RUN, answer) == {"type": "message", **stamp, "text": "hello", "iteration": 1}
+    assert event_of_step(RUN, answer) == {
+        "type": "message",
+        **stamp,
+        "text": "hello",
+        "iteration": 1,
+    }
 
 
 def test_steps_without_news_for_a_watcher_become_no_event() -> None:
-    assert of_step(RUN, step(StepKind.PROMPT, system="…")) is None
-    assert of_step(RUN, step(StepKind.LLM, content=" \n", calls=[])) is None
-    assert of_step(RUN, step(StepKind.MESSAGE, text="goal")) is None
-    assert of_step(RUN, step(StepKind.FAILOVER, to="local")) is None
+    assert event_of_step(RUN, step(StepKind.PROMPT, system="…")) is None
+    assert event_of_step(RUN, step(StepKind.LLM, content=" \n", calls=[])) is None
+    assert event_of_step(RUN, step(StepKind.MESSAGE, text="goal")) is None
+    assert event_of_step(RUN, step(StepKind.FAILOVER, to="local")) is None
 
 
 def test_events_of_a_run_are_made_from_its_row_and_steps() -> None:

@@ -144,7 +144,7 @@ class RunHarness(BareRunContext):
             outcome=outcome,
             **more,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         return run
 
     async def run_once(self, **claim):
@@ -545,7 +545,7 @@ async def open_subagents(harness, *parents):
         )
         for parent in parents
     ]
-    return await harness.journal.slots.open(claims)
+    return await harness.journal.slots.claim(claims)
 
 
 async def test_the_end_of_a_run_cancels_its_subagents_and_those_of_no_other_run(journal):

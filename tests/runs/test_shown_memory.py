@@ -193,7 +193,7 @@ async def test_a_remembered_approval_holds_for_the_next_run(app):
         assert waiting_run.status is Status.WAITING
         approvals = app.daemon.runs.approvals
         (request,) = await app.daemon.store.journal.approvals.find(run=waiting_run.id)
-        _, token = await approvals.proposal(request.id)
+        _, token = await approvals.propose(request.id)
         await approvals.approve(request.id, by="uid 1000", remember=token)
         assert (await app.finish(waiting_run.id)).status is Status.SUCCEEDED
         for _ in range(3):

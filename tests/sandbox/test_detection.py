@@ -23,7 +23,7 @@ async def test_the_strongest_working_sandbox_is_chosen_with_reasons_against_stro
 ) -> None:
     sandbox = await choose_sandbox("prefer", tmp_path, user)
     assert len(sandbox.missing) == LEVELS.index(sandbox.level)
-    assert [probe.name for probe in sandbox.probes if probe.held] == (
+    assert [probe.name for probe in sandbox.probes if probe.is_blocked] == (
         list(PROBES) if sandbox.confines else []
     )
     assert list(tmp_path.iterdir()) == []
@@ -86,7 +86,7 @@ async def test_a_sandbox_level_that_cannot_start_is_skipped_with_its_error(
 
 async def test_escape_tests_succeed_without_confinement(tmp_path: Path, user: User | None) -> None:
     held_by_name = {
-        probe.name: probe.held
+        probe.name: probe.is_blocked
         for probe in await run_escape_tests(Sandbox(level="profiles", user=user), tmp_path)
     }
     open_to_it = (
@@ -119,7 +119,7 @@ async def test_sandbox_detection_runs_once_and_follows_the_policy(
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_seccomp_filter_is_a_valid_bpf_program(machine: str) -> None:
-    rules = (*syscall_filter.beside_landlock(3), *syscall_filter.READING_HOST)
+    rules = (*syscall_filter.rules_beside_landlock(3), *syscall_filter.HOST_READERS)
     program = syscall_filter.compile_filter(rules, machine=machine)
     assert program is not None and len(program) % 8 == 0
     lines = [program[at : at + 8] for at in range(0, len(program), 8)]

@@ -194,9 +194,9 @@ class DyingSlots(SlotRepository):
         self.maybe("after account")
         return new
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def claim(self, claims: Sequence[Claim]) -> list[Run | None]:
         self.maybe("before open")
-        runs = await super().open(claims)
+        runs = await super().claim(claims)
         self.maybe("after open")
         return runs
 
@@ -300,7 +300,7 @@ async def test_a_spread_delays_the_start_and_keeps_the_slot(harness: EngineHarne
     assert at("01 09:00") < start < at("01 09:10")
     await harness.reach("01 09:10")
     assert await harness.rows() == ["01 09:00 ran"]
-    assert harness.engine.next_fires("daily", 1) == [at("02 09:00")]
+    assert harness.engine.next_starts("daily", 1) == [at("02 09:00")]
 
 
 async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
@@ -311,7 +311,7 @@ async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
     await harness.finish(*harness.submitted_runs)
     await harness.boot(once)
     assert harness.starts == ["daily 01 09:00"]
-    assert harness.engine.next_fires("daily") == []
+    assert harness.engine.next_starts("daily") == []
 
 
 async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
 class FullDisk(SlotRepository):
     full = False
 
-    async def open(self, claims: Sequence[Claim]) -> list[Run | None]:
+    async def claim(self, claims: Sequence[Claim]) -> list[Run | None]:
         if self.full:
             raise StoreFull("the disk is full")
-        return await super().open(claims)
+        return await super().claim(claims)
 
 
 def journal_on_full_disk(database: Database, *, clock: Any) -> Journal:
@@ -448,7 +448,7 @@ async def test_a_slot_outside_active_hours_is_skipped_and_not_shown_as_next(
     await harness.boot(routine(trigger=trigger))
     await harness.reach("01 09:30")
     assert await harness.rows() == ["01 08:30 ran", "01 09:00 to 01 09:30, 2 skipped quiet_hours"]
-    assert harness.engine.next_fires("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
+    assert harness.engine.next_starts("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
 
 
 async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(
@@ -589,7 +589,7 @@ async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> 
     with pytest.raises(Refused, match=r"torn cannot be used: x\.toml: run\.prompt: is missing"):
         await harness.engine.pause("torn")
     with pytest.raises(NotFound):
-        harness.engine.next_fires("nightly")
+        harness.engine.next_starts("nightly")
 
 
 async def test_engine_loaded_without_start_runs_only_on_command(
@@ -631,7 +631,7 @@ async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> Non
         await harness.boot(starting)
         assert len(harness.submitted_runs) == runs
         await harness.finish(*await harness.journal.runs.find_active())
-    assert harness.engine.next_fires("daily") == []
+    assert harness.engine.next_starts("daily") == []
 
 
 async def test_on_start_is_no_slot_of_the_schedule_it_joins(harness: EngineHarness) -> None:
@@ -753,8 +753,8 @@ async def test_a_change_of_the_host_zone_sets_a_new_baseline(
     here = routine("fixed", {**NINE, "timezone": "UTC"})
     await harness.boot(routine(), here, zone="UTC")
     await harness.reload(routine(), here, zone="America/New_York")
-    assert harness.engine.next_fires("daily", 1) == [at("01 14:00")]
-    assert harness.engine.next_fires("fixed", 1) == [at("01 09:00")]
+    assert harness.engine.next_starts("daily", 1) == [at("01 14:00")]
+    assert harness.engine.next_starts("fixed", 1) == [at("01 09:00")]
     assert harness.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
     await harness.reach("01 14:00")
     assert harness.starts == ["fixed 01 09:00", "daily 01 14:00"]

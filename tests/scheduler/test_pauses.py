@@ -30,7 +30,7 @@ async def fail(
         run = await harness.journal.runs.end(
             claimed_run.to(Status.FAILED, ended=datetime.now(UTC), detail=detail)
         )
-        await harness.engine.note_end(run)
+        await harness.engine.record_end(run)
         ended_runs.append(run)
     return ended_runs
 
@@ -38,7 +38,7 @@ async def fail(
 async def succeed(harness: EngineHarness) -> None:
     for run in await harness.journal.runs.find_active():
         await harness.finish(run)
-        await harness.engine.note_end(await harness.journal.runs.get(run.id))
+        await harness.engine.record_end(await harness.journal.runs.get(run.id))
 
 
 # --- a person's pause
@@ -226,11 +226,11 @@ async def test_cancelled_and_skipped_runs_are_no_failures(harness: EngineHarness
     await harness.reach("01 08:30")
     (run,) = harness.submitted_runs
     claimed_run = await harness.journal.runs.claim(run.id, owner="test")
-    await harness.engine.note_end(
+    await harness.engine.record_end(
         await harness.journal.runs.end(claimed_run.to(Status.SKIPPED, ended=datetime.now(UTC)))
     )
     await harness.reach("01 09:00")
-    await harness.engine.note_end(
+    await harness.engine.record_end(
         await harness.journal.runs.request_cancel(harness.submitted_runs[-1].id)
     )
     assert not harness.engine.states["daily"].paused

@@ -199,7 +199,7 @@ async def test_a_routine_starts_with_the_daemon_and_by_the_clock(harness: Workpl
 
 async def test_next_starts_are_those_of_all_triggers(harness: Workplace) -> None:
     await harness.boot(several(NINE, {**NOON, "active_days": "sat"}, {"webhook": True}))
-    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_fires("daily", 4)] == [
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_starts("daily", 4)] == [
         "01 09:00",
         "02 09:00",
         "03 09:00",
@@ -240,7 +240,7 @@ async def test_slots_of_days_to_skip_are_recorded_with_the_entry(harness: Workpl
 
 async def test_next_starts_lie_behind_days_to_skip(harness: Workplace) -> None:
     await harness.boot(routine("daily", {**NINE, **NEW_YEAR}))
-    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_fires("daily", 3)] == [
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_starts("daily", 3)] == [
         "01 09:00",
         "04 09:00",
         "05 09:00",
@@ -302,10 +302,10 @@ async def test_another_calendar_counts_from_its_reload_on(harness: Workplace) ->
     await harness.boot(skipping("20260101"))
     await harness.reach("01 10:00")
     assert await harness.rows() == ["01 09:00 skipped quiet_hours"]
-    assert [f"{slot:%d}" for slot in harness.engine.next_fires("daily", 2)] == ["02", "03"]
+    assert [f"{slot:%d}" for slot in harness.engine.next_starts("daily", 2)] == ["02", "03"]
     changes = await harness.reload(skipping("20260102"))
     assert (changes.changed, changes.schedule_changed) == (("daily",), ())
-    assert [f"{slot:%d}" for slot in harness.engine.next_fires("daily", 2)] == ["03", "04"]
+    assert [f"{slot:%d}" for slot in harness.engine.next_starts("daily", 2)] == ["03", "04"]
     await harness.reach("03 09:30")
     assert harness.starts == ["daily 03 09:00"]
     assert (await harness.journal.slots.find("daily"))[1].rule == 'skip = "off.ics: Off"'

@@ -88,8 +88,8 @@ async def test_a_run_that_ended_well_does_not_wait_for_claims_under_way(
     queued_run, now = await harness.engine.trigger("daily"), datetime.now(UTC)
     run = queued_run.to(Status.RUNNING, started=now)
     async with ledger.lock():
-        success = asyncio.create_task(ledger.note_end(run.to(Status.SUCCEEDED, ended=now)))
-        failure = asyncio.create_task(ledger.note_end(run.to(Status.FAILED, ended=now)))
+        success = asyncio.create_task(ledger.record_end(run.to(Status.SUCCEEDED, ended=now)))
+        failure = asyncio.create_task(ledger.record_end(run.to(Status.FAILED, ended=now)))
         await turn_loop()
         assert success.done()
         assert not failure.done()

@@ -513,7 +513,7 @@ async def test_a_routine_of_another_machine_starts_only_manually(
         await harness.engine.start_by_webhook("door", event="m", body={})
     assert [run.routine for run in harness.submitted_runs] == ["by-hand"]
     assert await harness.rows("daily") == []
-    assert harness.engine.next_fires("daily") == []
+    assert harness.engine.next_starts("daily") == []
     assert harness.engine.describe_schedule(routines[0]) == (
         "at 09:00, UTC; not on this machine: box-1.example.org is none of laptop, box-2"
     )

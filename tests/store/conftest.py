@@ -38,7 +38,7 @@ class Ledger:
     async def queue_run(self, routine: str = "daily", **more: Any) -> Run:
         """Return a fresh run, of a slot a minute after the last one."""
         self.clock.advance(minutes=1)
-        (run,) = await self.journal.slots.open([self.claim(routine, **more)])
+        (run,) = await self.journal.slots.claim([self.claim(routine, **more)])
         assert run is not None
         return run
 

@@ -46,7 +46,7 @@ async def end_run(
         goal="g",
         event=new_id(),
     )
-    [run] = await ledger.journal.slots.open([claim])
+    [run] = await ledger.journal.slots.claim([claim])
     claimed_run = await ledger.journal.runs.claim(run.id, owner="me")
     assert claimed_run is not None
     return await ledger.journal.runs.end(claimed_run.to(status, detail=detail, **more), to)  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ async def test_everyday_queries_use_indexes(explaining_database: ExplainingDatab
     await journal.key_values.get("operator")
     await journal.runs.get_input("01")
     await journal.slots.get_seen_files("daily")
-    await journal.slots.find_unanswered(
+    await journal.slots.find_missed_ends(
         "daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START
     )
     # a walk along an index, or along the order asked for, ends at the limit; these two are of a few

@@ -102,7 +102,7 @@ class JournalMachine(RuleBasedStateMachine):
     def claim(self, routine: str, minutes: list[int]) -> Any:
         ledger = Ledger(self.db, FakeClock(START))
         claims = [ledger.claim(routine, slot=at(minute)) for minute in minutes]
-        opened_runs = self.wait(lambda: self.journal.slots.open(claims))
+        opened_runs = self.wait(lambda: self.journal.slots.claim(claims))
         for minute, run in zip(minutes, opened_runs, strict=True):
             assert (run is None) == ((routine, minute) in self.slots)
             if run is not None:

@@ -164,7 +164,7 @@ async def test_a_slot_claimed_by_several_daemons_has_one_run(
     ledgers = [Ledger(database, clock) for database in (db, other_db)]
     slots = [clock.now() + timedelta(minutes=number) for number in range(40)]
     claims = [(ledger.journal, ledger.claim(slot=slot)) for slot in slots for ledger in ledgers]
-    opened_runs = await asyncio.gather(*(journal.slots.open([claim]) for journal, claim in claims))
+    opened_runs = await asyncio.gather(*(journal.slots.claim([claim]) for journal, claim in claims))
     assert sum(run is not None for (run,) in opened_runs) == 40
     proof = await ledgers[0].journal.audit.verify()
     assert proof.broken is None

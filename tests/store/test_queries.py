@@ -124,7 +124,7 @@ async def live():
     db = await open_database(Path(sys.argv[1]))
     journal = Journal(db, clock=lambda: datetime.now(UTC))
     claim = Claim(routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="")
-    (run,) = await journal.slots.open([claim])
+    (run,) = await journal.slots.claim([claim])
     run = await journal.runs.claim(run.id, owner="me")
     await journal.runs.append(run, Step(kind=StepKind.LLM, iteration=1, body={}))
     await journal.approvals.find_of_run(run.id)

@@ -32,7 +32,7 @@ async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_co
         Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go")
         for name in ("a", "b", "c")
     ]
-    lost_run, own_run, late_run = [run for run in await dead.slots.open(claims) if run]
+    lost_run, own_run, late_run = [run for run in await dead.slots.claim(claims) if run]
     assert await dead.runs.claim(lost_run.id, owner="dead")
     assert await alive.runs.claim(own_run.id, owner="alive")
     claimed_run = await alive.runs.claim(late_run.id, owner="alive")

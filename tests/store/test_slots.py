@@ -121,10 +121,10 @@ async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
 
 async def test_a_slot_is_claimed_once(ledger: Ledger) -> None:
     claim = ledger.claim(lateness=2.5)
-    first, second = await ledger.journal.slots.open([claim, claim])
+    first, second = await ledger.journal.slots.claim([claim, claim])
     assert first is not None
     assert second is None
-    assert await ledger.journal.slots.open([claim]) == [None]
+    assert await ledger.journal.slots.claim([claim]) == [None]
     (row,) = await ledger.journal.slots.find()
     assert (row.run, row.outcome, row.lateness, row.first, row.last) == (
         first.id,
@@ -138,14 +138,14 @@ async def test_a_slot_is_claimed_once(ledger: Ledger) -> None:
 
 async def test_a_run_is_queued_with_the_fields_of_its_claim(ledger: Ledger) -> None:
     claim = ledger.claim(goal="say \ud800 hello", not_before=at(1), outcome=Outcome.LATE)
-    (run,) = await ledger.journal.slots.open([claim])
+    (run,) = await ledger.journal.slots.claim([claim])
     assert run is not None
     assert (run.status, run.not_before, run.goal) == (Status.QUEUED, at(1), "say ? hello")
     assert await ledger.journal.runs.get(run.id) == run
 
 
 async def test_each_routine_has_its_own_slot_at_the_same_moment(ledger: Ledger) -> None:
-    runs = await ledger.journal.slots.open([ledger.claim("a"), ledger.claim("b")])
+    runs = await ledger.journal.slots.claim([ledger.claim("a"), ledger.claim("b")])
     assert [run.routine for run in runs if run] == ["a", "b"]
 
 
@@ -155,26 +155,26 @@ async def test_a_repeated_hour_has_two_slots(ledger: Ledger) -> None:
     claims = [
         replace(ledger.claim(name), slot=slot) for name in ("a", "b") for slot in (first, second)
     ]
-    runs = await ledger.journal.slots.open(claims)
+    runs = await ledger.journal.slots.claim(claims)
     assert [run.slot for run in runs if run] == 2 * [first.astimezone(UTC), second.astimezone(UTC)]
-    assert await ledger.journal.slots.open(claims) == [None] * 4
+    assert await ledger.journal.slots.claim(claims) == [None] * 4
 
 
 async def test_an_event_is_unique_by_its_id(ledger: Ledger) -> None:
     claims = [ledger.claim(event=event) for event in ("client:1", "client:2", "client:1")]
-    first, second, third = await ledger.journal.slots.open([*claims])
+    first, second, third = await ledger.journal.slots.claim([*claims])
     assert first is not None
     assert second is not None
     assert third is None
     assert await ledger.journal.slots.get_run_of_event("daily", "client:1") == first
     assert await ledger.journal.slots.get_run_of_event("other", "client:1") is None
-    (run,) = await ledger.journal.slots.open([ledger.claim()])
+    (run,) = await ledger.journal.slots.claim([ledger.claim()])
     assert run is not None
 
 
 async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
     claims = [ledger.claim(f"r{number}") for number in range(1_000)]
-    runs = await ledger.journal.slots.open(claims)
+    runs = await ledger.journal.slots.claim(claims)
     assert len({run.id for run in runs if run}) == 1_000
     assert len({run.definition for run in runs if run}) == 1
 
@@ -202,7 +202,7 @@ async def test_a_run_between_missed_slots_separates_their_rows(
 ) -> None:
     clock.advance(hours=20)
     await account_slots(ledger, 1, 2, 2)
-    await ledger.journal.slots.open([ledger.claim(slot=at(3))])
+    await ledger.journal.slots.claim([ledger.claim(slot=at(3))])
     await account_slots(ledger, 4, 4, 1)
     assert await recorded_rows(ledger) == [
         (1, 2, 2, "missed", "down"),
@@ -239,7 +239,7 @@ async def test_a_slot_recorded_as_missed_cannot_be_claimed(
     clock.advance(hours=20)
     await account_slots(ledger, 1, 4, 4)
     claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
-    assert [run is not None for run in await ledger.journal.slots.open(claims)] == [
+    assert [run is not None for run in await ledger.journal.slots.claim(claims)] == [
         True,
         False,
         False,
@@ -255,7 +255,7 @@ async def test_accounted_until_is_the_newest_scheduled_slot(
     clock.advance(hours=20)
     await account_slots(ledger, 1, 4, 4)
     assert await ledger.journal.slots.get_accounted_until("daily") == at(4)
-    await ledger.journal.slots.open(
+    await ledger.journal.slots.claim(
         [ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")]
     )
     assert await ledger.journal.slots.get_accounted_until("daily") == at(5)
@@ -266,16 +266,16 @@ async def test_slots_claimed_with_a_wrong_clock_do_not_mute_a_routine(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     years = 5 * 365 * 24
-    await ledger.journal.slots.open([ledger.claim(slot=at(-3))])
+    await ledger.journal.slots.claim([ledger.claim(slot=at(-3))])
     await account_slots(ledger, -2, -1, 2)
     clock.advance(hours=years)
     await account_slots(ledger, 0, years - 1, years)
-    await ledger.journal.slots.open([ledger.claim(slot=at(years))])
+    await ledger.journal.slots.claim([ledger.claim(slot=at(years))])
     clock.move_to(at(2))
     await put_right(ledger)
     assert await ledger.journal.slots.get_accounted_until("daily") == at(-3)
     await account_slots(ledger, -2, 1, 4)
-    (run,) = await ledger.journal.slots.open([ledger.claim(slot=at(2))])
+    (run,) = await ledger.journal.slots.claim([ledger.claim(slot=at(2))])
     assert run is not None
     assert await recorded_rows(ledger) == [
         (-3, -3, 1, "ran", None),
@@ -289,7 +289,7 @@ async def test_missed_slots_are_recorded_around_recorded_slots(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     clock.advance(hours=20)
-    await ledger.journal.slots.open([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
+    await ledger.journal.slots.claim([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
     assert await account_slots(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
     assert await account_slots(ledger, 1, 9, 9) == []
     assert [row[:3] for row in await recorded_rows(ledger)] == [
@@ -307,7 +307,7 @@ async def test_a_run_after_a_clock_set_back_accounts_only_for_its_own_slot(
 ) -> None:
     clock.advance(hours=9)
     await account_slots(ledger, 1, 5, 5)
-    await ledger.journal.slots.open([ledger.claim(slot=at(6))])
+    await ledger.journal.slots.claim([ledger.claim(slot=at(6))])
     await account_slots(ledger, 7, 9, 3)
     clock.move_to(at(3))
     await put_right(ledger, SlotRange(first=at(1), last=at(2), count=2))
@@ -347,7 +347,7 @@ async def test_slots_are_listed_newest_first_up_to_the_limit(
 ) -> None:
     clock.advance(hours=20)
     claims = [ledger.claim(name, slot=at(hour)) for name in "ab" for hour in range(5)]
-    await ledger.journal.slots.open(claims)
+    await ledger.journal.slots.claim(claims)
     assert [row.first for row in await ledger.journal.slots.find("a", limit=2)] == [at(4), at(3)]
     assert [row.first for row in await ledger.journal.slots.find(limit=3)] == [at(4), at(4), at(3)]
 
@@ -356,7 +356,7 @@ async def test_slots_run_with_a_clock_ahead_hide_no_slot_of_today(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     now = clock.advance(hours=20)
-    await ledger.journal.slots.open([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
+    await ledger.journal.slots.claim([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
     assert [row.first for row in await ledger.journal.slots.find("a", now=now, limit=3)] == [
         at(2),
         at(1),

@@ -42,7 +42,7 @@ async def test_a_file_version_is_recorded_for_the_routine_that_handled_it(
 
 async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None:
     await ledger.queue_run("inbox", event="a")
-    assert await ledger.journal.slots.open([ledger.claim("inbox", event="a", files=(FILE,))]) == [
+    assert await ledger.journal.slots.claim([ledger.claim("inbox", event="a", files=(FILE,))]) == [
         None
     ]
     assert await ledger.journal.slots.get_seen_files("inbox") == set()
@@ -61,16 +61,16 @@ async def test_versions_of_long_removed_files_are_forgotten(ledger: Ledger) -> N
 async def test_an_ended_run_is_unanswered_until_an_after_trigger_has_a_slot(ledger: Ledger) -> None:
     first, second = await end_run(ledger), await end_run(ledger)
 
-    async def find_unanswered() -> list[str]:
+    async def find_missed_ends() -> list[str]:
         filters = {"parents": ["backup", "sync"], "statuses": {Status.SUCCEEDED}, "since": START}
-        return [run.id for run in await ledger.journal.slots.find_unanswered("report", **filters)]
+        return [run.id for run in await ledger.journal.slots.find_missed_ends("report", **filters)]
 
-    assert await find_unanswered() == [first.id, second.id]
+    assert await find_missed_ends() == [first.id, second.id]
     await ledger.queue_run("report", event=first.id)
     await ledger.queue_run("other", event=second.id)
-    assert await find_unanswered() == [second.id]
+    assert await find_missed_ends() == [second.id]
     await ledger.journal.slots.skip_event("report", second.id, slot=START, reason=Reason.OVERLAP)
-    assert await find_unanswered() == []
+    assert await find_missed_ends() == []
 
 
 async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: Ledger) -> None:
@@ -82,7 +82,7 @@ async def test_unanswered_runs_are_filtered_by_routine_status_and_time(ledger: L
         await end_run(ledger, status=Status.FAILED),
         await ledger.start_run("backup"),
     )
-    unanswered_runs = await ledger.journal.slots.find_unanswered(
+    unanswered_runs = await ledger.journal.slots.find_missed_ends(
         "report", parents=["backup"], statuses={Status.SUCCEEDED, Status.FAILED}, since=since
     )
     assert [run.id for run in unanswered_runs] == [failed_run.id]
@@ -101,7 +101,7 @@ async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
         None,
         "e",
     )
-    assert await ledger.journal.slots.open([ledger.claim("report", event="e")]) == [None]
+    assert await ledger.journal.slots.claim([ledger.claim("report", event="e")]) == [None]
     assert await ledger.journal.slots.get_accounted_until("report") is None
 
 

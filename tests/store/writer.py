@@ -28,7 +28,7 @@ async def write(plain: int, durable: int, limit: int | None) -> None:
     claim = Claim(
         routine="daily", definition="{}", trigger="cron", slot=datetime.now(UTC), goal="go"
     )
-    (queued_run,) = await journal.slots.open([claim])
+    (queued_run,) = await journal.slots.claim([claim])
     assert queued_run
     run = await journal.runs.claim(queued_run.id, owner="child")
     assert run

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.system.clock import SystemClock, wait_until
 from daemon.system.timer import (
-    SECONDS_BETWEEN_LOOKS_VARIABLE,
+    SECONDS_BETWEEN_CHECKS_VARIABLE,
     KernelClockWatcher,
     PollingClockWatcher,
     TimerCalls,
@@ -213,7 +213,7 @@ async def test_stopped_watcher_reports_nothing(reports: ClockReports) -> None:
 def test_a_clock_watcher_exists_for_this_system() -> None:
     kind = KernelClockWatcher if sys.platform == "linux" else PollingClockWatcher
     assert isinstance(clock_watcher(SystemClock(), {}), kind)
-    watcher = clock_watcher(SystemClock(), {SECONDS_BETWEEN_LOOKS_VARIABLE: "0.05"})
+    watcher = clock_watcher(SystemClock(), {SECONDS_BETWEEN_CHECKS_VARIABLE: "0.05"})
     assert isinstance(watcher, PollingClockWatcher)
 
 

@@ -43,7 +43,7 @@ def test_runs_deliveries_and_lateness_are_counted():
     metrics.count_run(run(Status.FAILED, routine='odd "name"\\'))
     metrics.count_run(run(late=500, event="by hand"))
     metrics.count_delivery("mail", "delivered")
-    samples = families(metrics.text(NOTHING))
+    samples = families(metrics.render(NOTHING))
     counts = {
         tuple(sample.labels.values()): sample.value for sample in samples["agentd_runs"].samples
     }
@@ -61,7 +61,7 @@ def test_runs_deliveries_and_lateness_are_counted():
 
 
 def test_every_metric_family_has_help_and_type_once():
-    lines = Metrics().text(NOTHING).splitlines()
+    lines = Metrics().render(NOTHING).splitlines()
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names)) and all(
         f"# HELP {name} " in "\n".join(lines) for name in names

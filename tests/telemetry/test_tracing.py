@@ -490,7 +490,7 @@ def test_an_unfinished_call_has_an_interrupted_span(app: ReplayedApp) -> None:
         body={"tool": "shell", "arguments": {}},
         at=now,
     )
-    call, root = spans_of_run(run, [step, step], provider="", content=False)
+    call, root = spans_of_run(run, [step, step], provider="", with_content=False)
     assert (call.attributes["error.type"], root.attributes["error.type"]) == (
         "interrupted",
         "interrupted",

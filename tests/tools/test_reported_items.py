@@ -131,7 +131,7 @@ async def begin_run(journal, name="news"):
     claim = Claim(
         routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id()
     )
-    (run,) = await journal.slots.open([claim])
+    (run,) = await journal.slots.claim([claim])
     return await journal.runs.claim(run.id, owner="test")
 
 

@@ -9,10 +9,10 @@ from daemon.web.charts import (
     OTHERS,
     WORST_FIRST,
     ChartPoint,
-    bar_chart,
-    heat_map,
-    hour_labels,
-    time_line,
+    make_bar_chart,
+    make_heat_map,
+    make_hour_labels,
+    make_time_line,
     worst_kind,
 )
 from tests.properties import scaled_settings
@@ -30,7 +30,7 @@ POINTS = st.builds(
 @scaled_settings(100)
 @given(st.lists(POINTS, max_size=60))
 def test_every_point_lies_under_a_mark_and_no_failure_is_hidden(points):
-    marks = time_line(points, BEGIN, END)
+    marks = make_time_line(points, BEGIN, END)
     for point in points:
         at = 100 * (point.at - BEGIN) / (END - BEGIN)
         marks_at_point = [
@@ -43,7 +43,9 @@ def test_every_point_lies_under_a_mark_and_no_failure_is_hidden(points):
 
 
 def test_points_outside_the_time_line_are_not_drawn():
-    assert time_line([ChartPoint(END + timedelta(hours=1), "failed", "later")], BEGIN, END) == []
+    assert (
+        make_time_line([ChartPoint(END + timedelta(hours=1), "failed", "later")], BEGIN, END) == []
+    )
 
 
 def test_joined_points_show_the_worst_kind():
@@ -52,13 +54,13 @@ def test_joined_points_show_the_worst_kind():
         for number in range(3)
     ]
     points[1] = points[1]._replace(kind="failed")
-    (mark,) = time_line(points, BEGIN, END)
+    (mark,) = make_time_line(points, BEGIN, END)
     assert (mark.kind, mark.href) == ("failed", "/1")
     assert mark.label == "3 times until 00:02, the worst: failed"
 
 
 def test_the_time_axis_names_days_and_hours():
-    assert [label for _, label in hour_labels(BEGIN, END)][:5] == [
+    assert [label for _, label in make_hour_labels(BEGIN, END)][:5] == [
         "Mon 02",
         "06:00",
         "12:00",
@@ -69,7 +71,7 @@ def test_the_time_axis_names_days_and_hours():
 
 def test_a_day_shows_its_worst_kind_and_counts_all():
     items = [{"routine": "a", "day": "2026-03-02", "outcomes": {"succeeded": 3, "failed": 1}}]
-    ((name, cells), (other_name, empty_cells)) = heat_map(
+    ((name, cells), (other_name, empty_cells)) = make_heat_map(
         items, ["a", "b"], [date(2026, 3, 1), date(2026, 3, 2)]
     )
     assert (name, other_name) == ("a", "b")
@@ -80,7 +82,7 @@ def test_a_day_shows_its_worst_kind_and_counts_all():
 
 def test_a_routine_without_a_file_keeps_its_row():
     items = [{"routine": "gone", "day": "2026-03-02", "outcomes": {"missed": 2}}]
-    assert [name for name, _ in heat_map(items, ["a"], [date(2026, 3, 2)])] == ["a", "gone"]
+    assert [name for name, _ in make_heat_map(items, ["a"], [date(2026, 3, 2)])] == ["a", "gone"]
 
 
 AMOUNTS = st.dictionaries(
@@ -92,7 +94,7 @@ AMOUNTS = st.dictionaries(
 @given(st.lists(AMOUNTS, min_size=1, max_size=31), st.lists(st.floats(0.01, 1e12), max_size=3))
 def test_a_chart_shows_every_amount_once_and_never_above_its_top(rows, limits):
     days = {f"{date(2026, 3, 1) + timedelta(days=number)}": row for number, row in enumerate(rows)}
-    result = bar_chart(days, [("cap", limit) for limit in limits])
+    result = make_bar_chart(days, [("cap", limit) for limit in limits])
     for column, row in zip(result.columns, rows, strict=True):
         assert (
             sum(segment.amount for segment in column.segments) == column.total == sum(row.values())
@@ -110,21 +112,21 @@ def test_a_chart_shows_every_amount_once_and_never_above_its_top(rows, limits):
 
 def test_the_largest_names_have_a_segment_each_and_all_others_one_together():
     days = {"2026-03-01": {f"r{number}": float(number) for number in range(1, 11)}}
-    result = bar_chart(days, max_names=6)
+    result = make_bar_chart(days, max_names=6)
     assert result.names == ["r10", "r9", "r8", "r7", "r6", "r5", OTHERS]
     assert result.columns[0].segments[-1].amount == 1 + 2 + 3 + 4
 
 
 def test_a_cap_far_above_all_columns_is_named_but_not_drawn():
     days = {"2026-03-01": {"a": 2.0}, "2026-03-02": {}}
-    near, far = bar_chart(days, [("day = 4", 4.0), ("day = 100", 100.0)]).caps
+    near, far = make_bar_chart(days, [("day = 4", 4.0), ("day = 100", 100.0)]).caps
     assert (near.height, far.height) == (100.0, None)
-    assert bar_chart(days, [("day = 4", 4.0)]).columns[0].segments[0].height == 50.0
-    assert bar_chart(days, [("day = 1", 1.0)]).caps[0].height == 50.0
+    assert make_bar_chart(days, [("day = 4", 4.0)]).columns[0].segments[0].height == 50.0
+    assert make_bar_chart(days, [("day = 1", 1.0)]).caps[0].height == 50.0
 
 
 def test_a_chart_without_amounts_has_empty_columns():
-    result = bar_chart({"2026-03-01": {}, "2026-03-02": {"a": 0.0}}, [("day = 5", 5.0)])
+    result = make_bar_chart({"2026-03-01": {}, "2026-03-02": {"a": 0.0}}, [("day = 5", 5.0)])
     assert result.names == [] and [column.segments for column in result.columns] == [[], []]
 
 

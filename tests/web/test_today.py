@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.web.today import failing_routines, find_troubles
+from daemon.web.today import find_failing_routines, find_troubles
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
@@ -27,7 +27,7 @@ def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
         make_run("mended", "failed"),
         make_run("broken", "succeeded"),
     ]
-    assert failing_routines(runs) == ["broken"]
+    assert find_failing_routines(runs) == ["broken"]
 
 
 def test_nothing_is_said_where_all_is_well_or_known() -> None:

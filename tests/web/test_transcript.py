@@ -11,7 +11,7 @@ import pytest
 
 from daemon.cli.client import Client
 from daemon.web.rendering import one_line_arguments, render, report_html
-from daemon.web.transcript import first_tainted_call, transcript_context
+from daemon.web.transcript import find_first_tainted_call, transcript_context
 from tests.api.harness import NOW, open_harness
 
 
@@ -50,8 +50,8 @@ def test_a_run_is_said_to_be_tainted_where_it_became_so() -> None:
         {"kind": "result", "call": "b", "body": {"taint": "tainted"}},
         {"kind": "result", "call": "c", "body": {"taint": "tainted"}},
     ]
-    assert first_tainted_call(steps) == "b"
-    assert first_tainted_call(steps[:2]) is None
+    assert find_first_tainted_call(steps) == "b"
+    assert find_first_tainted_call(steps[:2]) is None
 
 
 def test_addresses_of_a_report_work_unless_its_run_has_read_what_strangers_wrote() -> None:

@@ -400,7 +400,7 @@ class Conversations:
             event=event,
             input=run_input,
         )
-        (run,) = await self._journal.slots.open([claim], key_values=key_values)
+        (run,) = await self._journal.slots.claim([claim], key_values=key_values)
         run = run or await self._journal.slots.get_run_of_event(ASK, event)
         if run is None:
             raise Refused("the run of this message has just been forgotten; ask again")

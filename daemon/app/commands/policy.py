@@ -23,11 +23,11 @@ from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.authoring.compare import Comparison, compare
-from daemon.policy.authoring.notes import notes
 from daemon.policy.authoring.policy_text import remove_trial
 from daemon.policy.authoring.recorded_calls import load_recorded_calls
 from daemon.policy.authoring.suggest import suggest
 from daemon.policy.authoring.suggest_rules import RuleSuggestion, as_json, suggest_rules
+from daemon.policy.authoring.unknown_routines import describe_unknown_routines
 from daemon.policy.explain import explain
 from daemon.policy.policy import Observation, Policy
 from daemon.policy.policy_file import SECRET_FILES_LABEL, TOOLS, Tool
@@ -49,7 +49,7 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     file = options.file or files.config.policy_path
     policy = files.load(options.file)
     routines = files.load_routines()
-    remarks = [*notes(policy, routines), *_trifecta_notes(policy, routines)]
+    remarks = [*describe_unknown_routines(policy, routines), *_trifecta_notes(policy, routines)]
     remarks += private_host_notes(policy)
     now = datetime.now().astimezone()
     trials = (policy.observation_of(name) for name in policy.routines if "/" not in name)
@@ -327,7 +327,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
     recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
     lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
-    lines.append(suggestion.text(options.routine).rstrip())
+    lines.append(suggestion.as_toml(options.routine).rstrip())
     if suggestion.refused:
         lines += ["", "# Not allowed then, and not by this:"]
         lines += [f"#   {count} x {call}" for call, count in suggestion.refused]

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
 
@@ -35,7 +35,7 @@ from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
 from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
-from daemon.providers.programs import find_program, missing_program
+from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
 from daemon.scheduler.routine_rules import (
     argument_checks,
@@ -44,6 +44,8 @@ from daemon.scheduler.routine_rules import (
     schema_checks,
     sender_checks,
 )
+from daemon.scheduler.routine_times import schedule_of
+from daemon.system.clock import host_zone
 from daemon.telemetry.redaction import has_ordinary_password
 from daemon.tools import user_tools
 from daemon.tools.builtin import files, git, http_request, shell, sysinfo
@@ -160,7 +162,12 @@ def examine(
             *calendar_checks(config.workspace_path(state)),
             *argument_checks([own_registry, *([_gathering_tools(policy)] if policy else [])]),
         )
-        contents = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER, rules=rules)
+        contents = load_folder(
+            config.routines_path,
+            agent_folder=state / AGENT_FOLDER,
+            rules=rules,
+            workspace=config.workspace_path(state),
+        )
     except ConfigError as error:
         checkup.faults += error.faults
         return checkup
@@ -187,6 +194,7 @@ def examine(
     checkup.notes += _unread_files(config.routines_path)
     checkup.notes += _silent_routines(contents.routines.values())
     checkup.notes += _factless_routines(contents.routines.values())
+    checkup.notes += _idle_triggers(contents.routines.values(), config.timezone or host_zone(env))
     if policy:
         policy = with_folders_in_use(policy, config, contents.routines.values(), state=state)
         policy_name = display(config.policy_path)
@@ -308,7 +316,7 @@ def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
     """Return a note for each provider of kind command whose program is not here."""
     file = display(config.file)
     return [
-        f"{file}: providers.{name}.command: {missing_program(provider.command[0])}"
+        f"{file}: providers.{name}.command: {describe_missing_program(provider.command[0])}"
         for name, provider in sorted(config.providers.items())
         if provider.kind == "command"
         and provider.command
@@ -538,6 +546,34 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
         and not routine.is_started_by_events
         and routine.dedupe is None
     ]
+
+
+def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
+    """Return a note for each trigger by the clock that will start nothing any more: its moment is
+    past, or its hours, days and `skip` leave out every slot.
+    """
+    now = datetime.now(UTC)
+    notes: list[str] = []
+    for routine in routines:
+        entries = schedule_of(routine, zone=zone).entries
+        for (key, _), entry in zip(routine.keyed_triggers, entries, strict=True):
+            if not routine.enabled or not entry.kind or entry.next_active(now) is not None:
+                continue
+            if entry.next(now) is None:
+                problem, hint = "lies in the past", "write a later moment, or remove the file"
+            else:
+                problem = "starts nothing: active_hours, active_days and skip leave out its slots"
+                hint = "widen them, or move the slots"
+            fault = Fault(
+                file=_file_of(routine),
+                key=f"{key}.{entry.kind}",
+                found="",
+                problem=problem,
+                hint=hint,
+            )
+            faults = with_lines_of_file([fault], routine.path) if routine.path else (fault,)
+            notes += map(str, faults)
+    return notes
 
 
 def _as_text(checkup: Checkup) -> str:

@@ -65,7 +65,7 @@ def _namespace_fix() -> str:
 def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     """Judge what was found out."""
     sandbox = confinement.sandbox
-    closed_count = sum(probe.held for probe in sandbox.probes)
+    closed_count = sum(probe.is_blocked for probe in sandbox.probes)
     text = f"{sandbox.level}: {closed_count} of {len(sandbox.probes)} ways out are closed"
     if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
@@ -86,8 +86,10 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
             fix=_fix(confinement),
         )
     for probe in sandbox.probes:
-        outcome = "PASS" if probe.held else f"FAIL: {probe.found}"
-        yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=outcome)
+        outcome = "PASS" if probe.is_blocked else f"FAIL: {probe.detail}"
+        yield Check(
+            name=f"  {probe.name}", state="ok" if probe.is_blocked else "fail", found=outcome
+        )
     for better in sandbox.unusable if sandbox.confines else ():
         yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(confinement))
     if sandbox.user:

@@ -22,7 +22,7 @@ from daemon.app.doctor.vendors import ask_vendors
 from daemon.app.trifecta import find_trifectas
 from daemon.definitions.paths import config_paths, user_home
 from daemon.errors import ConfigError, Fault
-from daemon.providers.programs import find_program, missing_program
+from daemon.providers.programs import describe_missing_program, find_program
 from daemon.store.lock import NETWORK, filesystem
 from daemon.system.clock import host_zone
 
@@ -168,7 +168,7 @@ def _providers(
             used=name in providers_used,
             key=key,
             fault=fault,
-            missing_program=missing_program(program) if is_missing else "",
+            missing_program=describe_missing_program(program) if is_missing else "",
             vendor=vendors.get(name),
         )
 

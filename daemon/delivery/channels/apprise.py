@@ -29,7 +29,7 @@ from daemon.delivery.markup import (
 from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
-from daemon.telemetry.redaction import is_ordinary
+from daemon.telemetry.redaction import is_ordinary_word
 
 if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
@@ -137,7 +137,7 @@ def private_values(plugin: Any) -> list[str]:
     fields = {**plugin.template_tokens, **plugin.template_args}
     names = [table.get("map_to", name) for name, table in fields.items() if table.get("private")]
     values = [getattr(plugin, name, None) for name in names]
-    return [value for value in values if isinstance(value, str) and not is_ordinary(value)]
+    return [value for value in values if isinstance(value, str) and not is_ordinary_word(value)]
 
 
 def _format_for(plugin: Any) -> str:

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Report
-from daemon.system.safe_open import copy_access, folder_beneath
+from daemon.system.safe_open import copy_access, open_folder_beneath
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
 _MAX_SAME_NAME = 1000  # files whose names differ only in their number
@@ -61,7 +61,7 @@ class FileChannel:
     def _write(
         self, path: PurePosixPath, text: bytes, delivery: Delivery, keeps_others: bool
     ) -> Path:
-        with folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
+        with open_folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
             # The same name at every attempt, so that crashes leave at most one temporary file.
             temporary_name = f".agentd-{delivery.id}.part"
             try:

@@ -18,8 +18,8 @@ from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import MailAddress, address_error, parse_mail_address
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
-from daemon.system.http_client import trusted_context
-from daemon.telemetry.redaction import is_ordinary
+from daemon.system.http_client import shared_tls_context
+from daemon.telemetry.redaction import is_ordinary_word
 
 if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
@@ -129,7 +129,7 @@ class MailChannel:
         nevertheless.
         """
         address = parse_mail_address(self._url)
-        if not is_ordinary(address.password):
+        if not is_ordinary_word(address.password):
             self._secrets.add_word(address.password)
         sockets = _Sockets()
         try:
@@ -148,7 +148,7 @@ class MailChannel:
         temporary_error: smtplib.SMTPResponseException | None = None
         try:
             mails = list(make_mails(address, delivery, self._host))
-            context = trusted_context() if address.verifies else _trusting_context()
+            context = shared_tls_context() if address.verifies else _unverified_context()
             tls = context if address.mode == "ssl" else None
             with closing(_Connection(sockets, server, port, timeout, tls)) as connection:
                 if address.mode == "starttls":
@@ -215,7 +215,7 @@ class MailChannel:
         )
 
 
-def _trusting_context() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     """Return a context that accepts any certificate, for `verify=no`."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

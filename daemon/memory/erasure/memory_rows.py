@@ -100,7 +100,7 @@ def items(
 
 def find_runs_with_words(connection: Connection, query: str) -> list[str]:
     """Return the archived runs with a text that holds all words of a query, in any inflection."""
-    terms = tokens.query(query).terms
+    terms = tokens.query_of(query).terms
     if not terms:
         return []
     matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
@@ -115,7 +115,7 @@ def find_runs_with_words(connection: Connection, query: str) -> list[str]:
 
 def words_matcher(query: str) -> Callable[[str], bool]:
     """Return a predicate: whether a text holds all words of a query, without stop words."""
-    terms = [term.casefold() for term in tokens.query(query).terms]
+    terms = [term.casefold() for term in tokens.query_of(query).terms]
     patterns = [
         re.compile(
             re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])"

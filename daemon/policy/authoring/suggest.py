@@ -17,7 +17,7 @@ from daemon.policy.requests import analyze_call
 
 # Sub-commands matter where the first word alone says little.
 _WITH_SUBCOMMAND = frozenset(["git", "ip", "systemctl"])
-_SPARE_CALLS = 2  # runs vary: one more look at a log must not end in a failure
+_SPARE_CALLS = 2  # beyond the most that a run made: one more look at a log is no failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class Suggestion:
     section does not allow them either.
     """
 
-    def text(self, routine: str) -> str:
+    def as_toml(self, routine: str) -> str:
         """Return the section as TOML, for the routine of this name."""
         return tomli_w.dumps({"routine": {routine: self.section}}, multiline_strings=False)
 

@@ -1,5 +1,5 @@
-"""Approval requests are approved, rejected or left to expire, with a reminder before; then their
-run goes on.
+"""Approve and reject approval requests, remind people of them and let them expire; then their runs
+go on.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Approvals:
         expired_approvals = await self._journal.approvals.find_expired(now)
         if not expired_approvals:
             return
-        from daemon.runs.approvals.notice import expiry_notice
+        from daemon.runs.approvals.notice import make_expiry_notice
 
-        notices = await self._word(expired_approvals, expiry_notice)
+        notices = await self._make_notices(expired_approvals, make_expiry_notice)
         runs = await self._journal.approvals.expire(notices, until=now)
         for approval in expired_approvals:
             request = approval.approval_request
@@ -107,19 +107,19 @@ class Approvals:
             )
         if self._outbox:
             self._outbox.wake()
-        await self._go_on(runs)
+        await self._queue_runs(runs)
 
     async def _remind(self, now: datetime) -> None:
         """Remind the people who were asked of the requests that are pending still."""
         due_requests = await self._journal.approvals.find_reminders(now)
         if not due_requests:
             return
-        from daemon.runs.approvals.notice import reminder_notice
+        from daemon.runs.approvals.notice import make_reminder_notice
 
-        notices = await self._word(due_requests, reminder_notice)
-        reminded = await self._journal.approvals.remind(notices, until=now)
+        notices = await self._make_notices(due_requests, make_reminder_notice)
+        reminded_ids = await self._journal.approvals.remind(notices, until=now)
         for approval in due_requests:
-            if approval.id in reminded:
+            if approval.id in reminded_ids:
                 log.info(
                     "approval.reminded",
                     approval=approval.id,
@@ -131,15 +131,17 @@ class Approvals:
         if self._outbox:
             self._outbox.wake()
 
-    async def _word(
-        self, approvals: Sequence[Approval], word: Callable[..., WaitingNotice]
+    async def _make_notices(
+        self, approvals: Sequence[Approval], make_notice: Callable[..., WaitingNotice]
     ) -> dict[str, WaitingNotice]:
-        """Return a notice for each run of these approvals, by run."""
+        """Return a notice for each run of these approvals, by run; `make_notice` is a function of
+        notice.py.
+        """
         by_run: dict[str, list[Approval]] = {}
         for approval in approvals:
             by_run.setdefault(approval.run, []).append(approval)
         return {
-            run: word(group, zone=await self._zone_of(run), redact=self._redact)
+            run: make_notice(group, zone=await self._zone_of(run), redact=self._redact)
             for run, group in by_run.items()
         }
 
@@ -160,12 +162,12 @@ class Approvals:
         the request becomes void, and the run has the call judged anew. Raises NotFound and Refused.
         """
         approval = await self._journal.approvals.get(id_)
-        if remember is not None and self.remembered_calls.proposal(approval)[1] != remember:
+        if remember is not None and self.remembered_calls.propose(approval)[1] != remember:
             raise Refused("what would be remembered is not what was shown; look at it again")
         if approval.status is ApprovalStatus.PENDING and (
             difference := await self._describe_change_since(approval)
         ):
-            await self._go_on(await self._journal.approvals.void([approval.id], by=by))
+            await self._queue_runs(await self._journal.approvals.void([approval.id], by=by))
             raise Refused(
                 f"nothing was approved: {difference} since this was asked. The run goes on and has its "  # noqa: E501
                 "call judged anew; what is asked then is in: agentctl approvals"
@@ -180,15 +182,15 @@ class Approvals:
             tool=approval.approval_request.tool,
             by=by,
         )
-        await self._go_on(runs)
+        await self._queue_runs(runs)
         if remember is not None:
             entry = self.remembered_calls.add(approval, by=by, at=self._clock.now())
-            await self._share(new_entry=entry)
+            await self._change_shared(new_entry=entry)
             body = {"approval": approval.id, "request": approval.approval_request.digest}
             await self._journal.audit.write(
                 "remembered", actor=by, routine=approval.routine, body=body
             )
-        return next(call for call in approvals if call.id == approval.id)
+        return next(item for item in approvals if item.id == approval.id)
 
     async def reject(self, id_: str, *, by: str) -> Approval:
         """Refuse a call; its run goes on without it. Raises NotFound and Refused."""
@@ -203,21 +205,21 @@ class Approvals:
             tool=approval.approval_request.tool,
             by=by,
         )
-        await self._go_on(runs)
+        await self._queue_runs(runs)
         return next(item for item in approvals if item.id == approval.id)
 
-    async def proposal(self, id_: str) -> tuple[str, str]:
+    async def propose(self, id_: str) -> tuple[str, str]:
         """Return the diff of approvals.toml that remembering a call would make, and the token that
         confirms it.
 
         Raises NotFound, and Refused for a call that cannot be remembered.
         """
-        return self.remembered_calls.proposal(await self._journal.approvals.get(id_))
+        return self.remembered_calls.propose(await self._journal.approvals.get(id_))
 
     async def revoke(self, id_: str, *, by: str) -> RememberedCall:
         """Forget a remembered call. Raises NotFound."""
         revoked_call = self.remembered_calls.revoke(id_)
-        await self._share(revoked_id=revoked_call.id)
+        await self._change_shared(revoked_id=revoked_call.id)
         await self._journal.audit.write(
             "revoked", actor=by, routine=revoked_call.routine, body={"approval": revoked_call.id}
         )
@@ -225,9 +227,11 @@ class Approvals:
 
     async def refresh_remembered(self) -> None:
         """Read the calls that other processes remembered or revoked, where processes share them."""
-        await self._share()
+        await self._change_shared()
 
-    async def _share(self, new_entry: RememberedCall | None = None, revoked_id: str = "") -> None:
+    async def _change_shared(
+        self, new_entry: RememberedCall | None = None, revoked_id: str = ""
+    ) -> None:
         """Change the calls that all processes of a shared database remember, and write the result
         into this process's file.
         """
@@ -235,7 +239,7 @@ class Approvals:
             return
         change = partial(
             change_shared_entries,
-            own_entries=self.remembered_calls.entries(),
+            own_entries=self.remembered_calls.load_entries(),
             new_entry=new_entry,
             revoked_id=revoked_id,
         )
@@ -253,6 +257,6 @@ class Approvals:
             return ""
         return describe_change(old_request, new_request) or "a part of its words has been forgotten"
 
-    async def _go_on(self, runs: Iterable[Run]) -> None:
+    async def _queue_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
             await self._queue.submit(run)

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 # After so many refusals in one run people are not asked any more: the model has left its task.
 MAX_REFUSALS = 3
 # Why nobody is asked about a call of a routine with `mode = "observe"`.
-OBSERVED = "it would have to be approved, and nobody is asked while this routine is observed"
+_OBSERVED_REASON = (
+    "it would have to be approved, and nobody is asked while this routine is observed"
+)
 _REFUSAL_STATUSES = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
 
@@ -46,7 +48,7 @@ class RunApprover:
         self,
         run: Run,
         journal: Journal,
-        settings: LivePolicy,
+        live_policy: LivePolicy,
         describer: CallDescriber,
         remembered_calls: RememberedCalls,
         *,
@@ -58,7 +60,7 @@ class RunApprover:
         policy knows the run's routine; empty if that is its own.
         """
         self._policy_name = policy_name or run.routine
-        self._run, self._journal, self._settings = run, journal, settings
+        self._run, self._journal, self._live_policy = run, journal, live_policy
         self._describer, self._remembered_calls = describer, remembered_calls
         self._clock, self._language = clock, language
         self._approvals: list[Approval] | None = None
@@ -68,11 +70,14 @@ class RunApprover:
     async def decide(
         self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
-        """Return whether a call may start, is refused, or waits for a person."""
+        """Return whether a call may start, is refused, or waits for a person.
+
+        `key` is the id of the call in the run; `taint` is that of the run at the call.
+        """
         request = await self._describer.describe(
             call.name, call.arguments, routine=self._policy_name
         )
-        is_trusted = self._settings.policy.trusts_when_tainted(call.name, self._policy_name)
+        is_trusted = self._live_policy.policy.trusts_when_tainted(call.name, self._policy_name)
         if (not taint or is_trusted) and (rule := self._remembered_calls.find_rule(request)):
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
@@ -110,7 +115,7 @@ class RunApprover:
         for approval in self._approvals_of(request):
             if approval.approval_request.call_id != request.call_id:
                 continue
-            if approval.decided is None:
+            if approval.decided is None:  # the run waits for this answer
                 return None
             if approval.status is ApprovalStatus.APPROVED:
                 age = self._clock.now() - approval.decided
@@ -136,9 +141,9 @@ class RunApprover:
 
     def _decide_by_observation(self, verdict: Verdict) -> ApprovalDecision | None:
         """Deny the call where the routine is observed: then no run waits for a person."""
-        if not self._settings.policy.is_observed(self._policy_name, self._clock.now()):
+        if not self._live_policy.policy.is_observed(self._policy_name, self._clock.now()):
             return None
-        reason = "; ".join(filter(None, (verdict.reason, OBSERVED)))
+        reason = "; ".join(filter(None, (verdict.reason, _OBSERVED_REASON)))
         return ApprovalDecision(
             verdict=replace(verdict, effect=Effect.DENY, reason=reason), asking_rule=verdict.rule
         )
@@ -147,14 +152,14 @@ class RunApprover:
         self, request: ApprovalRequest, verdict: Verdict
     ) -> ApprovalDecision | None:
         """Decide by the same call in this turn: one of them is asked about, and one is run."""
-        turn = _turn(request.call_id)
+        turn = _turn_of(request.call_id)
         if not turn:
             return None
         if self._requested_calls.get((turn, request.digest), request.call_id) != request.call_id:
             return ApprovalDecision(verdict=verdict)  # waits with the other one
         for approval in self._approvals_of(request):
             call_id = approval.approval_request.call_id
-            if call_id == request.call_id or _turn(call_id) != turn:
+            if call_id == request.call_id or _turn_of(call_id) != turn:
                 continue
             if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
                 reason = "the same call of this turn was approved once"
@@ -185,12 +190,12 @@ class RunApprover:
         )
 
     def _request_approval(self, request: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
-        if turn := _turn(request.call_id):
+        if turn := _turn_of(request.call_id):
             self._requested_calls[turn, request.digest] = request.call_id
         return ApprovalDecision(verdict=verdict, approval_request=request)
 
 
-def _turn(call_id: str) -> str:
+def _turn_of(call_id: str) -> str:
     """Return the turn of a model's call; empty for a call of the routine, such as a gather step."""
     turn, _, number = call_id.partition(".")
     return turn if turn.isdigit() and number.isdigit() else ""

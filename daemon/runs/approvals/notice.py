@@ -20,7 +20,7 @@ MAX_CALL_CHARACTERS = 1_500  # of a call; the whole of it is in `agentctl approv
 MAX_QUESTIONS = 5  # of one notice that are asked in full; of further ones only the tool is named
 
 
-def waiting_notice(
+def make_waiting_notice(
     run: Run,
     requests: Sequence[ApprovalRequest],
     targets: Sequence[str],
@@ -49,7 +49,7 @@ def waiting_notice(
     )
 
 
-def reminder_notice(
+def make_reminder_notice(
     approvals: Sequence[Approval], *, zone: tzinfo, redact: Callable[[str], str]
 ) -> WaitingNotice:
     """Word the reminder of pending approvals of one run; `zone` is the reader's."""
@@ -70,7 +70,7 @@ def reminder_notice(
     )
 
 
-def expiry_notice(
+def make_expiry_notice(
     approvals: Sequence[Approval], *, zone: tzinfo, redact: Callable[[str], str]
 ) -> WaitingNotice:
     """Word that nobody answered approval requests of one run in time; `zone` is the reader's."""

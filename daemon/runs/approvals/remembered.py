@@ -3,8 +3,7 @@
 The file is in the state folder. Only agentd adds entries; people may remove some by hand. A
 remembered call must be the same word for word, run the same program from the same place, for the
 same routine, in a run that has read nothing of strangers (or whose routine names the tool in
-`tainted_tools`). What stands in files it is given may change; so may its program, as updates do
-that.
+`tainted_tools`). The content of files that it names may change; so may its program, by an update.
 
 Processes that share a database share the entries, too: each writes them into its own file, so an
 answer given to one holds for all.
@@ -36,8 +35,8 @@ from daemon.system.replace_file import replace_file
 
 log = structlog.get_logger()
 
-NAME = "approvals.toml"
-_HEAD = """\
+FILE_NAME = "approvals.toml"
+_HEADER = """\
 # Calls that were allowed for good, by `agentctl approve ID --remember`: each exactly as it stands here, for its
 # routine, as long as the run has read nothing of strangers. `agentctl approvals --revoke ID` takes one out again.
 
@@ -82,12 +81,15 @@ class RememberedCalls:
     def find_rule(self, request: Json) -> str:
         """Return the name of the entry that allows this call, as of a rule; empty if none does."""
         compared_part = _compared_part(request)
-        entries = self.entries()
+        entries = self.load_entries()
         match = next((entry for entry in entries if json.loads(entry.call) == compared_part), None)
-        return f"{NAME} ({match.id})" if match else ""
+        return f"{FILE_NAME} ({match.id})" if match else ""
 
-    def entries(self) -> Sequence[RememberedCall]:
-        """Return what is remembered; nothing as long as the file cannot be trusted."""
+    def load_entries(self) -> Sequence[RememberedCall]:
+        """Return the remembered calls, read again if the file has changed.
+
+        None of them as long as the file cannot be read or others could write it; `fault` says why.
+        """
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -121,35 +123,37 @@ class RememberedCalls:
                 raise ConfigError(fault) from None
         return file
 
-    def proposal(self, approval: Approval) -> tuple[str, str]:
+    def propose(self, approval: Approval) -> tuple[str, str]:
         """Return the diff that remembering the call would make, and the token that confirms it.
 
         Raises Refused for a call that cannot be remembered.
         """
-        if reason := _reason_against(approval):
+        if reason := _explain_refusal(approval):
             instead = _describe_alternative(approval)
             raise Refused(f"this cannot be remembered: {reason}; approve it once, or {instead}")
-        entries = self.entries()
+        entries = self.load_entries()
         if self.fault:
-            raise Refused(f"nothing is remembered as long as {NAME} cannot be read: {self.fault}")
+            raise Refused(
+                f"nothing is remembered as long as {FILE_NAME} cannot be read: {self.fault}"
+            )
         old_text, new_text = (
             _format_entries(entries),
             _format_entries((*entries, _make_entry(approval, by="", at=approval.created))),
         )
         lines = difflib.unified_diff(
-            old_text.splitlines(), new_text.splitlines(), NAME, NAME, n=0, lineterm=""
+            old_text.splitlines(), new_text.splitlines(), FILE_NAME, FILE_NAME, n=0, lineterm=""
         )
         return "\n".join(lines), hashlib.sha256(new_text.encode()).hexdigest()[:16]
 
     def add(self, approval: Approval, *, by: str, at: datetime) -> RememberedCall:
         """Remember a call."""
         entry = _make_entry(approval, by=by, at=at)
-        self._write((*self.entries(), entry))
+        self._write((*self.load_entries(), entry))
         return entry
 
     def revoke(self, id_: str) -> RememberedCall:
         """Forget a call by the id of its approval, or the end of that id. Raises NotFound."""
-        entries = self.entries()
+        entries = self.load_entries()
         matches = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
         if len(matches) != 1:
             raise NotFound(
@@ -163,7 +167,7 @@ class RememberedCalls:
         given as JSON; a file that cannot be read stays as it is.
         """
         entries = ApprovalsFile.model_validate_json(shared_entries).remembered
-        if list(self.entries()) != list(entries) and not self.fault:
+        if list(self.load_entries()) != list(entries) and not self.fault:
             self._write(entries)
 
     def _write(self, entries: Sequence[RememberedCall]) -> None:
@@ -199,7 +203,7 @@ def change_shared_entries(
 def _format_entries(entries: Sequence[RememberedCall]) -> str:
     import tomli_w
 
-    return _HEAD + tomli_w.dumps(
+    return _HEADER + tomli_w.dumps(
         {"version": 1, "remembered": [entry.model_dump() for entry in entries]}
     )
 
@@ -239,7 +243,7 @@ def _compared_part_of_command(command: Json) -> Json:
     }
 
 
-def _reason_against(approval: Approval) -> str:
+def _explain_refusal(approval: Approval) -> str:
     """Return why a call may not be allowed for good; empty if it may."""
     approval_request = approval.approval_request
     if approval_request.taint:
@@ -251,9 +255,11 @@ def _reason_against(approval: Approval) -> str:
             name = str(command["argv"][0]).rpartition("/")[2]
             if command["program"] is None:
                 return f"{name} is not installed, and whatever comes by that name would be allowed"
-            if name in word_list("programs", "run_anything") | word_list(
-                "programs", "obey_files"
-            ) or _is_versioned_interpreter(name):
+            if (
+                name in word_list("programs", "run_anything")
+                or name in word_list("programs", "obey_files")
+                or _is_versioned_interpreter(name)
+            ):
                 return f"{name} runs whatever it is told to"
     return ""
 
@@ -280,7 +286,7 @@ def _describe_alternative(approval: Approval) -> str:
     else:
         change = f"change what asks in policy.toml: {request.rule}"
     untainted_approval = replace(approval, approval_request=replace(request, taint=Taint.NONE))
-    if not request.taint or _reason_against(untainted_approval):
+    if not request.taint or _explain_refusal(untainted_approval):
         return change
     return (
         f"{change}; or remember the same call of a run that has read nothing of strangers, and let "

@@ -49,9 +49,9 @@ class CallDescriber:
 
 
 def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
-    """Return exactly what a call would do; it reads files, so not on the event loop.
+    """Return exactly what a call would do, as JSON. Reads files, so call it in a thread.
 
-    `routine` is the name by which the policy knows it; `scripts` is their folder.
+    `routine` is the name by which the policy knows the routine, `scripts` the folder of scripts.
     """
     request: Json = {
         "tool": tool,
@@ -66,16 +66,19 @@ def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, script
     if not line:
         return request | {
             "arguments": arguments,
-            "files": dict(_files(_words_in(arguments), policy.reach)),
+            "files": dict(_identify_files(_words_in(arguments), policy.reach)),
         }
     planned_line = [
-        [pipeline.operator, [_command(command, policy.reach) for command in pipeline.commands]]
+        [
+            pipeline.operator,
+            [_describe_command(command, policy.reach) for command in pipeline.commands],
+        ]
         for pipeline in line
     ]
     return request | {"arguments": arguments, "line": planned_line}
 
 
-def _command(command: PlannedCommand, reach: ReachablePaths) -> Json:
+def _describe_command(command: PlannedCommand, reach: ReachablePaths) -> Json:
     from daemon.tools.builtin.command_lines import find_program
 
     program = find_program(command.argv[0])
@@ -87,7 +90,7 @@ def _command(command: PlannedCommand, reach: ReachablePaths) -> Json:
     }
     if command.stdin:
         description["stdin"] = _identify(Path(command.stdin.real))
-    return description | {"files": dict(_files(command.argv[1:], reach))}
+    return description | {"files": dict(_identify_files(command.argv[1:], reach))}
 
 
 def _words_in(value: Any) -> list[str]:
@@ -101,7 +104,7 @@ def _words_in(value: Any) -> list[str]:
     return []
 
 
-def _files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
+def _identify_files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tuple[str, Json]]:
     """Yield (word, identity) for each file that words may name, MAX_FILES at most."""
     count = 0
     for word in words:
@@ -150,7 +153,7 @@ def describe_change(old_request: Json, new_request: Json) -> str:
         return (
             f"the script {(new_request.get('script') or old_request['script'])['path']} has changed"
         )
-    old_files, new_files = _identities(old_request), _identities(new_request)
+    old_files, new_files = _collect_identities(old_request), _collect_identities(new_request)
     paths = sorted(
         path
         for path in old_files.keys() | new_files.keys()
@@ -160,10 +163,10 @@ def describe_change(old_request: Json, new_request: Json) -> str:
     return f"{summary}: {', '.join(paths[:3])}" if paths else summary
 
 
-def _identities(value: Any) -> dict[str, Json]:
+def _collect_identities(value: Any) -> dict[str, Json]:
     """Return every program and file in a description of a call, by path."""
     if isinstance(value, list):
-        return {path: file for item in value for path, file in _identities(item).items()}
+        return {path: file for item in value for path, file in _collect_identities(item).items()}
     if not isinstance(value, Mapping):
         return {}
     if "path" in value and ("sha256" in value or "inode" in value):
@@ -172,7 +175,7 @@ def _identities(value: Any) -> dict[str, Json]:
         path: file
         for key, item in value.items()
         if key != "arguments"
-        for path, file in _identities(item).items()
+        for path, file in _collect_identities(item).items()
     }
 
 

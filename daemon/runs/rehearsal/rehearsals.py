@@ -88,7 +88,7 @@ class Rehearsals:
             goal=routine.run.prompt,
             event=event,
         )
-        (run,) = await self._journal.slots.open([claim])
+        (run,) = await self._journal.slots.claim([claim])
         if run is None:
             raise Refused(f"a rehearsal of {name} has begun at this very moment; ask again")
         await self._queue.submit(run)

@@ -46,7 +46,7 @@ def rule_that_asked(body: Json) -> str:
 
 
 class RecordedPolicy:
-    """Judges as was recorded, or by the policy that the replay tries.
+    """Returns the verdicts that were recorded, or those of the policy that the replay tries.
 
     Where the recorded policy itself says something else today, its verdict of today is returned:
     the comparison then shows the difference.
@@ -81,7 +81,7 @@ class RecordedPolicy:
         """How often each of these was judged in this replay."""
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
-        """Return whether a call may run."""
+        """Return the verdict on a call: of the policy that the replay tries, else as recorded."""
         if self._other_policy is not None:
             return self._other_policy.judge(tool, arguments, routine=routine, tainted=tainted)
         key = (request_of(tool, arguments), tainted)
@@ -96,7 +96,7 @@ class RecordedPolicy:
         self._counts[key] += 1
         policy = self._recorded_policies.get(str(body.get("policy", "")))
         if policy is not None:
-            changed_verdict = _changed_verdict(policy, body, tool, arguments, routine, tainted)
+            changed_verdict = _find_changed_verdict(policy, body, tool, arguments, routine, tainted)
             if changed_verdict is not None:
                 return changed_verdict
         if rule := rule_that_asked(body):
@@ -113,7 +113,7 @@ class RecordedPolicy:
         return any(self._recording.calls[call_id].body.get("repeatable") for call_id in call_ids)
 
 
-def _changed_verdict(
+def _find_changed_verdict(
     policy: Policy, body: Json, tool: str, arguments: Json, routine: str, tainted: bool
 ) -> Verdict | None:
     """Return what the recorded policy says of a call in this version of agentd, if that differs

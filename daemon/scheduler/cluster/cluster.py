@@ -19,7 +19,7 @@ from daemon import __version__
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Json, Run, Status
-from daemon.runs.events import end_of, of_step, retry_of, waiting_of
+from daemon.runs.events import end_of, event_of_step, retry_of, waiting_of
 from daemon.scheduler.cluster.heartbeat import Heartbeat, HeartbeatHost
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import (
@@ -291,7 +291,7 @@ class Cluster:
             for step in await services.journal.runs.get_steps(run_id):
                 if step.seq > self._published_steps.get(run_id, -1):
                     self._published_steps[run_id] = step.seq
-                    if event := of_step(run, step):
+                    if event := event_of_step(run, step):
                         services.events.publish(run_id, event)
         if run.status.has_ended:
             self._published_steps.pop(run_id, None)

@@ -1,4 +1,4 @@
-"""Hear at once what other processes on the same database have done: PostgreSQL's NOTIFY, on a
+"""Receive the notifications of other processes on the same database (PostgreSQL's NOTIFY), on a
 connection of its own.
 """
 
@@ -20,7 +20,7 @@ _RETRY = 1.0  # seconds between attempts to connect
 
 
 class NotificationListener:
-    """Pass each notification on.
+    """Call `on_notification` with the JSON object of each notification.
 
     `on_connect` is called whenever the connection is made, as notifications may have been lost
     before.
@@ -64,6 +64,7 @@ class NotificationListener:
             await connection.execute(f"LISTEN {CHANNEL}")
             self._on_connect()
             async for notification in connection.notifies():
-                with suppress(ValueError):  # whoever may connect may notify
+                # whoever may connect to the database may notify, of anything
+                with suppress(ValueError):
                     if isinstance(message := json.loads(notification.payload), dict):
                         self._on_notification(message)

@@ -31,7 +31,7 @@ _SETTINGS: dict[str, Any] = {
 # A process that is stopped or cut off in a transaction holds the lock of all writers, so the server
 # ends its session.
 _OPTIONS = "-c idle_in_transaction_session_timeout=5s -c timezone=UTC"
-MINIMUM = 130_000  # the version of the server, as libpq writes PostgreSQL 13.0
+MINIMUM_VERSION = 130_000  # PostgreSQL 13.0, as libpq writes the version of a server
 
 _SIZE_OF_ROWS = """
 SELECT (SELECT coalesce(sum(pg_column_size(step.*)), 0) FROM step)
@@ -116,10 +116,10 @@ class PostgresConnection:
         """
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        return self.driver.execute(_with_psycopg_marks(statement), values)
+        return self.driver.execute(_use_psycopg_marks(statement), values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
-        self.driver.cursor().executemany(_with_psycopg_marks(statement), rows)
+        self.driver.cursor().executemany(_use_psycopg_marks(statement), rows)
 
     def control(self, statements: str) -> Any:
         """Run one or several statements without parameters; returns the cursor of the first."""
@@ -165,18 +165,23 @@ class PostgresConnection:
         self.driver.close()
 
 
-def _with_psycopg_marks(statement: str) -> str:
+def _use_psycopg_marks(statement: str) -> str:
     """Return a statement with its parameters marked as psycopg has them: `%s`."""
     return statement.replace("%", "%%").replace("?", "%s")
 
 
 def connect(url: str) -> PostgresConnection:
-    """Connect to the server; psycopg.OperationalError if it does not answer."""
+    """Connect to the server.
+
+    Raises psycopg.OperationalError if it does not answer, ConfigError if it is too old.
+    """
     driver = _TimedConnection.connect(url, autocommit=True, **_default_settings(url))
-    if driver.info.server_version < MINIMUM:
+    if driver.info.server_version < MINIMUM_VERSION:
         driver.close()
         version = driver.info.server_version // 10_000
-        raise unusable(url, f"is PostgreSQL {version}; at least 13 is needed", "upgrade the server")
+        raise make_unusable_error(
+            url, f"is PostgreSQL {version}; at least 13 is needed", "upgrade the server"
+        )
     driver.adapters.register_dumper(str, _TextDumper)
     driver.adapters.register_dumper(bool, _BoolDumper)
     driver.adapters.register_loader("numeric", _NumericLoader)
@@ -202,8 +207,8 @@ def place_of(url: str) -> str:
     return f"postgresql://{host}{port}/{name}"
 
 
-# Classes and codes of SQLSTATE that only a person can remedy: authorization, no such database or
-# schema, no right to.
+# Classes and codes of SQLSTATE that only a person can remedy: failed authorization, no such
+# database or schema, a missing right.
 _REFUSALS = ("28", "3D", "3F", "42501")
 # libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These
 # are those of PostgreSQL 13 to 18 for the same; in another language than English they are taken for
@@ -217,7 +222,7 @@ _REFUSAL_WORDS = re.compile(
 )
 
 
-def refusal(error: BaseException) -> str | None:
+def explain_refusal(error: BaseException) -> str | None:
     """Return what a person has to mend before the server lets us in; None if it is away, or asking
     again may help.
     """
@@ -232,7 +237,7 @@ def refusal(error: BaseException) -> str | None:
     return None
 
 
-def unusable(url: str, problem: str, hint: str) -> ConfigError:
+def make_unusable_error(url: str, problem: str, hint: str) -> ConfigError:
     """Return the error that says what is wrong with the database."""
     return ConfigError(
         Fault(file=place_of(url), key="[store] url", found="", problem=problem, hint=hint)

@@ -38,9 +38,9 @@ from daemon.store.postgres.connection import (
     BEGIN_READ,
     PostgresConnection,
     connect,
+    explain_refusal,
+    make_unusable_error,
     place_of,
-    refusal,
-    unusable,
 )
 from daemon.store.postgres.migrations import LOCKED, migrate
 
@@ -119,9 +119,9 @@ class PostgresDatabase(Database):
             try:
                 self._connection = self._connect_and_migrate()
             except psycopg.Error as error:
-                problem = refusal(error)
+                problem = explain_refusal(error)
                 if problem is not None:
-                    raise unusable(
+                    raise make_unusable_error(
                         self.url, problem, "mend [store] url, or the rights on the server"
                     ) from error
                 if not isinstance(error, _CONNECTION_ERRORS):

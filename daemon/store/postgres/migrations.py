@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.store.postgres.connection import PostgresConnection, unusable
+from daemon.store.postgres.connection import PostgresConnection, make_unusable_error
 
 MIGRATIONS = Path(__file__).parent / "sql"
 # A writer holds this lock until its commit. The number is SQLite's application_id: "agtd".
@@ -41,7 +41,7 @@ def migrate(connection: PostgresConnection, url: str) -> None:
         _claim(connection, url)
         applied = {version for (version,) in connection.control("SELECT version FROM migration")}
         if newer := applied - set(migrations):
-            raise unusable(
+            raise make_unusable_error(
                 url,
                 (
                     f"was written by a newer version of agentd (schema {max(newer)}, this one knows "  # noqa: E501
@@ -75,13 +75,11 @@ def _claim(connection: PostgresConnection, url: str) -> None:
         "count(*) FROM"
     )
     has_migrations, has_writers, tables = connection.control(
-        (  # noqa: UP034
-            f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
-            "'procrastinate%'"
-        )
+        f"{query} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE "
+        "'procrastinate%'"
     ).fetchone()
     if tables and not (has_migrations and has_writers):
-        raise unusable(
+        raise make_unusable_error(
             url,
             "holds the tables of another program",
             "choose an empty database: createdb agentd, or CREATE DATABASE",

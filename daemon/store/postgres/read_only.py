@@ -11,7 +11,7 @@ import psycopg
 
 from daemon.errors import ConfigError, DatabaseAway, Fault
 from daemon.store.database import Database, Query, Work
-from daemon.store.postgres.connection import place_of, refusal
+from daemon.store.postgres.connection import explain_refusal, place_of
 from daemon.store.postgres.database import ReadConnection, explain
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class ReadOnlyPostgresDatabase(Database):
                 raise ConfigError(
                     Fault(file=server, key="[store] url", found="", problem=problem, hint=hint)
                 ) from None
-            if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
+            if isinstance(error, psycopg.OperationalError) and explain_refusal(error) is None:
                 raise DatabaseAway(
                     f"{server} is away ({str(error).splitlines()[0]}); start the server"
                 ) from None

@@ -18,11 +18,12 @@ from daemon.store.tables import SpendingRow
 
 # Microseconds of a quarter of an hour. Days are those of a zone, which a database does not know; a
 # quarter of an hour is of one day in every zone.
-_QUARTER = 900_000_000
+_QUARTER_HOUR = 900_000_000
 _KEYS: dict[str, Any] = {
     "routine": col(SpendingRow.routine),
     "model": col(SpendingRow.model),
-    "day": type_coerce(SpendingRow.at, BigInteger) // literal_column(str(_QUARTER), BigInteger),
+    "day": type_coerce(SpendingRow.at, BigInteger)
+    // literal_column(str(_QUARTER_HOUR), BigInteger),
 }
 _NO_ANSWER = (CallOutcome.FAILED.value, CallOutcome.UNKNOWN.value, CallOutcome.ASKED.value)
 _SUMS: tuple[Any, ...] = (
@@ -45,8 +46,8 @@ def find_calls(session: Session, run: str) -> list[ModelCall]:
 
 
 def sum_by(session: Session, by: str, since: datetime, zone: ZoneInfo) -> list[SpendingTotal]:
-    """Return the totals since then by `routine` or `model`, the dearest first, or by `day` in their
-    order.
+    """Return the totals from `since` on by `routine` or `model`, the most expensive first, or by
+    `day` in the order of days, which are those of `zone`.
     """
     key = _KEYS[by]
     query: Any = select(key, *_SUMS).where(SpendingRow.at >= since).group_by(key)
@@ -55,7 +56,7 @@ def sum_by(session: Session, by: str, since: datetime, zone: ZoneInfo) -> list[S
         return sorted(totals, key=lambda total: (-total.cost, -total.usage.total, total.key))
     days: dict[str, list[SpendingTotal]] = {}
     for total in totals:
-        moment = from_microseconds(int(total.key) * _QUARTER)
+        moment = from_microseconds(int(total.key) * _QUARTER_HOUR)
         days.setdefault(moment.astimezone(zone).date().isoformat(), []).append(total)
     return [SpendingTotal.of(day, days[day]) for day in sorted(days)]
 

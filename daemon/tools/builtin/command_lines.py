@@ -19,7 +19,7 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Stream
 from daemon.policy.policy import Policy
-from daemon.policy.profiles import TRUSTED
+from daemon.policy.profiles import PROGRAM_FOLDERS
 from daemon.policy.requests import PlannedCommand, PlannedPipeline
 from daemon.sandbox.bounds import Bounds, ProgramLimits
 from daemon.sandbox.current import SandboxSource
@@ -130,10 +130,8 @@ def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
     seconds_left = limit - context.programs.seconds
     if seconds_left <= 0:
         raise ToolFailed(
-            (  # noqa: UP034
-                f"not run: the programs of this run have had their {limit} s (limits.shell_seconds "
-                "of policy.toml)"
-            )
+            f"not run: the programs of this run have had their {limit} s (limits.shell_seconds "
+            "of policy.toml)"
         )
     began = time.monotonic()
     try:
@@ -258,7 +256,7 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
 def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
     """Return all that a program sees of the world outside: nothing of the daemon's own."""
     variables = {
-        "PATH": ":".join(TRUSTED),
+        "PATH": ":".join(PROGRAM_FOLDERS),
         "HOME": workspace,
         "LANG": "C.UTF-8",
         "TERM": "dumb",
@@ -272,7 +270,7 @@ def find_program(name: str) -> Path | None:
     system's alone.
     """
     folder, slash, file_name = name.rpartition("/")
-    for directory in (folder,) if slash else TRUSTED:
+    for directory in (folder,) if slash else PROGRAM_FOLDERS:
         path = Path(directory, file_name)
         try:
             status = path.stat()
@@ -303,7 +301,7 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
         )
     pipeline, index = result.last_program
     last_command = call.line[pipeline].commands[index]
-    if result.code and (verbatim or result.code not in last_command.answers):
+    if result.code and (verbatim or result.code not in last_command.success_codes):
         raise ToolFailed(
             " ".join([_describe_exit_code(last_command.program, result.code), *notes]), partial=text
         )

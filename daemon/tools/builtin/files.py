@@ -30,7 +30,7 @@ from daemon.policy.output_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_SUM_BYTE
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import decode_readable
-from daemon.system.safe_open import copy_access, folder_beneath, open_beneath
+from daemon.system.safe_open import copy_access, open_beneath, open_folder_beneath
 from daemon.tools.registry import FunctionRegistry
 
 _SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
@@ -250,7 +250,7 @@ def _write_file(call_path: CallPath, data: bytes) -> None:
     one.
     """
     path = PurePosixPath(call_path.path_in_root)
-    with folder_beneath(Path(call_path.root), path.parent.parts, create=True) as folder:
+    with open_folder_beneath(Path(call_path.root), path.parent.parts, create=True) as folder:
         _refuse_shared(call_path, folder, path.name)
         draft = f".{path.name[:80]}.{token_hex(4)}.part"
         try:
@@ -292,7 +292,7 @@ def _room_for(call_path: CallPath, output_folder: str, size: int) -> Iterator[No
     if size > MAX_FILE_BYTES:
         raise ToolFailed(f"{call_path.text} would have more than {MAX_FILE_BYTES:,} bytes")
     parts = PurePosixPath(output_folder).parts
-    with folder_beneath(Path(call_path.root), parts, create=True) as folder:
+    with open_folder_beneath(Path(call_path.root), parts, create=True) as folder:
         _lock(folder, call_path)
         name = call_path.path_in_root.removeprefix(f"{output_folder}/")
         own_names = {name, *(str(parent) for parent in PurePosixPath(name).parents)} - {"."}

@@ -17,11 +17,11 @@ from daemon.tools.builtin.command_lines import MAX_PROGRAM_SECONDS, report_resul
 from daemon.tools.registry import FunctionRegistry
 
 ALL_REPOSITORIES = "*"
-# levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project
+# Levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project.
 _MAX_DEPTH = 2
-_MAX_REPOSITORIES = 50  # repositories that are looked at by one call
-_MAX_LINES = 100  # of each of them
-_MAX_FOLDERS = 2000
+_MAX_REPOSITORIES = 50  # of one call
+_MAX_LINES = 100  # of the output for each repository
+_MAX_FOLDERS = 2000  # that are searched for repositories, beneath each root
 
 
 def register(
@@ -49,7 +49,7 @@ def register(
                 "git", call, policy=policy, context=context, sandbox=sandbox, zone=zone
             )
             return report_result(result, verbatim=context.verbatim)
-        folders = list(repositories(policy))
+        folders = list(find_repositories(policy))
         if not folders:
             return (
                 "no repository is in the workspace or in the folders that [paths] read of "
@@ -77,10 +77,8 @@ def register(
     registry.register("git", None, git, read_only=True, timeout=MAX_PROGRAM_SECONDS)
 
 
-def repositories(policy: Policy) -> Iterator[str]:
-    """Yield the repositories in the workspace and in what may be read besides, as a call would name
-    them.
-    """
+def find_repositories(policy: Policy) -> Iterator[str]:
+    """Yield the repositories in the workspace and in `[paths] read`, as a call would name them."""
     reach = policy.reach
     paths = {
         os.path.realpath(path): None
@@ -92,19 +90,21 @@ def repositories(policy: Policy) -> Iterator[str]:
 
 
 def _find_beneath(root: str) -> Iterator[str]:
-    """Yield the folders that hold a .git, from a folder down; what lies inside a repository is not
-    looked for.
+    """Yield the folders that hold a .git, from `root` down; repositories inside others are not
+    searched for.
     """
     folders = [(root, 0)]
     for count, (folder, depth) in enumerate(folders):
         if count >= _MAX_FOLDERS:
             return
-        inside = _list_folders(folder)
-        if ".git" in inside:
+        folder_names = _list_folders(folder)
+        if ".git" in folder_names:
             yield folder
         elif depth < _MAX_DEPTH:
             folders += [
-                (f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."
+                (f"{folder.rstrip('/')}/{name}", depth + 1)
+                for name in folder_names
+                if name[0] != "."
             ]
 
 

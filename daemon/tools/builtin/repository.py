@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from daemon.errors import ToolFailed
-from daemon.policy.globs import in_either_case
+from daemon.policy.globs import make_case_insensitive
 from daemon.sandbox.sandbox import User
 from daemon.system.safe_open import open_beneath
 
@@ -82,20 +82,16 @@ def repository_view(
     environment = {**_ENVIRONMENT, "GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(folder)}
     if git_folder.is_symlink() or git_folder.is_file():
         raise ToolFailed(
-            (  # noqa: UP034
-                "its .git leads elsewhere; only a repository that is wholly in its folder can be "
-                "looked at"
-            )
+            "its .git leads elsewhere; only a repository that is wholly in its folder can be "
+            "looked at"
         )
     if not git_folder.is_dir():
         return environment
     for name in (*_LINKED_ENTRIES, "HEAD", "config", "objects/info"):
         if (git_folder / name).is_symlink():
             raise ToolFailed(
-                (  # noqa: UP034
-                    f".git/{name} is a link; only a repository that is wholly in its folder can be "
-                    "looked at"
-                )
+                f".git/{name} is a link; only a repository that is wholly in its folder can be "
+                "looked at"
             )
     if (git_folder / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
@@ -107,7 +103,9 @@ def repository_view(
     (view / "HEAD").write_text(_head(git_folder))
     (view / "config").write_text("".join(_settings(git_folder)))
     (view / "info").mkdir()
-    quoted_patterns = [in_either_case(pattern).replace('"', r"\"") for pattern in denied_patterns]
+    quoted_patterns = [
+        make_case_insensitive(pattern).replace('"', r"\"") for pattern in denied_patterns
+    ]
     (view / "info" / "attributes").write_text(
         "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted_patterns)
     )

@@ -120,7 +120,7 @@ async def _run(
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
     command = PlannedCommand(
-        program=path.name, argv=tuple(program.argv), redirects=(), stdin=None, answers=()
+        program=path.name, argv=tuple(program.argv), redirects=(), stdin=None, success_codes=()
     )
     return CompletedCall(
         result=result, line=(PlannedPipeline(operator=";", commands=(command,)),), seconds=seconds

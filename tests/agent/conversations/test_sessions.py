@@ -49,7 +49,7 @@ class Chat:
             goal=message,
             event=f"{session}/{self.count}",
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         if answer is not None:
             claimed_run = await self.journal.runs.claim(run.id, owner="me")
             await self.journal.runs.end(

@@ -452,3 +452,41 @@ def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path
 
 def check_folder(folder: Path) -> Checkup:
     return examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
+
+
+def test_a_trigger_that_starts_nothing_any_more_is_noted_with_its_line(folder: Path) -> None:
+    (folder / "config.toml").write_text('provider = "offline"\ntimezone = "Europe/Berlin"\n')
+    (folder / "state/workspace").mkdir(parents=True)
+    (folder / "state/workspace/always.ics").write_text(
+        "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20200101\r\n"
+        "RRULE:FREQ=DAILY\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    triggers = {
+        "gone": "at = 2020-01-01T09:00:00Z",
+        "night": 'cron = "0 3 * * *"\nactive_hours = "08:00-20:00"',
+        "weekend": 'cron = "0 9 * * sun"\nactive_days = "mon-fri"',
+        "holiday": 'every = "1h"\nskip = ["always.ics"]',
+        "off": "at = 2020-01-01T09:00:00Z\n",
+        "fine": 'cron = "0 3 * * *"\nactive_hours = "02:00-04:00"',
+        "past-and-webhook": "at = 2020-01-01T09:00:00Z\n[[trigger]]\nwebhook = true",
+        "later": 'cron = "0 9 * * *"\nskip = ["2026-01-01/2026-12-31"]',
+    }
+    for name, trigger in triggers.items():
+        enabled = "enabled = false\n" if name == "off" else ""
+        (folder / f"routines/{name}.toml").write_text(
+            f'{enabled}[[trigger]]\n{trigger}\n[run]\nprompt = "x"\n[[deliver]]\nto = "log"\n'
+        )
+    notes = examine(folder / "config.toml", env={}, state=folder / "state").notes
+    texts = sorted(note.rpartition("/")[2] for note in notes if "trigger" in note)
+    leave_out = (
+        "starts nothing: active_hours, active_days and skip leave out its slots; widen them, or "
+        "move the slots"
+    )
+    past = "lies in the past; write a later moment, or remove the file"
+    assert texts == [
+        f"gone.toml:2: trigger.at: {past}",
+        f"holiday.toml:2: trigger.every: {leave_out}",
+        f"night.toml:2: trigger.cron: {leave_out}",
+        f"past-and-webhook.toml:2: trigger[0].at: {past}",
+        f"weekend.toml:2: trigger.cron: {leave_out}",
+    ]

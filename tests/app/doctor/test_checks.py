@@ -53,8 +53,8 @@ def test_doctor_finds_no_fault_in_a_valid_installation() -> None:
     ]  # fmt: skip
 
 
-HELD = tuple(Probe(name=name, held=True) for name in PROBES)
-LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], held=False, found="it lives on"))
+HELD = tuple(Probe(name=name, is_blocked=True) for name in PROBES)
+LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], is_blocked=False, detail="it lives on"))
 NONE = Sandbox(
     level="profiles",
     unusable=(

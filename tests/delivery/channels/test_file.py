@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from daemon.delivery.channels.file import FileChannel, fill_path
 from daemon.errors import DeliveryFailed
 from daemon.models import Report, Status
-from daemon.system.safe_open import folder_beneath
+from daemon.system.safe_open import open_folder_beneath
 from tests.properties import scaled_settings
 
 OTHER = "01JBBBBBBBBBBBBBBBBBBBBBBB"
@@ -242,7 +242,7 @@ def test_a_folder_name_cannot_lead_upwards(tmp_path):
     for part in ("..", ".", "", "a/b"):
         with (
             pytest.raises(ValueError, match="not the name"),
-            folder_beneath(tmp_path, ["x", part], create=True),
+            open_folder_beneath(tmp_path, ["x", part], create=True),
         ):
             pass
 
@@ -256,10 +256,13 @@ def test_descriptors_are_closed_after_success_and_failure(tmp_path):
 
     (tmp_path / "file").write_text("")
     before = open_descriptors()
-    with pytest.raises(NotADirectoryError), folder_beneath(tmp_path, ["file", "c"], create=True):
+    with (
+        pytest.raises(NotADirectoryError),
+        open_folder_beneath(tmp_path, ["file", "c"], create=True),
+    ):
         pass
-    with pytest.raises(FileNotFoundError), folder_beneath(tmp_path, ["missing"]):
+    with pytest.raises(FileNotFoundError), open_folder_beneath(tmp_path, ["missing"]):
         pass
-    with folder_beneath(tmp_path, ["a", "b", "c"], create=True):
+    with open_folder_beneath(tmp_path, ["a", "b", "c"], create=True):
         assert open_descriptors() == before + 1
     assert open_descriptors() == before

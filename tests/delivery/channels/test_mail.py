@@ -22,7 +22,7 @@ from daemon.delivery.channels.mail_url import is_mail, parse_mail_address
 from daemon.delivery.sanitize import strip_controls
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
-from daemon.system.http_client import trusted_context
+from daemon.system.http_client import shared_tls_context
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox
 from tests.delivery.wire import Wire
@@ -345,13 +345,13 @@ async def test_mail_by_tls_goes_only_to_a_server_with_a_valid_certificate(
         assert error.value.retry and not box.mails
         await channel(f"{url}&verify=no").send(delivery())
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
-        trusted_context.cache_clear()
+        shared_tls_context.cache_clear()
         await channel(url).send(delivery())
         with pytest.raises(DeliveryFailed, match="535") as error:
             await channel(url.replace("s3cret", "wrong")).send(delivery())
         assert error.value.retry, "somebody may put the password right"
     assert len(box.mails) == 2
-    trusted_context.cache_clear()
+    shared_tls_context.cache_clear()
 
 
 async def test_a_mail_server_without_tls_never_receives_the_password(delivery):

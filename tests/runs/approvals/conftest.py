@@ -22,7 +22,7 @@ from daemon.policy.policy import Policy
 from daemon.providers import create_provider
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import RunApprover
-from daemon.runs.approvals.notice import waiting_notice
+from daemon.runs.approvals.notice import make_waiting_notice
 from daemon.runs.approvals.remembered import RememberedCalls
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import EventBus
@@ -117,14 +117,14 @@ class ApprovalHarness(BareRunContext):
     def redact(self, text: str) -> str:
         return text
 
-    def waiting_notice(
+    def make_waiting_notice(
         self, run: Run, routine: Routine, requests: Any, until: datetime
     ) -> WaitingNotice:
         targets = [
             *(rule.to for rule in routine.deliver if "waiting" in rule.on),
             *self.journal.incidents.alerting.to,
         ]
-        return waiting_notice(run, requests, targets, deadline=until, redact=self.redact)
+        return make_waiting_notice(run, requests, targets, deadline=until, redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
         return self.routine
@@ -203,7 +203,7 @@ class ApprovalHarness(BareRunContext):
             goal="Work.",
             **more,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         assert run is not None
         return run
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
-from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, waiting_notice
+from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, make_waiting_notice
 from daemon.store.incidents import Alerting
 from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
@@ -93,7 +93,7 @@ async def test_a_routine_without_question_deliveries_has_only_the_incident(build
 
 def word(approval_request: ApprovalRequest, run: Run) -> str:
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
-    notice = waiting_notice(
+    notice = make_waiting_notice(
         run,
         [approval_request],
         ["mail"],
@@ -123,7 +123,7 @@ async def test_a_secret_in_a_call_is_redacted_even_if_cut_or_written_like_a_link
         approval_request = replace(
             approval.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret"
         )
-        notice = waiting_notice(
+        notice = make_waiting_notice(
             run, [approval_request], ["mail"], deadline=until, redact=secrets.redact
         )
         ((_, text),) = notice.questions

@@ -58,7 +58,7 @@ async def test_a_run_that_waited_when_the_trial_began_goes_on_without_the_call(b
 async def test_a_remembered_call_is_allowed_during_the_trial(build_harness):
     harness = build_harness(turn(write()), "Done.", turn(write()), "Again.")
     run, approval = await harness.run_to_question()
-    _, token = harness.approvals.remembered_calls.proposal(approval)
+    _, token = harness.approvals.remembered_calls.propose(approval)
     await harness.approvals.approve(approval.id, by="uid 1000", remember=token)
     await harness.execute(run)
     (harness.workspace / "out.md").unlink()

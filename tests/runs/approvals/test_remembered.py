@@ -23,7 +23,7 @@ effect = "ask"
 
 
 async def remember(harness, question):
-    diff, confirm = await harness.approvals.proposal(question.id)
+    diff, confirm = await harness.approvals.propose(question.id)
     await harness.approvals.approve(question.id, by="uid 1000", remember=confirm)
     return diff
 
@@ -83,7 +83,7 @@ async def test_a_tainted_run_asks_despite_a_remembered_call_and_can_remember_non
     harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
     _, question = await harness.run_to_question()
     with pytest.raises(Refused, match="had read what strangers wrote") as error:
-        await harness.approvals.proposal(question.id)
+        await harness.approvals.propose(question.id)
     assert f'[routine.daily] tainted_tools = ["{APPEND[0]}"] in policy.toml' in str(error.value)
 
 
@@ -107,7 +107,7 @@ async def test_the_line_that_is_named_for_a_tainted_call_ends_the_question(build
     harness = harness_with(policy)
     _, approval = await harness.run_to_question()
     with pytest.raises(Refused) as error:
-        await harness.approvals.proposal(approval.id)
+        await harness.approvals.propose(approval.id)
     assert "change what asks" not in str(error.value)
     assert ("safe = true" in str(error.value)) == (tool == "http_request")
     section, line = re.search(
@@ -163,7 +163,7 @@ async def test_of_a_routine_made_by_an_agent_the_table_of_its_maker_is_named_and
     replies = (turn(("look", {"at": "a page"})), turn(("send", {"text": "hi"})), "Done.")
     _, approval = await made_by("watcher", build_harness(*replies)).run_to_question()
     with pytest.raises(Refused) as error:
-        await build_harness().approvals.proposal(approval.id)
+        await build_harness().approvals.propose(approval.id)
     line = '[routine.watcher] tainted_tools = ["send"]'
     assert f"{line} in policy.toml" in str(error.value)
     harness = made_by("watcher", build_harness(*replies))
@@ -189,7 +189,7 @@ async def test_of_a_call_that_a_rule_asks_about_that_rule_is_named(build_harness
     harness = build_harness(turn(("look", {"at": "a page"})), turn(APPEND), "Done.")
     _, approval = await harness.run_to_question()
     with pytest.raises(Refused, match=r"change what asks in policy.toml: rule 3 \(shell: tee -a\)"):
-        await harness.approvals.proposal(approval.id)
+        await harness.approvals.propose(approval.id)
 
 
 @pytest.mark.parametrize("program", ["python3", "env", "xargs", "sudo", "sh", "find", "make"])
@@ -200,7 +200,7 @@ async def test_a_call_of_an_interpreter_is_never_remembered(build_harness, progr
     with pytest.raises(
         Refused, match=r"cannot be remembered: .*(runs whatever it is told to|is not installed)"
     ):
-        await harness.approvals.proposal(approval.id)
+        await harness.approvals.propose(approval.id)
 
 
 async def test_a_denied_call_is_denied_despite_a_remembered_call(build_harness):
@@ -217,9 +217,11 @@ async def test_a_remembered_call_can_be_revoked(build_harness):
     harness = build_harness(turn(APPEND), "Done.")
     _, approval = await harness.run_to_question()
     await remember(harness, approval)
-    assert [entry.id for entry in harness.approvals.remembered_calls.entries()] == [approval.id]
+    assert [entry.id for entry in harness.approvals.remembered_calls.load_entries()] == [
+        approval.id
+    ]
     await harness.approvals.revoke(approval.id[-6:], by="uid 1000")
-    assert harness.approvals.remembered_calls.entries() == ()
+    assert harness.approvals.remembered_calls.load_entries() == ()
     with pytest.raises(NotFound):
         await harness.approvals.revoke(approval.id, by="uid 1000")
     harness = build_harness(turn(APPEND), "Done.")
@@ -235,15 +237,15 @@ async def test_a_broken_or_world_writable_file_of_remembered_calls_counts_as_emp
     path.chmod(0o666)
     remembered_calls = harness.approvals.remembered_calls
     path.write_text(path.read_text() + "\n")
-    assert (remembered_calls.entries(), "written by everybody" in remembered_calls.fault) == (
+    assert (remembered_calls.load_entries(), "written by everybody" in remembered_calls.fault) == (
         (),
         True,
     )
     path.chmod(0o600)
     path.write_text("version = 1\nnonsense = 2\n")
-    assert (remembered_calls.entries(), "nonsense" in remembered_calls.fault) == ((), True)
+    assert (remembered_calls.load_entries(), "nonsense" in remembered_calls.fault) == ((), True)
     path.unlink()
-    assert (remembered_calls.entries(), remembered_calls.fault) == ((), "")
+    assert (remembered_calls.load_entries(), remembered_calls.fault) == ((), "")
 
 
 async def test_remembering_with_another_digest_than_the_shown_diff_is_refused(build_harness):

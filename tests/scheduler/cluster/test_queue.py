@@ -52,7 +52,7 @@ class Queue:
             event=new_id(),
             input=None,
         )
-        (run,) = await self.journal.slots.open([claim])
+        (run,) = await self.journal.slots.claim([claim])
         return run
 
     async def beat(self, heal=0):

@@ -202,13 +202,13 @@ async def test_no_read_only_git_command_runs_programs_of_a_poisoned_repository(
         assert not (poisoned_repository.parent / "sprung").exists(), line
 
 
-def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned: Path) -> None:
-    git_folder = poisoned / ".git"
+def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned_repository: Path) -> None:
+    git_folder = poisoned_repository / ".git"
     (git_folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
-    env = {"PATH": os.defpath, "HOME": str(poisoned.parent)}
+    env = {"PATH": os.defpath, "HOME": str(poisoned_repository.parent)}
     command = ["git", "describe", "--always", "--dirty"]
-    subprocess.run(command, cwd=poisoned, env=env, capture_output=True, check=False)
-    assert (poisoned.parent / "sprung").exists()
+    subprocess.run(command, cwd=poisoned_repository, env=env, capture_output=True, check=False)
+    assert (poisoned_repository.parent / "sprung").exists()
 
 
 @pytest.mark.parametrize(
@@ -265,13 +265,13 @@ def test_plain_git_runs_programs_of_a_poisoned_submodule(poisoned: Path) -> None
     ],
 )
 async def test_git_is_not_led_to_another_repository_config_or_program(
-    look: Look, poisoned: Path, line: str
+    look: Look, poisoned_repository: Path, line: str
 ) -> None:
     """A folder of the workspace may itself be a repository, with a config that names programs."""
-    shutil.copytree(poisoned / ".git", poisoned / "bare")
+    shutil.copytree(poisoned_repository / ".git", poisoned_repository / "bare")
     result = await look(line)
     assert not result.ok and "not run" in result.text, result.text
-    assert not (poisoned.parent / "sprung").exists()
+    assert not (poisoned_repository.parent / "sprung").exists()
 
 
 async def test_git_shows_the_real_state_of_the_workspace(look: Look) -> None:

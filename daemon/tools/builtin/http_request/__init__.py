@@ -21,7 +21,7 @@ from daemon.models import Json, ToolContext
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import LivePolicy
 from daemon.policy.web import SAFE_METHODS, Method, Target, parse_target
-from daemon.system.http_client import trusted_context
+from daemon.system.http_client import shared_tls_context
 from daemon.tools.builtin.http_request.pages import PAGE_TYPES, extract_text
 from daemon.tools.registry import FunctionRegistry
 
@@ -163,7 +163,7 @@ class Web:
             instead = f"; {verdict.alternative}" if verdict.alternative else ""
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
         if self._tls is None:
-            self._tls = await asyncio.to_thread(trusted_context)
+            self._tls = await asyncio.to_thread(shared_tls_context)
         return await send_request(
             target,
             headers=headers,
@@ -197,10 +197,8 @@ def _make_headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name) or not (value.isprintable() and value.isascii()):
             raise ToolFailed(
-                (  # noqa: UP034
-                    f"{name!r:.60} is no header that can be sent: names are plain words, values one "  # noqa: E501
-                    "line of ASCII"
-                )
+                f"{name!r:.60} is no header that can be sent: names are plain words, values one "
+                "line of ASCII"
             )
         if name.lower() in _CONNECTION_HEADERS:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")

@@ -1,8 +1,8 @@
-"""The machine we live on, as facts for a report: read natively, without a shell and without rights.
+"""Facts about this machine for a report: read natively, without a shell and special rights.
 
 Not here: facts about agentd itself (tools/builtin/self_info.py), and how facts become text
-(providers/facts.py). A part that cannot be had is a sentence that says why; the tool itself does
-not fail.
+(providers/facts.py). In place of a part that cannot be read stands a sentence that says why; the
+tool itself does not fail.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _local_now() -> datetime:
 
 
 class Sysinfo:
-    """Collect the facts; a test gives another root of the file system, other programs and another
-    time.
+    """Collect the facts. `root`, `run_program` and `now` are the real ones unless a test replaces
+    them.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class Sysinfo:
     ) -> None:
         self._files, self._run_program, self._now = Files(root), run_program, now
 
-    async def facts(self, parts: Sequence[Part] | None = None) -> Json:
+    async def collect(self, parts: Sequence[Part] | None = None) -> Json:
         """Return these parts (None: all) in the order of `Part`, collected concurrently."""
         requested_parts = [part for part in get_args(Part) if parts is None or part in parts]
-        values = await asyncio.gather(*(self._part(part) for part in requested_parts))
+        values = await asyncio.gather(*(self._collect_part(part) for part in requested_parts))
         return dict(zip(requested_parts, values, strict=True))
 
-    async def _part(self, part: Part) -> Any:
+    async def _collect_part(self, part: Part) -> Any:
         sources: dict[Part, Callable[[], Awaitable[Any]]] = {
             "host": self._host,
             "load": lambda: asyncio.to_thread(self._load),
-            "memory": lambda: asyncio.to_thread(machine.memory, self._files),
-            "disks": lambda: asyncio.to_thread(machine.disks, self._files),
-            "units": lambda: services.units(self._files, self._run_program),
-            "errors": lambda: services.errors(self._files, self._run_program, self._now()),
-            "updates": lambda: updates.updates(self._files, self._run_program, self._now()),
+            "memory": lambda: asyncio.to_thread(machine.read_memory, self._files),
+            "disks": lambda: asyncio.to_thread(machine.read_disks, self._files),
+            "units": lambda: services.read_failed_units(self._files, self._run_program),
+            "errors": lambda: services.read_errors(self._files, self._run_program, self._now()),
+            "updates": lambda: updates.read_updates(self._files, self._run_program, self._now()),
         }
         try:
             return await sources[part]()
-        except (FactUnavailable, OSError) as reason:
-            return str(reason)
+        except (FactUnavailable, OSError) as error:
+            return str(error)
 
     async def _host(self) -> Json:
         boottime = (
@@ -72,10 +72,10 @@ class Sysinfo:
             if sys.platform == "darwin"
             else ""
         )
-        return await asyncio.to_thread(machine.host, self._files, self._now(), boottime)
+        return await asyncio.to_thread(machine.read_host, self._files, self._now(), boottime)
 
     def _load(self) -> Json:
-        return machine.load(os.getloadavg(), os.cpu_count() or 1)
+        return machine.format_load(os.getloadavg(), os.cpu_count() or 1)
 
 
 async def sysinfo(parts: list[Part] | None = None) -> Json:
@@ -91,7 +91,7 @@ async def sysinfo(parts: list[Part] | None = None) -> Json:
             (pending, reboot needed);
             everything if left out.
     """
-    return await Sysinfo().facts(parts)
+    return await Sysinfo().collect(parts)
 
 
 def register(registry: FunctionRegistry) -> None:

@@ -1,7 +1,7 @@
-"""What a person wants to know since the last report, in words.
+"""What has changed on this machine since the last report, in words.
 
-Both sides are values that `sysinfo` returned, perhaps months and versions apart, so nothing about
-their shape is trusted: a part that cannot be compared says nothing.
+Both values were returned by `sysinfo`, perhaps months and versions apart, so nothing about their
+shape is trusted: of a part that cannot be compared, no change is told.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from daemon.models import Json
-from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, kind
+from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, strip_variable_parts
 from daemon.tools.builtin.sysinfo.words import pluralize
 
-_DISK_STEP = 2  # points; less is the ordinary breathing of logs and caches
-_SWAP_STEP = 10
+_DISK_STEP = 2  # percentage points; less is the ordinary fluctuation of logs and caches
+_SWAP_STEP = 10  # percentage points
 _NEARLY_FULL = 90  # percent
-_MAX_LINES = 6  # of one sort, before "and 3 more"
+_MAX_LINES = 6  # of one kind of change, before "and 3 more"
 
 
 def changes(before: Any, after: Any) -> list[str]:
@@ -27,13 +27,13 @@ def changes(before: Any, after: Any) -> list[str]:
         return []
     return [
         line
-        for part, compare in _PARTS.items()
+        for part, compare in _COMPARERS.items()
         if part in before and part in after
         for line in compare(before[part], after[part])
     ]
 
 
-def _host(before: Any, after: Any) -> Iterator[str]:
+def _compare_host(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
     previous_boot_time, boot_time = _boot_time(before), _boot_time(after)
@@ -51,24 +51,24 @@ def _boot_time(host: Json) -> datetime | None:
     return datetime.fromisoformat(match[1]) if match else None
 
 
-def _load(before: Any, after: Any) -> Iterator[str]:
-    was, now = _percent(before, "last_15_minutes"), _percent(after, "last_15_minutes")
-    if was is not None and now is not None and was <= 100 < now:
-        yield f"more work than the cores can do: load {was} % → {now} % over 15 minutes"
+def _compare_load(before: Any, after: Any) -> Iterator[str]:
+    old, new = _percent(before, "last_15_minutes"), _percent(after, "last_15_minutes")
+    if old is not None and new is not None and old <= 100 < new:
+        yield f"more work than the cores can do: load {old} % → {new} % over 15 minutes"
 
 
-def _memory(before: Any, after: Any) -> Iterator[str]:
+def _compare_memory(before: Any, after: Any) -> Iterator[str]:
     for key, name in (("used", "memory"), ("container_limit", "the container's memory")):
-        was, now = _percent(before, key), _percent(after, key)
-        if was is not None and now is not None and (was >= _NEARLY_FULL) != (now >= _NEARLY_FULL):
-            state = "tight" if now >= _NEARLY_FULL else "no longer tight"
-            yield f"{name} is {state}: {was} % → {now} %"
-    was, now = _percent(before, "swap"), _percent(after, "swap")
-    if was is not None and now is not None and abs(now - was) >= _SWAP_STEP:
-        yield f"swap {was} % → {now} %"
+        old, new = _percent(before, key), _percent(after, key)
+        if old is not None and new is not None and (old >= _NEARLY_FULL) != (new >= _NEARLY_FULL):
+            state = "tight" if new >= _NEARLY_FULL else "no longer tight"
+            yield f"{name} is {state}: {old} % → {new} %"
+    old, new = _percent(before, "swap"), _percent(after, "swap")
+    if old is not None and new is not None and abs(new - old) >= _SWAP_STEP:
+        yield f"swap {old} % → {new} %"
 
 
-def _disks(before: Any, after: Any) -> Iterator[str]:
+def _compare_disks(before: Any, after: Any) -> Iterator[str]:
     old_disks, new_disks = _index_rows(before, "mount"), _index_rows(after, "mount")
     if not old_disks or not new_disks:
         return
@@ -77,20 +77,20 @@ def _disks(before: Any, after: Any) -> Iterator[str]:
             yield f"disk {mount} is new: {row.get('used')}"
             continue
         for key, name in (("used", "disk"), ("inodes", "inodes of")):
-            was, now = _percent(old_disks[mount], key), _percent(row, key)
-            if was is not None and now is not None and _has_moved(was, now):
+            old, new = _percent(old_disks[mount], key), _percent(row, key)
+            if old is not None and new is not None and _has_moved(old, new):
                 free_space = f" ({row.get('free')} free)" if key == "used" else ""
-                yield f"{name} {mount} {was} % → {now} %{free_space}"
+                yield f"{name} {mount} {old} % → {new} %{free_space}"
         if row.get("note") and not old_disks[mount].get("note"):
             yield f"disk {mount} has become {row['note']}"
     yield from (f"disk {mount} is gone" for mount in old_disks if mount not in new_disks)
 
 
-def _has_moved(was: int, now: int) -> bool:
-    return abs(now - was) >= _DISK_STEP or was < _NEARLY_FULL <= now
+def _has_moved(old: int, new: int) -> bool:
+    return abs(new - old) >= _DISK_STEP or old < _NEARLY_FULL <= new
 
 
-def _units(before: Any, after: Any) -> Iterator[str]:
+def _compare_units(before: Any, after: Any) -> Iterator[str]:
     old_units, new_units = (
         _index_rows_or_none(before, NO_FAILED_UNITS, "unit"),
         _index_rows_or_none(after, NO_FAILED_UNITS, "unit"),
@@ -106,38 +106,38 @@ def _units(before: Any, after: Any) -> Iterator[str]:
     )
 
 
-def _errors(before: Any, after: Any) -> Iterator[str]:
+def _compare_errors(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, list) and before != NO_ERRORS:
         return
-    old_errors = {_error(row) for row in _rows(before)}
-    new_errors = (
+    old_errors = {_error_key(row) for row in _rows(before)}
+    new_errors = [
         row
         for row in _rows(after)
-        if row.get("source") != "others" and _error(row) not in old_errors
-    )
-    lines = (
-        f"new error of {row.get('source')}: {row.get('message')} ({_times(row.get('count'))})"
-        for row in new_errors
-    )
+        if row.get("source") != "others" and _error_key(row) not in old_errors
+    ]
+    lines = []
+    for row in new_errors:
+        count = _format_count(row.get("count"))
+        lines.append(f"new error of {row.get('source')}: {row.get('message')} ({count})")
     yield from _cap_lines(lines, "new kinds of error")
 
 
-def _error(row: Json) -> tuple[Any, str]:
-    return row.get("source"), kind(str(row.get("message")))
+def _error_key(row: Json) -> tuple[Any, str]:
+    return row.get("source"), strip_variable_parts(str(row.get("message")))
 
 
-def _times(count: Any) -> str:
+def _format_count(count: Any) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _updates(before: Any, after: Any) -> Iterator[str]:
+def _compare_updates(before: Any, after: Any) -> Iterator[str]:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
-    was, now = before.get("pending"), after.get("pending")
-    if isinstance(was, int) and isinstance(now, int) and was != now:
+    old, new = before.get("pending"), after.get("pending")
+    if isinstance(old, int) and isinstance(new, int) and old != new:
         security = after.get("security")
-        of_them = f", {security} of them for security" if security else ""
-        yield f"{pluralize(now, 'update')} waiting{of_them} (was {was})"
+        security_part = f", {security} of them for security" if security else ""
+        yield f"{pluralize(new, 'update')} waiting{security_part} (was {old})"
     if _needs_reboot(after) and not _needs_reboot(before):
         yield f"a reboot is {after['reboot']}"
 
@@ -146,14 +146,14 @@ def _needs_reboot(updates: Json) -> bool:
     return str(updates.get("reboot", "")).startswith("needed")
 
 
-_PARTS = {
-    "host": _host,
-    "units": _units,
-    "disks": _disks,
-    "memory": _memory,
-    "load": _load,
-    "errors": _errors,
-    "updates": _updates,
+_COMPARERS = {
+    "host": _compare_host,
+    "units": _compare_units,
+    "disks": _compare_disks,
+    "memory": _compare_memory,
+    "load": _compare_load,
+    "errors": _compare_errors,
+    "updates": _compare_updates,
 }
 
 
@@ -171,14 +171,14 @@ def _index_rows(part: Any, key: str) -> dict[str, Json]:
 
 
 def _index_rows_or_none(part: Any, empty_text: str, key: str) -> dict[str, Json] | None:
-    """Return the rows by key; none if the part says that there is nothing, and no answer if it was
+    """Return the rows by key: no rows if the part says that there is nothing, None if the part was
     not known.
     """
     return _index_rows(part, key) if isinstance(part, list) or part == empty_text else None
 
 
 def _cap_lines(lines: Iterable[str], nouns: str) -> Iterator[str]:
-    """Yield the first lines, and how many more there are, named by `nouns`."""
+    """Yield the first _MAX_LINES lines, and how many more there are, named by `nouns`."""
     all_lines = list(lines)
     count = len(all_lines)
     if count > _MAX_LINES + 1:  # "and 1 more" would cost the line that it saves

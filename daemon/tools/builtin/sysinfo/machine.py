@@ -76,7 +76,7 @@ class Files:
         return os.access(self.root / path, os.F_OK)
 
 
-def host(files: Files, now: datetime, boottime: str = "") -> Json:
+def read_host(files: Files, now: datetime, boottime: str = "") -> Json:
     """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS'
     answer to that.
     """
@@ -140,7 +140,7 @@ def in_container(files: Files) -> str | None:
     return next((f"container ({name})" for word, name in _CONTAINERS if f"/{word}" in groups), None)
 
 
-def load(averages: tuple[float, float, float], cores: int) -> Json:
+def format_load(averages: tuple[float, float, float], cores: int) -> Json:
     """Return the load averages as shares of the cores: above 100 % work is waiting."""
     names = ("last_minute", "last_5_minutes", "last_15_minutes")
     shares = {
@@ -150,7 +150,7 @@ def load(averages: tuple[float, float, float], cores: int) -> Json:
     return {"cores": cores, **shares}
 
 
-def memory(files: Files) -> Json:
+def read_memory(files: Files) -> Json:
     """Return how much memory and swap are in use, the container's own limit if there is one, and
     the pressure.
     """
@@ -220,7 +220,7 @@ class Mount:
     read_only: bool
 
 
-def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> list[Mount]:
+def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> list[Mount]:
     """Read /proc/self/mountinfo: the file systems on real media, each once, by its shortest path.
 
     A container sees single files such as /etc/hosts as mounts of the host's disk; these are left
@@ -247,11 +247,13 @@ def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> 
     return sorted(mounts_by_point.values(), key=lambda mount: mount.point)
 
 
-def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> list[Json]:
+def read_disks(
+    files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
+) -> list[Json]:
     """Return one row per real file system, as df computes it, and so roundly that the row keeps
     still.
     """
-    table = mounts(files.read("proc/self/mountinfo")) or [Mount(point="/", read_only=False)]
+    table = parse_mounts(files.read("proc/self/mountinfo")) or [Mount(point="/", read_only=False)]
     rows = list(_rows(table, statvfs))
     if not rows:
         msg = "no file system could be asked"

@@ -1,4 +1,4 @@
-"""What systemd knows of trouble: failed units and recent errors."""
+"""What systemd knows of faults: failed units and recent errors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from daemon.tools.builtin.sysinfo.words import format_moment, pluralize, shorten
 NO_FAILED_UNITS = "no unit has failed"
 NO_ERRORS = "none in the last 24 hours"
 _WINDOW = timedelta(hours=24)
-_MAX_ENTRIES = 2000  # newest first; a log storm must not become a memory storm
+_MAX_ENTRIES = 2000  # the newest ones; the journal may hold millions
 _MAX_KINDS = 20
 _UNIT_LINE = re.compile(
     r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$"
 )
 
 
-async def units(files: Files, run_program: RunProgram) -> list[Json] | str:
-    """Return the failed units of the system."""
+async def read_failed_units(files: Files, run_program: RunProgram) -> list[Json] | str:
+    """Return the failed units of the system, or NO_FAILED_UNITS. Raises FactUnavailable."""
     if not files.exists("run/systemd/system"):  # the test of sd_booted(3)
         msg = "systemd is not running here"
         raise FactUnavailable(msg)
@@ -38,10 +38,10 @@ async def units(files: Files, run_program: RunProgram) -> list[Json] | str:
     if output.code:
         msg = f"systemctl gave no list: {output.complaint}"
         raise FactUnavailable(msg)
-    return failed_units(output.text) or NO_FAILED_UNITS
+    return parse_failed_units(output.text) or NO_FAILED_UNITS
 
 
-def failed_units(text: str) -> list[Json]:
+def parse_failed_units(text: str) -> list[Json]:
     """Read what `systemctl --failed` printed, as JSON or as plain lines."""
     try:
         entries = json.loads(text or "[]")
@@ -57,14 +57,16 @@ def failed_units(text: str) -> list[Json]:
     ]
 
 
-async def errors(
+async def read_errors(
     files: Files,
     run_program: RunProgram,
     now: datetime,
     *,
     readable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK),
 ) -> list[Json] | str:
-    """Return the errors in the system's journal of the last 24 hours, grouped and counted."""
+    """Return the errors in the system's journal of the last 24 hours, grouped and counted, or
+    NO_ERRORS. Raises FactUnavailable.
+    """
     _check_journal(files, readable)
     output = await run_program(
         [
@@ -82,7 +84,7 @@ async def errors(
     if output.code:
         msg = f"journalctl gave no list: {output.complaint}"
         raise FactUnavailable(msg)
-    return error_rows(read_journal(output.text, now)) or NO_ERRORS
+    return group_errors(parse_journal(output.text, now)) or NO_ERRORS
 
 
 def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
@@ -116,7 +118,7 @@ class JournaldError:
     message: str
 
 
-def read_journal(text: str, now: datetime) -> Iterable[JournaldError]:
+def parse_journal(text: str, now: datetime) -> Iterable[JournaldError]:
     """Read `journalctl --output=json`, one object a line; a broken line is passed over."""
     for line in text.splitlines():
         try:
@@ -149,17 +151,19 @@ def _text(field: Any) -> str:
     return field if isinstance(field, str) else ""
 
 
-def error_rows(entries: Iterable[JournaldError]) -> list[Json]:
+def group_errors(entries: Iterable[JournaldError]) -> list[Json]:
     """Return one row per kind of error, most frequent first; the rarest beyond a limit share the
     last row.
     """
     groups: dict[tuple[str, str], list[JournaldError]] = {}
     for entry in entries:
-        groups.setdefault((entry.source, kind(entry.message)), []).append(entry)
+        groups.setdefault((entry.source, strip_variable_parts(entry.message)), []).append(entry)
     kinds = sorted(
         groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message)
     )
-    rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MAX_KINDS]]
+    rows = [
+        _make_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MAX_KINDS]
+    ]
     if other_kinds := kinds[_MAX_KINDS:]:
         other_entries = [entry for group in other_kinds for entry in group]
         summary = JournaldError(
@@ -167,11 +171,11 @@ def error_rows(entries: Iterable[JournaldError]) -> list[Json]:
             source="others",
             message=pluralize(len(other_kinds), "more kind"),
         )
-        rows.append(_row(other_entries, summary))
+        rows.append(_make_row(other_entries, summary))
     return rows
 
 
-def _row(group: list[JournaldError], entry: JournaldError) -> Json:
+def _make_row(group: list[JournaldError], entry: JournaldError) -> Json:
     return {
         "count": len(group),
         "source": entry.source,
@@ -180,6 +184,6 @@ def _row(group: list[JournaldError], entry: JournaldError) -> Json:
     }
 
 
-def kind(message: str) -> str:
-    """Return a message without what differs each time: numbers, addresses, ids."""
+def strip_variable_parts(message: str) -> str:
+    """Return a message with `#` for what differs each time: numbers, addresses, ids."""
     return re.sub(r"\b(?:0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b", "#", message)

@@ -126,7 +126,7 @@ MANAGERS = (
 )
 
 
-async def updates(files: Files, run_program: RunProgram, now: datetime) -> Json:
+async def read_updates(files: Files, run_program: RunProgram, now: datetime) -> Json:
     """Return how many updates wait, which, and whether a reboot is asked for."""
     manager = next((manager for manager in MANAGERS if files.exists(manager.marker)), None)
     if manager is None:
@@ -156,7 +156,7 @@ def describe_updates(manager: Manager, output: ProgramOutput, files: Files, now:
         facts["packages"] = _names(updates)
     if lists_time := _lists_time(manager, files, now):
         facts["lists"] = f"from {lists_time:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
-    facts["reboot"] = reboot(files)
+    facts["reboot"] = describe_reboot(files)
     return facts
 
 
@@ -180,7 +180,7 @@ def _lists_time(manager: Manager, files: Files, now: datetime) -> datetime | Non
     return None
 
 
-def reboot(files: Files, release: str | None = None) -> str:
+def describe_reboot(files: Files, release: str | None = None) -> str:
     """Return whether the system waits for a reboot, by two signs that cost nothing to see.
 
     Debian's packages leave a note. Anywhere a newer kernel of the same flavour may lie beside the

@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from daemon.tools.builtin.sysinfo.machine import (
-    disks,
-    host,
+    format_load,
     kind_of_machine,
-    load,
-    memory,
-    mounts,
     os_name,
+    parse_mounts,
+    read_disks,
+    read_host,
+    read_memory,
 )
 from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from tests.tools.builtin.sysinfo.program import NOW
@@ -90,21 +90,21 @@ def test_the_kind_of_machine_is_recognized(machine, files, kind):
 
 def test_uptime_is_a_duration_and_a_start_time(machine):
     boot_time = int((NOW - timedelta(days=12)).timestamp())
-    facts = host(machine(**{"proc/stat": f"cpu 1 2\nbtime {boot_time}\nprocesses 9\n"}), NOW)
+    facts = read_host(machine(**{"proc/stat": f"cpu 1 2\nbtime {boot_time}\nprocesses 9\n"}), NOW)
     assert facts["up"] == "12 d, since 2026-11-08 08:30 UTC"
 
 
 def test_uptime_is_read_from_macos(machine):
-    facts = host(machine(), NOW, "{ sec = 1795200000, usec = 27181 } Fri Nov 20 18:40:00 2026")
+    facts = read_host(machine(), NOW, "{ sec = 1795200000, usec = 27181 } Fri Nov 20 18:40:00 2026")
     assert "up" in facts
 
 
 def test_unknown_facts_of_a_host_are_left_out(machine):
-    assert {"up", "machine"}.isdisjoint(host(machine(), NOW))
+    assert {"up", "machine"}.isdisjoint(read_host(machine(), NOW))
 
 
 def test_load_is_a_share_of_the_cores():
-    assert load((2.0, 0.5, 4.21), 4) == {
+    assert format_load((2.0, 0.5, 4.21), 4) == {
         "cores": 4,
         "last_minute": "50 % (2.00)",
         "last_5_minutes": "13 % (0.50)",
@@ -123,7 +123,7 @@ HugePages_Total:       0
 
 
 def test_reclaimable_memory_does_not_count_as_used(machine):
-    assert memory(machine(**{"proc/meminfo": MEMINFO})) == {
+    assert read_memory(machine(**{"proc/meminfo": MEMINFO})) == {
         "used": "75 % of 16.4 GB",
         "swap": "25 % of 8.19 GB",
     }
@@ -131,7 +131,7 @@ def test_reclaimable_memory_does_not_count_as_used(machine):
 
 def test_a_machine_without_swap_reports_none(machine):
     text = MEMINFO.replace("8000000", "0").replace("6000000", "0")
-    assert memory(machine(**{"proc/meminfo": text}))["swap"] == "none"
+    assert read_memory(machine(**{"proc/meminfo": text}))["swap"] == "none"
 
 
 def test_memory_pressure_is_reported(machine):
@@ -139,7 +139,7 @@ def test_memory_pressure_is_reported(machine):
         "some avg10=0.00 avg60=3.10 avg300=7.42 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 "
         "total=1\n"
     )
-    assert memory(machine(**{"proc/meminfo": MEMINFO, "proc/pressure/memory": pressure}))[
+    assert read_memory(machine(**{"proc/meminfo": MEMINFO, "proc/pressure/memory": pressure}))[
         "pressure"
     ] == ("7 % of the last 5 minutes")
 
@@ -161,18 +161,19 @@ def test_memory_pressure_is_reported(machine):
 )
 def test_memory_of_a_container_is_a_share_of_its_limit(machine, files):
     assert (
-        memory(machine(**{"proc/meminfo": MEMINFO}, **files))["container_limit"] == "50 % of 512 MB"
+        read_memory(machine(**{"proc/meminfo": MEMINFO}, **files))["container_limit"]
+        == "50 % of 512 MB"
     )
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
 def test_a_container_without_a_limit_reports_none(machine, limit):
     files = {"sys/fs/cgroup/memory.max": limit, "sys/fs/cgroup/memory.current": "1"}
-    assert "container_limit" not in memory(machine(**{"proc/meminfo": MEMINFO}, **files))
+    assert "container_limit" not in read_memory(machine(**{"proc/meminfo": MEMINFO}, **files))
 
 
 def test_without_proc_the_installed_memory_is_reported(machine):
-    assert memory(machine()).keys() == {"installed"}
+    assert read_memory(machine()).keys() == {"installed"}
 
 
 MOUNTINFO = r"""21 26 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
@@ -195,7 +196,7 @@ def anywhere(path):
 
 
 def test_each_real_file_system_is_listed_once():
-    assert [mount.point for mount in mounts(MOUNTINFO, anywhere)] == [
+    assert [mount.point for mount in parse_mounts(MOUNTINFO, anywhere)] == [
         "/",
         "/boot/efi",
         "/media/My Disk",
@@ -204,14 +205,14 @@ def test_each_real_file_system_is_listed_once():
 
 
 def test_a_disk_read_only_only_for_the_daemon_is_not_reported_read_only():
-    assert [mount.point for mount in mounts(MOUNTINFO, anywhere) if mount.read_only] == [
+    assert [mount.point for mount in parse_mounts(MOUNTINFO, anywhere) if mount.read_only] == [
         "/boot/efi"
     ]
 
 
 def test_the_root_of_a_container_is_a_disk():
     line = "500 400 0:60 / / rw,relatime - overlay overlay rw,lowerdir=/x\n"
-    assert [mount.point for mount in mounts(line)] == ["/"]
+    assert [mount.point for mount in parse_mounts(line)] == ["/"]
 
 
 def statvfs(blocks, free, available, files=1000, free_files=900):
@@ -223,14 +224,14 @@ def statvfs(blocks, free, available, files=1000, free_files=900):
 def test_percent_used_equals_that_of_df(machine):
     # 100 GB, 20 GB reserved for root: df divides by what an ordinary user can reach
     files = machine(**{"proc/self/mountinfo": "26 1 8:1 / / rw - ext4 /dev/sda1 rw\n"})
-    assert disks(files, lambda _: statvfs(25_000_000, 10_000_000, 5_000_000)) == [
+    assert read_disks(files, lambda _: statvfs(25_000_000, 10_000_000, 5_000_000)) == [
         {"mount": "/", "used": "75 % of 102 GB", "free": "20 GB", "inodes": "10 %"}
     ]
 
 
 def test_a_read_only_disk_and_a_disk_without_inodes_are_marked(machine):
     files = machine(**{"proc/self/mountinfo": "26 1 8:1 / / rw - btrfs /dev/sda1 ro\n"})
-    [row] = disks(files, lambda _: statvfs(1000, 500, 500, files=0, free_files=0))
+    [row] = read_disks(files, lambda _: statvfs(1000, 500, 500, files=0, free_files=0))
     assert (row["inodes"], row["note"]) == ("no limit", "read-only")
 
 
@@ -239,4 +240,4 @@ def test_an_unreadable_disk_is_left_out_and_no_disk_at_all_is_reported(machine):
         raise PermissionError(path)
 
     with pytest.raises(FactUnavailable, match="no file system"):
-        disks(machine(), refuse)
+        read_disks(machine(), refuse)

@@ -9,12 +9,12 @@ import pytest
 
 from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.services import (
-    error_rows,
-    errors,
-    failed_units,
-    kind,
-    read_journal,
-    units,
+    group_errors,
+    parse_failed_units,
+    parse_journal,
+    read_errors,
+    read_failed_units,
+    strip_variable_parts,
 )
 from tests.tools.builtin.sysinfo.program import NOW, Program
 
@@ -25,7 +25,7 @@ def test_failed_units_are_read_from_json():
         ""
         'web server"}]'
     )
-    assert failed_units(text) == [
+    assert parse_failed_units(text) == [
         {"unit": "nginx.service", "state": "failed", "description": "A web server"}
     ]
 
@@ -35,7 +35,7 @@ def test_failed_units_are_read_from_an_older_systemd():
         "nginx.service            loaded failed failed A high performance web server\n"
         "● mnt-nas.mount loaded failed failed /mnt/nas\n"
     )
-    assert [(row["unit"], row["description"]) for row in failed_units(text)] == [
+    assert [(row["unit"], row["description"]) for row in parse_failed_units(text)] == [
         ("nginx.service", "A high performance web server"),
         ("mnt-nas.mount", "/mnt/nas"),
     ]
@@ -43,25 +43,26 @@ def test_failed_units_are_read_from_an_older_systemd():
 
 @pytest.mark.parametrize("text", ["", "[]", "\n"])
 def test_no_failed_unit_is_no_row(text):
-    assert failed_units(text) == []
+    assert parse_failed_units(text) == []
 
 
 async def test_without_systemd_no_program_is_run(machine):
     program = Program()
     with pytest.raises(FactUnavailable, match="systemd is not running here"):
-        await units(machine(), program)
+        await read_failed_units(machine(), program)
     assert not program.calls
 
 
 async def test_no_failed_unit_is_reported_in_words(machine):
     assert (
-        await units(machine(**{"run/systemd/system/x": ""}), Program("[]")) == "no unit has failed"
+        await read_failed_units(machine(**{"run/systemd/system/x": ""}), Program("[]"))
+        == "no unit has failed"
     )
 
 
 async def test_an_error_of_systemctl_is_quoted(machine):
     with pytest.raises(FactUnavailable, match="Failed to connect to bus: Host is down"):
-        await units(
+        await read_failed_units(
             machine(**{"run/systemd/system/x": ""}),
             Program(
                 code=1,
@@ -84,7 +85,7 @@ def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
         journal_line("Connection reset by 10.0.0.9 port 40001", minutes=5),
         journal_line("I/O error, dev sda, sector 2048", source="kernel", minutes=7),
     ]
-    assert error_rows(read_journal("\n".join(lines), NOW)) == [
+    assert group_errors(parse_journal("\n".join(lines), NOW)) == [
         {
             "count": 2,
             "source": "sshd",
@@ -117,13 +118,13 @@ def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
     ],
 )
 def test_any_journald_entry_becomes_one_line(line, source, message):
-    [entry] = read_journal(line, NOW)
+    [entry] = parse_journal(line, NOW)
     assert (entry.source, entry.message) == (source, message)
 
 
 def test_a_broken_line_of_the_system_journal_is_skipped():
     text = f"{{not json\n[]\n{{}}\n{journal_line('ok')}\n"
-    assert [entry.message for entry in read_journal(text, NOW)] == ["ok"]
+    assert [entry.message for entry in parse_journal(text, NOW)] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +142,14 @@ def test_a_broken_line_of_the_system_journal_is_skipped():
     ],
 )
 def test_errors_differing_only_in_numbers_are_of_one_kind(line, later_line, is_same):
-    assert (kind(line) == kind(later_line)) is is_same
+    assert (strip_variable_parts(line) == strip_variable_parts(later_line)) is is_same
 
 
 def test_many_kinds_of_errors_end_in_one_row():
     words = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(40)]
-    rows = error_rows(read_journal("\n".join(journal_line(f"kind {word}") for word in words), NOW))
+    rows = group_errors(
+        parse_journal("\n".join(journal_line(f"kind {word}") for word in words), NOW)
+    )
     assert (len(rows), rows[-1]["source"], rows[-1]["message"], rows[-1]["count"]) == (
         21,
         "others",
@@ -158,23 +161,23 @@ def test_many_kinds_of_errors_end_in_one_row():
 async def test_the_system_journal_is_read_for_one_day_and_up_to_a_limit(machine):
     files = machine(**{"var/log/journal/1/system.journal": ""})
     program = Program(journal_line("boom"))
-    assert (await errors(files, program, NOW))[0]["message"] == "boom"
+    assert (await read_errors(files, program, NOW))[0]["message"] == "boom"
     assert f"--since=@{int((NOW - timedelta(days=1)).timestamp())}" in program.calls[0]
     assert "--lines=2000" in program.calls[0]
 
 
 async def test_no_errors_is_reported_in_words(machine):
-    assert await errors(machine(**{"var/log/journal/1/system.journal": ""}), Program(), NOW) == (
-        "none in the last 24 hours"
-    )
+    assert await read_errors(
+        machine(**{"var/log/journal/1/system.journal": ""}), Program(), NOW
+    ) == ("none in the last 24 hours")
 
 
 async def test_an_unreadable_system_journal_is_reported(machine):
     files = machine(**{"var/log/journal/1/system.journal": "", "run/systemd/system/x": ""})
     with pytest.raises(FactUnavailable, match="group systemd-journal"):
-        await errors(files, Program(), NOW, readable=lambda path: False)
+        await read_errors(files, Program(), NOW, readable=lambda path: False)
 
 
 async def test_a_machine_without_a_system_journal_is_reported(machine):
     with pytest.raises(FactUnavailable, match="no systemd journal here"):
-        await errors(machine(), Program(), NOW)
+        await read_errors(machine(), Program(), NOW)

@@ -65,14 +65,14 @@ async def test_a_program_does_not_get_the_environment_of_the_daemon(monkeypatch)
 
 
 async def test_a_machine_without_files_still_has_every_part(tmp_path):
-    facts = await Sysinfo(root=tmp_path, run_program=Program(), now=lambda: NOW).facts()
+    facts = await Sysinfo(root=tmp_path, run_program=Program(), now=lambda: NOW).collect()
     assert list(facts) == ["host", "load", "memory", "disks", "units", "errors", "updates"]
     assert facts["units"] == "systemd is not running here"
 
 
 async def test_only_requested_parts_are_collected(tmp_path):
     program = Program()
-    facts = await Sysinfo(root=tmp_path, run_program=program, now=lambda: NOW).facts(
+    facts = await Sysinfo(root=tmp_path, run_program=program, now=lambda: NOW).collect(
         ["memory", "load"]
     )
     assert list(facts) == ["load", "memory"]

@@ -10,13 +10,13 @@ from daemon.tools.builtin.sysinfo.programs import FactUnavailable
 from daemon.tools.builtin.sysinfo.updates import (
     MANAGERS,
     Update,
+    describe_reboot,
     read_apk,
     read_apt,
     read_dnf,
     read_pacman,
+    read_updates,
     read_zypper,
-    reboot,
-    updates,
 )
 from tests.tools.builtin.sysinfo.program import NOW, Program
 
@@ -85,7 +85,7 @@ def debian(machine, tmp_path):
 
 
 async def test_pending_updates_are_counted_with_security_updates_first(debian):
-    assert await updates(debian, Program(APT), NOW) == {
+    assert await read_updates(debian, Program(APT), NOW) == {
         "pending": 3,
         "security": 2,
         "packages": "libssl3, python3-minimal, bash",
@@ -95,28 +95,28 @@ async def test_pending_updates_are_counted_with_security_updates_first(debian):
 
 async def test_many_pending_updates_are_named_in_part(debian):
     text = "".join(f"p{n}/stable 2 amd64 [upgradable from: 1]\n" for n in range(14))
-    assert (await updates(debian, Program(text), NOW))["packages"].endswith("p9 and 4 more")
+    assert (await read_updates(debian, Program(text), NOW))["packages"].endswith("p9 and 4 more")
 
 
 async def test_an_up_to_date_machine_has_no_pending_updates(debian):
-    assert (await updates(debian, Program("Listing...\n"), NOW))["pending"] == 0
+    assert (await read_updates(debian, Program("Listing...\n"), NOW))["pending"] == 0
 
 
 async def test_stale_package_lists_are_marked(debian):
     later = NOW + timedelta(days=30)
-    assert (await updates(debian, Program(APT), later))[
+    assert (await read_updates(debian, Program(APT), later))[
         "lists"
     ] == "from 2026-11-20, so more may wait: `apt update`"
 
 
 async def test_missing_package_lists_are_reported_as_unknown(machine):
     with pytest.raises(FactUnavailable, match="`apt update` fetches them"):
-        await updates(machine(**{"var/lib/dpkg/status": ""}), Program(APT), NOW)
+        await read_updates(machine(**{"var/lib/dpkg/status": ""}), Program(APT), NOW)
 
 
 async def test_an_error_of_the_package_manager_is_quoted(machine):
     with pytest.raises(FactUnavailable, match=r"dnf gave no list: Cache-only enabled but no cache"):
-        await updates(
+        await read_updates(
             machine(**{"etc/dnf/dnf.conf": ""}),
             Program(code=1, errors="Error: x\nCache-only enabled but no cache for 'fedora'\n"),
             NOW,
@@ -124,14 +124,14 @@ async def test_an_error_of_the_package_manager_is_quoted(machine):
 
 
 async def test_exit_code_100_of_dnf_is_a_list(machine):
-    facts = await updates(machine(**{"etc/dnf/dnf.conf": ""}), Program(DNF, code=100), NOW)
+    facts = await read_updates(machine(**{"etc/dnf/dnf.conf": ""}), Program(DNF, code=100), NOW)
     assert facts["pending"] == 3
     assert "security" not in facts  # not told by this command, so not claimed to be none
 
 
 async def test_an_unknown_system_has_unknown_updates(machine):
     with pytest.raises(FactUnavailable, match="not known"):
-        await updates(machine(), Program(), NOW)
+        await read_updates(machine(), Program(), NOW)
 
 
 def test_every_package_manager_is_recognized_by_its_own_file():
@@ -143,7 +143,7 @@ def test_reboot_required_of_debian_names_its_packages(machine):
         "run/reboot-required": "",
         "run/reboot-required.pkgs": "linux-image-6.1\nlibc6\nlibc6\n",
     }
-    assert reboot(machine(**note)) == "needed, for libc6, linux-image-6.1"
+    assert describe_reboot(machine(**note)) == "needed, for libc6, linux-image-6.1"
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_a_newer_installed_kernel_requires_a_reboot(
     machine, installed_kernels, running_kernel, expected_text
 ):
     files = machine(**{f"lib/modules/{kernel}/modules.dep": "" for kernel in installed_kernels})
-    assert reboot(files, running_kernel).startswith(expected_text)
+    assert describe_reboot(files, running_kernel).startswith(expected_text)
 
 
 def test_a_container_ignores_the_kernel_of_its_host(machine):
     files = machine(**{"lib/modules/6.1.0-28-amd64/modules.dep": "", ".dockerenv": ""})
     assert in_container(files)
-    assert reboot(files, "6.1.0-26-amd64") == "nothing asks for one"
+    assert describe_reboot(files, "6.1.0-26-amd64") == "nothing asks for one"
