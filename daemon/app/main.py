@@ -984,7 +984,7 @@ def import_crontab(options: CommandLine) -> int:
         files.config,
         state=files.state,
         targets=options.targets,
-        read_policy=files.reader(),
+        read_policy=files.make_reader(),
         env=os.environ,
     )
     if options.write:

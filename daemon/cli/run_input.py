@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
-# More than the daemon takes, which says how much that is; a disk image must not fill the memory.
+# The daemon takes less, and says how much. This limit only keeps a file such as a disk image from
+# filling the memory.
 MAX_INPUT_BYTES = 200_000
 
 
 def read_input(argument: str) -> str:
-    """Return the text that the argument of `--input` means: `@file`, `-` for stdin, or itself.
+    """Return the text that the argument of `--input` means: the content of FILE for `@FILE`, what
+    stdin brings for `-`, or the argument itself.
 
     Raises ValueError with a sentence that says why it cannot be read.
     """

@@ -41,8 +41,10 @@ class Frame:
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
-    def spans(self, text: str, offsets: WordOffsets, words: Set[str]) -> list[tuple[int, int]]:
-        """Return the (begin, end) of each match in a text whose words are `words`, in order."""
+    def find_spans(self, text: str, offsets: WordOffsets, words: Set[str]) -> list[tuple[int, int]]:
+        """Return the (begin, end) of each frame of this kind in a text whose words are `words`, in
+        order.
+        """
         if self.needs not in text:
             return []
         spans = {
@@ -67,7 +69,7 @@ def load_frames() -> tuple[Frame, ...]:
 
 
 @cache
-def _anchors() -> frozenset[str]:
+def _load_anchors() -> frozenset[str]:
     return frozenset[str]().union(*(frame.anchors for frame in load_frames()))
 
 
@@ -76,11 +78,13 @@ def replace_frames(text: str, words: Set[str]) -> str:
 
     `words` are the words of the text. Returns the same object if the text has no frame.
     """
-    if _anchors().isdisjoint(words):
+    if _load_anchors().isdisjoint(words):
         return text
     offsets = WordOffsets(text)
     for frame in load_frames():
-        if not frame.anchors.isdisjoint(words) and (spans := frame.spans(text, offsets, words)):
+        if frame.anchors.isdisjoint(words):
+            continue
+        if spans := frame.find_spans(text, offsets, words):
             text = _replace_spans(text, spans, f" {frame.word} ")
             offsets = WordOffsets(text)
     return text

@@ -1,8 +1,8 @@
 """Find signs of orders to an agent by the rules in rules/*.toml.
 
-Ten points are an order by themselves, three are worth a line in a log. A rule is tried only around
-its anchors, the rarest words in it: most texts hold none of them and are done at once, and no
-pattern ever runs over a whole page. A pattern is compiled when it is tried for the first time.
+A match with ten points is an order by itself, one with three is worth a line in a log. A rule is
+tried only around its anchors, the rarest words in it: most texts have none of them, and no pattern
+ever searches a whole page. A pattern is compiled when it is tried for the first time.
 
 A file of rules holds:
 
@@ -15,7 +15,7 @@ A file of rules holds:
       sign      what it is a sign of; in a window of text the best rule of each sign counts
       anchors   one of these words must occur; the pattern is tried around each, from `back` to
                 `ahead` characters
-      besides   one of these words must occur anywhere, too
+      besides   one of these words must occur as well, anywhere in the text
       pattern   a regular expression; line breaks and what follows them are left out, ~ is a blank
       points    how much a match is worth, or `weights`: rows of points and conditions ("feature"
                 or "not feature"), of which the first counts whose conditions hold; none: 0.
@@ -38,6 +38,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+# The points from which a window of text is blocked, is suspicious, or is worth a line in the log.
 BLOCK, REVIEW, WARN = 10, 6, 3
 
 _REFERENCE = re.compile(r"<([A-Z_]+)>")
@@ -98,6 +99,7 @@ class Condition:
         return re.compile(self.search)
 
     def holds(self, match: re.Match[str]) -> bool:
+        """Tell whether the pattern occurs where the condition asks for it."""
         text, begin, end = match.string, match.start(), match.end()
         if self.group:
             text = match[self.group] or ""
@@ -118,27 +120,36 @@ class Condition:
 
 
 def clause_before(match: re.Match[str], reach: int = 60) -> list[str]:
-    """Return the last words before a match, back to the beginning of their sentence."""
+    """Return the last words before a match, at most seven, back to the beginning of their sentence.
+    `reach` is the number of characters that are looked at.
+    """
+    text = match.string[max(0, match.start() - reach) : match.start()]
     words: list[str] = []
-    for word in re.findall(
-        r"[^\W_]+[.!?:;]?", match.string[max(0, match.start() - reach) : match.start()]
-    )[-7:]:
-        words = [] if word[-1] in ".!?:;" else [*words, word]
+    for word in re.findall(r"[^\W_]+[.!?:;]?", text)[-7:]:
+        if word[-1] in ".!?:;":
+            words = []
+        else:
+            words.append(word)
     return words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speech:
-    """The words that tell an order from a report about one."""
+class ContextWords:
+    """The words before an order by which it is told from a report about an order."""
 
     ordering: Set[str]
+    """Words that stand before an order, such as `please`: with one, it is no report."""
     telling: Set[str]
+    """Words that stand before the verb of a report, such as `can` or `we`."""
     permitting: Set[str]
-    """A verb that follows one of these, or a noun of orders, only tells of it."""
+    """A verb behind one of these words, or behind a noun of orders, belongs to a report."""
     negating: Set[str]
+    """Words that turn an order into its opposite."""
 
     def classify(self, match: re.Match[str]) -> str:
-        """Tell how an order stands: `order`, `report` (somebody tells of it) or `negated`."""
+        """Return `order`, `report` (somebody tells of an order) or `negated`, by the words before
+        the match.
+        """
         words = clause_before(match)
         if words and words[-1] in self.negating:
             return "negated"
@@ -151,8 +162,8 @@ class Speech:
 
 @dataclass(frozen=True, kw_only=True)
 class InjectionRule:
-    """One way to give orders, as a row of a rule file has it: the head of this module explains the
-    fields.
+    """One way to give orders, a `[[rule]]` of a file of rules. The docstring of this module says
+    what the fields mean.
     """
 
     id: str
@@ -168,20 +179,23 @@ class InjectionRule:
     weights: Sequence[Sequence[Any]] = ()
     at_most: Sequence[Sequence[Any]] = ()
     features: Mapping[str, Sequence[Condition]] = field(default_factory=dict)
-    speech: Speech | None = None
+    context_words: ContextWords | None = None
+    """None in a file without such lists of words."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
     def points_of(self, match: re.Match[str]) -> int:
-        """Return the points of a match: by the first of `weights` whose conditions hold, at most
-        those of `at_most`.
+        """Return the points of a match: those of the first row of `weights` whose conditions hold
+        (0 if none do), but no more than those of the first such row of `at_most`.
         """
-        points = self._first(self.weights, match, default=0)
-        return min(points, self._first(self.at_most, match, default=points))
+        points = self._find_points(self.weights, match, default=0)
+        return min(points, self._find_points(self.at_most, match, default=points))
 
-    def _first(self, rows: Sequence[Sequence[Any]], match: re.Match[str], default: int) -> int:
+    def _find_points(
+        self, rows: Sequence[Sequence[Any]], match: re.Match[str], default: int
+    ) -> int:
         for points, *conditions in rows:
             if all(self._holds(condition, match) for condition in conditions):
                 return int(points)
@@ -192,8 +206,8 @@ class InjectionRule:
         if feature in self.features:
             holds = any(alternative.holds(match) for alternative in self.features[feature])
         else:
-            assert self.speech is not None  # noqa: S101  a test reads every condition
-            holds = self.speech.classify(match) == feature
+            assert self.context_words is not None  # noqa: S101  a test reads every condition
+            holds = self.context_words.classify(match) == feature
         return holds == (feature == condition)
 
 
@@ -208,14 +222,14 @@ class RuleFile:
 
 @cache
 def load_rules(name: str) -> RuleFile:
-    """Return the rules of one file."""
+    """Return the rules of rules/NAME.toml, in the order of the file."""
     data = read_rules(name)
     words, parts = data.get("words", {}), data.get("parts", {})
     vocabulary = Vocabulary(words, parts)
     lists = {name: frozenset(vocabulary.expand_words(text)) for name, text in words.items()}
-    speech = None
+    context_words = None
     if "NEGATING" in lists:
-        speech = Speech(
+        context_words = ContextWords(
             ordering=lists["ORDERING"],
             telling=lists["TELLING"],
             permitting=lists["PERMITTING"] | lists["INSTRUCTION_NOUNS"],
@@ -233,17 +247,19 @@ def load_rules(name: str) -> RuleFile:
         rule_vocabulary = Vocabulary(
             {**words, **fields.get("words", {})}, {**parts, **fields.get("parts", {})}
         )
-        rules.append(_rule(fields, rule_vocabulary, speech))
+        rules.append(_make_rule(fields, rule_vocabulary, context_words))
     return RuleFile(lists, tuple(rules), data.get("characters", {}))
 
 
 def read_rules(name: str) -> dict[str, Any]:
-    """Return one file of rules as it is written."""
+    """Return the tables of rules/NAME.toml."""
     with Path(__file__).with_name("rules").joinpath(f"{name}.toml").open("rb") as file:
         return tomllib.load(file)
 
 
-def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None) -> InjectionRule:
+def _make_rule(
+    row: Mapping[str, Any], vocabulary: Vocabulary, context_words: ContextWords | None
+) -> InjectionRule:
     fields = {
         name: value
         for name, value in row.items()
@@ -264,7 +280,7 @@ def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None)
         **{
             **fields,
             "features": features,
-            "speech": speech,
+            "context_words": context_words,
             "source": vocabulary.fill_pattern(join_lines(row["pattern"])),
         }
     )
@@ -312,7 +328,9 @@ class RuleSet:
 
 
 def match_rules(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> Iterator[RuleMatch]:
-    """Yield the matches of rules in a text with these words."""
+    """Yield the matches of rules that have points, in a text whose words are `words`; rule by
+    rule.
+    """
     word_offsets = WordOffsets(text)
     for rule in rules:
         for begin, end in word_offsets.around(rule.anchors & words, rule.back, rule.ahead):
@@ -329,11 +347,12 @@ class WordOffsets:
         self._offsets: dict[str, list[int]] = {}
 
     def around(self, words: Set[str], back: int, ahead: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of the text around all offsets of the words; ranges that overlap are
-        merged.
+        """Yield (begin, end) of the parts of the text that reach from `back` characters before an
+        offset of one of the words to `ahead` characters behind it, in order. Parts that overlap
+        are merged.
         """
         begin = end = -1
-        for offset in sorted([offset for word in words for offset in self._of(word)]):
+        for offset in sorted([offset for word in words for offset in self._find_offsets(word)]):
             if offset - back > end:
                 if end >= 0:
                     yield begin, end
@@ -342,7 +361,7 @@ class WordOffsets:
         if end >= 0:
             yield begin, end
 
-    def _of(self, word: str) -> list[int]:
+    def _find_offsets(self, word: str) -> list[int]:
         offsets = self._offsets.get(word)
         if offsets is None:
             offsets = self._offsets[word] = []

@@ -245,8 +245,8 @@ def test_each_injection_rule_defines_all_features_of_its_weights_as_patterns(
         for row in (*rule.weights, *rule.at_most)
         for condition in row[1:]
     }
-    about_speech = {"order", "report", "negated"} if rule.speech else set()
-    assert conditions <= rule.features.keys() | about_speech
+    by_context = {"order", "report", "negated"} if rule.context_words else set()
+    assert conditions <= rule.features.keys() | by_context
     assert rule.features.keys() <= conditions
     assert all(0 <= row[0] <= 10 for row in rule.weights)
     for features in rule.features.values():
@@ -265,7 +265,9 @@ def test_a_frame_is_found_in_its_example_and_not_in_the_other(frame: Frame) -> N
         folded_text = disguises.fold(text)
         words = frozenset(disguises.split_words(folded_text))
         assert frame.anchors & words, "its words must stand in both"
-        assert bool(frame.spans(folded_text, WordOffsets(folded_text), words)) is expected, text
+        assert bool(frame.find_spans(folded_text, WordOffsets(folded_text), words)) is expected, (
+            text
+        )
 
 
 _PIECES = st.sampled_from(

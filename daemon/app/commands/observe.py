@@ -20,7 +20,7 @@ REFUSED = 5  # as `agentctl approve --remember` ends where nobody can be asked
 def observe(files: PolicyFiles, options: Namespace) -> int:
     """Begin the trial of a routine, or with `--stop` end it; show the change first, and ask."""
     routine = options.routine
-    policy = files.policy()
+    policy = files.load()
     old_text = policy.text
     section = policy.routines.get(routine)
     if options.stop:
@@ -33,7 +33,7 @@ def observe(files: PolicyFiles, options: Namespace) -> int:
         now = datetime.now().astimezone()
         end = (now + duration + timedelta(seconds=59)).replace(second=0, microsecond=0)
         new_text = set_trial(old_text, routine, end)
-    files.reader()(new_text)
+    files.make_reader()(new_text)
     name = files.config.policy_path.name
     lines = difflib.unified_diff(
         old_text.splitlines(), new_text.splitlines(), name, name, lineterm=""
@@ -59,12 +59,12 @@ def observe(files: PolicyFiles, options: Namespace) -> int:
             f"policy suggest {routine}"
         )
         value = {"routine": routine, "mode": "observe", "until": end.isoformat()}
-    files.write(value, text)
+    files.print_result(value, text)
     return 0
 
 
 def _check_exists(files: PolicyFiles, name: str) -> None:
-    names = {routine.name for routine in files.routines()}
+    names = {routine.name for routine in files.load_routines()}
     if files.is_made_by_agent(name):
         raise Refused(
             f"an agent made {name}, which has the rights of its maker: observe that one, or make "

@@ -47,8 +47,8 @@ def _since(options: Namespace) -> datetime:
 def check(files: PolicyFiles, options: Namespace) -> int:
     """Load a policy and print its notes."""
     file = options.file or files.config.policy_path
-    policy = files.policy(options.file)
-    routines = files.routines()
+    policy = files.load(options.file)
+    routines = files.load_routines()
     remarks = [*describe_unknown_routines(policy, routines), *_trifecta_notes(policy, routines)]
     remarks += private_host_notes(policy)
     now = datetime.now().astimezone()
@@ -56,7 +56,7 @@ def check(files: PolicyFiles, options: Namespace) -> int:
     remarks += [trial.describe(now) for trial in trials if trial is not None]
     count = sum(rule.label != SECRET_FILES_LABEL for rule in policy.rules)
     summary = f"{display(file)}: {count} rules, no fault; every example is as it says"
-    files.write(
+    files.print_result(
         {"file": str(file), "rules": count, "hash": policy.hash, "notes": remarks},
         "\n".join([*(f"note: {remark}" for remark in remarks), summary]),
     )
@@ -77,7 +77,7 @@ def _trifecta_notes(policy: Policy, routines: Iterable[Routine]) -> list[str]:
 
 def explain_call(files: PolicyFiles, options: Namespace) -> int:
     """Print the verdict on one call, and its rules; the exit code tells the verdict, too."""
-    policy = files.policy(options.policy)
+    policy = files.load(options.policy)
     arguments = _arguments(options.tool, options.words)
     explanation = explain(
         policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
@@ -112,7 +112,7 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
             for part in explanation.parts
         ],
     }
-    files.write(value, "\n".join(lines))
+    files.print_result(value, "\n".join(lines))
     return EXIT[explanation.verdict.effect]
 
 
@@ -156,7 +156,7 @@ def _as_json(verdict: Verdict) -> Json:
 
 def test(files: PolicyFiles, options: Namespace) -> int:
     """Judge the calls of a file; 1 if one of them is not as it expects."""
-    policy = files.policy(options.policy)
+    policy = files.load(options.policy)
     wrong: list[dict[str, Any]] = []
     lines = _cases(options.file)
     for number, case in lines:
@@ -196,7 +196,7 @@ def test(files: PolicyFiles, options: Namespace) -> int:
         for case in wrong
     ]
     summary = f"{len(lines) - len(wrong)} of {len(lines)} as expected"
-    files.write({"cases": len(lines), "wrong": wrong}, "\n".join([*failures, summary]))
+    files.print_result({"cases": len(lines), "wrong": wrong}, "\n".join([*failures, summary]))
     return 1 if wrong else 0
 
 
@@ -240,7 +240,7 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 
 def backtest(files: PolicyFiles, options: Namespace) -> int:
     """Print which recorded calls another policy would judge differently."""
-    new = files.policy(options.file)
+    new = files.load(options.file)
     calls = load_recorded_calls(
         files.state,
         files.config.store_url(os.environ),
@@ -265,7 +265,7 @@ def backtest(files: PolicyFiles, options: Namespace) -> int:
             for difference in comparison.differences
         ],
     }
-    files.write(value, _describe_comparison(comparison, options))
+    files.print_result(value, _describe_comparison(comparison, options))
     return 0
 
 
@@ -307,7 +307,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
         since=_since(options),
         routine=options.routine,
     )
-    policy = files.policy()
+    policy = files.load()
     trial = policy.observation_of(options.routine)
     if not calls and trial is None:
         raise NotFound(
@@ -317,7 +317,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
         rules = suggest_rules(
             calls,
             policy,
-            files.reader(),
+            files.make_reader(),
             routine=options.routine,
             with_tainted=options.with_tainted,
         )
@@ -337,7 +337,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
         "runs": suggestion.runs,
         "calls": suggestion.calls,
     }
-    files.write(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
+    files.print_result(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
     return 0
 
 
@@ -383,7 +383,7 @@ def _suggest_rules(
             f"Nothing was written. `agentctl policy suggest {options.routine}{option} --confirm "
             f"{suggestion.digest}` writes exactly this."
         )
-    files.write(value, "\n\n".join(parts))
+    files.print_result(value, "\n\n".join(parts))
     return 0
 
 

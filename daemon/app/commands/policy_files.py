@@ -1,4 +1,4 @@
-"""What all verbs on the policy look at, and how they say what they found."""
+"""The files that all verbs of `agentd policy` read and write, and their output."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyFiles:
-    """What the verbs of `agentd policy` read, and how they write."""
+    """The config, policy and routines that the verbs of `agentd policy` work on."""
 
     config: Config
     state: Path
     socket: Path
     as_json: bool
 
-    def policy(self, file: Path | None = None) -> Policy:
-        """Load a policy as the daemon would: `file`, or that of the config."""
+    def load(self, file: Path | None = None) -> Policy:
+        """Load a policy as the daemon would: that in `file`, by default that of the config. Raises
+        ConfigError.
+        """
         from daemon.app.policy import load_policy, with_folders_in_use
         from daemon.tools import user_tools
 
@@ -42,18 +44,18 @@ class PolicyFiles:
             own_tools=user_tools.load(self.config).names(),
             file=file,
         )
-        return with_folders_in_use(policy, self.config, self.routines(), state=self.state)
+        return with_folders_in_use(policy, self.config, self.load_routines(), state=self.state)
 
-    def reader(self) -> Callable[[str], Policy]:
-        """Return what reads the text of a policy with all checks of `policy check`, and raises
-        ConfigError with its faults.
+    def make_reader(self) -> Callable[[str], Policy]:
+        """Return a function that reads the text of a policy with all checks of `policy check`, and
+        raises ConfigError with the faults.
         """
         from daemon.app.policy import with_folders_in_use
         from daemon.policy.policy import Policy
         from daemon.tools import user_tools
 
         workspace = self.config.workspace_path(self.state)
-        tools, routines = user_tools.load(self.config).names(), self.routines()
+        tools, routines = user_tools.load(self.config).names(), self.load_routines()
         name = display(self.config.policy_path)
 
         def read(text: str) -> Policy:
@@ -74,8 +76,8 @@ class PolicyFiles:
         return agent_file.is_file() and not own_file.exists()
 
     def write_policy(self, old_text: str, new_text: str) -> None:
-        """Replace the policy of the config by another text. Raises Refused where it is not the old
-        one any more, or not this user's.
+        """Replace the text of the policy that the config names. Raises Refused if the file no
+        longer has `old_text`, belongs to another user, or cannot be written.
         """
         file = self.config.policy_path.resolve()  # a link stays one
         try:
@@ -91,7 +93,8 @@ class PolicyFiles:
         except OSError as error:
             raise Refused(f"{display(file)} cannot be written: {error.strerror}") from None
 
-    def routines(self) -> list[Routine]:
+    def load_routines(self) -> list[Routine]:
+        """Return the routines that have no fault."""
         from daemon.definitions.routines.folder import load_folder
         from daemon.errors import ConfigError
 
@@ -100,7 +103,7 @@ class PolicyFiles:
         except ConfigError:
             return []  # `validate` says what is wrong with them
 
-    def write(self, value: Json, text: str) -> None:
+    def print_result(self, value: Json, text: str) -> None:
         """Print `value` as JSON, or `text` for people."""
         sys.stdout.write(
             (json.dumps(value, ensure_ascii=False) if self.as_json else text.rstrip()) + "\n"

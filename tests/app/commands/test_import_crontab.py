@@ -61,7 +61,7 @@ class Importer:
             self.config,
             state=self.state,
             targets=targets,
-            read_policy=files.reader(),
+            read_policy=files.make_reader(),
             env={},
         )
 
