@@ -1,4 +1,5 @@
-"""The verdict on one part of a call: of all rules that apply to it, the strictest decides.
+"""The verdict on one part of a call: of all rules that apply to it, the strictest decides. The
+verdict on a whole call, the strictest of its parts, is `Policy.judge` (policy.py).
 
 The section of a routine, `[routine.NAME]`, only takes away: whatever it leaves still needs a rule
 that allows it. The level of autonomy, the taint of a run and `on_ask = "deny"` make no verdict
