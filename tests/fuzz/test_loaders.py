@@ -381,10 +381,10 @@ def deep_yaml(levels: int) -> bytes:
 
 
 TOML_FAULTS = {
-    b"a = " + b"9" * 5_000: "line 1: is a number with more digits than can be read",
+    b"a = " + b"9" * 5_000: "x.toml:1: is a number with more digits than can be read",
     b"a = 0x" + b"f" * 100_000: "a: is a whole number that does not fit into 64 bits",
     b"[t]\nat = 9999-12-31T23:59:59-23:59": "t.at: is no date of the years 1900 to 2999",
-    b"a" + b".a" * 200 + b" = 1": "line 1: has a key of more than 64 parts",
+    b"a" + b".a" * 200 + b" = 1": "x.toml:1: has a key of more than 64 parts",
     b"a = " + b"[" * 100 + b"]" * 100: "lies more than 64 levels deep",
     b"a = " + b"[" * 5_000 + b"]" * 5_000: "nested too deeply",
     b"a = 2026-02-30": "Invalid date or datetime",
