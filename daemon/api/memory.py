@@ -246,9 +246,9 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
 
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> ImportedView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
-    memory, work = api.memory, transfer.parse_lines(lines.split("\n"), first)
+    memory, rows = api.memory, transfer.parse_lines(lines.split("\n"), first)
     result = await memory.memory_store.write(
-        lambda connection: transfer.import_rows(connection, work)
+        lambda connection: transfer.import_rows(connection, rows)
     )
     memory.notify_watchers()
     return ImportedView(items=result.items, runs=result.runs, known=result.unchanged)

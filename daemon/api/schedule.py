@@ -187,7 +187,9 @@ async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str,
         return {}
     journal = api.journal
     workers = [
-        worker for worker in await journal.workers.find() if worker.silent < journal.runs.lease
+        worker
+        for worker in await journal.workers.find()
+        if worker.since_heartbeat < journal.runs.lease
     ]
     reasons = {}
     for run in queued:

@@ -621,7 +621,7 @@ def worker_view(worker: Worker) -> WorkerView:
         version=worker.version,
         started=iso(worker.started),
         seen=iso(worker.seen),
-        silent=round(worker.silent.total_seconds(), 1),
+        silent=round(worker.since_heartbeat.total_seconds(), 1),
         running=worker.running,
         capacity=worker.capacity,
         leads=worker.leads,

@@ -215,7 +215,7 @@ class Reloader:
 
     async def reload_if_serving(self) -> None:
         """Reload where a daemon serves; `agentd once` leaves that to the next daemon."""
-        if self._engine.started:
+        if self._engine.is_started:
             await self.reload()
 
     async def reload_if_valid(self) -> None:
@@ -317,14 +317,14 @@ class Reloader:
         """
         engine = self._engine
         changes = RoutineChanges()
-        if engine.started:
+        if engine.is_started:
             changes = await engine.reload(contents, zone=self._settings.zone.key)
         else:  # a worker
             await engine.load(contents)
         if self._cluster:
             self._cluster.take_runs(contents.routines.values(), engine.is_for_this_host)
         try:
-            if engine.started:
+            if engine.is_started:
                 await self._webhooks.open()
         except DaemonError as error:
             self.fault = str(error)

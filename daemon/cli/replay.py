@@ -97,7 +97,7 @@ def exit_code_of_replay(result: Mapping[str, Any]) -> int:
 
 def write_replay(out: OutputStream, result: Mapping[str, Any]) -> int:
     """Write how the replay compares with the recorded run; return the exit code."""
-    verdict = out.paint("identical", GREEN) if result["identical"] else out.paint("changed", RED)
+    outcome = out.paint("identical", GREEN) if result["identical"] else out.paint("changed", RED)
     change = f", {CHANGE_DESCRIPTIONS[result['changed']]}" if result["changed"] else ""
     tokens = result["asked"]["input"] + result["asked"]["output"]
     if not tokens:
@@ -107,7 +107,7 @@ def write_replay(out: OutputStream, result: Mapping[str, Any]) -> int:
     else:
         cost = f"{tokens:,} tokens were asked for, ${result['usd']:.4f}"
     out.write_line(
-        f"{verdict}: {out.paint(out.sanitize(result['routine']), BOLD)} run {result['run']}"
+        f"{outcome}: {out.paint(out.sanitize(result['routine']), BOLD)} run {result['run']}"
         f"{change}, {pluralize(result['steps'], 'step')}; {cost}"
     )
     if result["outside"]:

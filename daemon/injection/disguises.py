@@ -37,8 +37,8 @@ _ENCLOSED = {
     for first in (0x1F150, 0x1F170, 0x1F1E6)
     for index in range(26)
 }
-_TAGS = re.compile("[\U000e0020-\U000e007e]+")
-_TAG_PREFIX = "\U000e0020".encode()[:2]
+_TAG_CHARACTERS = re.compile("[\U000e0020-\U000e007e]+")
+_TAG_CHARACTER_PREFIX = "\U000e0020".encode()[:2]
 # Format characters, variation selectors and marks over letters, none of which changes the meaning.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -80,7 +80,11 @@ def drop_ascii(text: str) -> str:
 
 def read_tag_characters(text: str) -> str:
     """Return what stands in Unicode tag characters: text that a model reads and nobody sees."""
-    runs = _TAGS.findall(text) if _TAG_PREFIX in text.encode(errors="surrogatepass") else []
+    runs = (
+        _TAG_CHARACTERS.findall(text)
+        if _TAG_CHARACTER_PREFIX in text.encode(errors="surrogatepass")
+        else []
+    )
     return " ".join("".join(chr(ord(char) - 0xE0000) for char in run) for run in runs)
 
 
@@ -340,15 +344,15 @@ def join_letter_rows(text: str) -> Iterator[str]:
         )
 
 
-_TAGGED = re.compile(r"\w<[!/a-z]")
-_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
+_HTML_TAG_IN_WORD = re.compile(r"\w<[!/a-z]")
+_HTML_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
 
 
 def strip_tags(text: str) -> str:
     """Return text without the tags of HTML that stand in its words or around them; itself if there
     are none.
     """
-    return _TAG.sub("", text) if "<" in text and _TAGGED.search(text) else text
+    return _HTML_TAG.sub("", text) if "<" in text and _HTML_TAG_IN_WORD.search(text) else text
 
 
 def rotate(text: str, by: int) -> str:

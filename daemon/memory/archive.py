@@ -20,14 +20,14 @@ RESULT_CHARACTERS = 1_200
 LINE_CHARACTERS = 300
 
 # One encoder for all calls: json.dumps with an option makes a new one per call.
-_readable = json.JSONEncoder(ensure_ascii=False).encode
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def make_segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     """Return the segments of a run, in the order of its steps.
 
     Segments after a step with untrusted bytes are tainted: the bytes may have influenced them.
-    `now` is the time of the goal, and of steps without one.
+    `now` is taken for the time of the goal, and of steps that have none.
     """
     run_segments: list[Segment] = []
     positions: dict[int, int] = {}
@@ -62,7 +62,7 @@ def make_segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segme
                 if body["content"].strip():
                     add(iteration, SegmentType.RESPONSE, body["content"], "agent", at)
                 for call in body["calls"]:
-                    text = f"{call['name']} {_readable(call.get('arguments', {}))}"
+                    text = f"{call['name']} {_encode_json(call.get('arguments', {}))}"
                     add(iteration, SegmentType.TOOL_CALL, text, "agent", at)
             case StepKind.RESULT:
                 text = shorten_middle(body["text"], RESULT_CHARACTERS)

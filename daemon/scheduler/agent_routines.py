@@ -287,7 +287,7 @@ class AgentRoutines:
         """Return a routine. Raises NotFound, and ToolFailed in `agentd once`, which starts no
         routine by its schedule.
         """
-        if not self.engine.started:
+        if not self.engine.is_started:
             raise ToolFailed(
                 "no daemon is at work here (this is `agentd once`), so nothing is paused or started"
             )

@@ -95,7 +95,7 @@ class RoutineEngine:
         that deliveries and approvals wait for.
         """
         self._clock, self._journal, self._submit = clock, journal, submit
-        self._shared = shared_journal
+        self._has_shared_journal = shared_journal
         self._on_waits_moved = on_waits_moved
         self._ledger = SlotLedger(
             journal=journal,
@@ -134,12 +134,12 @@ class RoutineEngine:
             session=self._ledger.lock,
             batch_size=2 * MAX_BATCHES_IN_FLIGHT * BATCH_SIZE,
         )
-        self._realign_task: asyncio.Task[None] | None = None
+        self._correction_task: asyncio.Task[None] | None = None
         self._clock_changes = 0
         """How often the clock was set."""
         self._clock_changes_at_check = self._clock_changes_before = 0
         """Likewise at the last look of `watch_lateness`, and at the one before."""
-        self._overdue: datetime | None = None
+        self._overdue_start: datetime | None = None
         """What was due at the last look and had not been taken."""
 
     # --- start, reload, stop
@@ -169,7 +169,9 @@ class RoutineEngine:
         self._scheduler.start(paused=True)
         async with ledger.lock():
             ledger.up_since = self._clock.now()
-            if not self._shared:  # another machine may have the routines of an open incident
+            if (
+                not self._has_shared_journal
+            ):  # another machine may have the routines of an open incident
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )
@@ -191,26 +193,28 @@ class RoutineEngine:
         A routine whose file has faults now keeps its old definition. `zone`: the new time zone of
         routines that name none; None: as before.
         """
-        ledger, old = self._ledger, self._ledger.routines
+        ledger, old_routines = self._ledger, self._ledger.routines
         async with ledger.lock():
             # In a thread: to compare ten thousand takes 0.1 s.
-            new, faults, changes = await asyncio.to_thread(compare_with_old, old, contents)
+            new_routines, faults, changes = await asyncio.to_thread(
+                compare_with_old, old_routines, contents
+            )
             zone_changes = zone is not None and zone != self.zone
             # What is due by the old definitions is processed by them.
             await ledger.process_due(
                 ledger.schedules if zone_changes else [*changes.changed, *changes.removed]
             )
-            fresh = list(new) if zone_changes else [*changes.added, *changes.changed]
+            names = list(new_routines) if zone_changes else [*changes.added, *changes.changed]
             ledger.zone, self._faults = zone or ledger.zone, faults
-            await self._set_routines(new, fresh=fresh)
-            await self._schedule_next_starts([*fresh, *changes.removed])
+            await self._set_routines(new_routines, fresh=names)
+            await self._schedule_next_starts([*names, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
-            await self._pacing.start_due(fresh)
+            await self._pacing.start_due(names)
         await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
-        for name in fresh:
+        for name in names:
             self._triggers.scan_files_of(name)
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
@@ -228,7 +232,7 @@ class RoutineEngine:
         self._pacing.look(run.routine)
 
     async def _close_incidents_of_removed(self, subjects: Iterable[str]) -> None:
-        """Close those of these incidents whose routine has no file any more."""
+        """Close the incidents of these subjects whose routine has no file any more."""
         names = {
             subject.removeprefix("routine ")
             for subject in subjects
@@ -241,8 +245,8 @@ class RoutineEngine:
     async def stop(self) -> None:
         """Start nothing more; claims under way are finished."""
         self._triggers.close()
-        if self._realign_task:
-            await asyncio.wait([self._realign_task])
+        if self._correction_task:
+            await asyncio.wait([self._correction_task])
         if self._scheduler and self._scheduler.running:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # it stops in the loop's next turn
@@ -251,7 +255,9 @@ class RoutineEngine:
         await self._triggers.stop()
 
     async def watch_lateness(self, *, check_every: float = LATENESS_CHECK_SECONDS) -> None:
-        """Look after what an event may have missed, every `check_every` seconds."""
+        """Every `check_every` seconds, make up for waits that were moved too early and for a timer
+        that was lost.
+        """
         while True:
             await asyncio.sleep(check_every)
             await self._move_late_waits()
@@ -268,14 +274,14 @@ class RoutineEngine:
         self._clock_changes_at_check = self._clock_changes
 
     def _wake_scheduler_if_late(self) -> None:
-        """Wake the scheduler where what is due is not taken: its timer is lost if it fails in its
-        turn of the event loop, and nothing would start any more.
+        """Wake the scheduler where a routine that is due is not started: the scheduler loses its
+        timer if it fails in its turn of the event loop, and nothing would start any more.
         """
         due = self._job_store.get_next_run_time()
         if due is None or due > self._clock.now():
-            self._overdue = None
-        elif due != self._overdue:  # it may have become due just now
-            self._overdue = due
+            self._overdue_start = None
+        elif due != self._overdue_start:  # it may have become due just now
+            self._overdue_start = due
         elif self._scheduler and self._scheduler.running:
             log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
             self._scheduler.wakeup()
@@ -283,7 +289,7 @@ class RoutineEngine:
     # --- what API and app ask
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         """Whether routines start by themselves; False after `load`."""
         return self._scheduler is not None
 
@@ -351,7 +357,7 @@ class RoutineEngine:
 
     async def refresh_states(self) -> None:
         """Read what was paused or resumed through another daemon on the same database."""
-        if not self.started:
+        if not self.is_started:
             return
         async with self._ledger.lock():
             resumed_names = await self._ledger.refresh_states()
@@ -361,9 +367,9 @@ class RoutineEngine:
         """Let a routine start whose rehearsal was approved, at once if it has `first_run`."""
         async with self._ledger.lock():
             await self._ledger.check_rehearsal(name)
-            if self.started:
+            if self.is_started:
                 await self._triggers.start_first_runs([name])
-        if self.started:
+        if self.is_started:
             self._queue_due(name)
 
     @property
@@ -545,10 +551,12 @@ class RoutineEngine:
         if self._scheduler is None or not self._scheduler.running:
             return
         self._clock_changes += 1
-        if self._realign_task is None or self._realign_task.done():
-            self._realign_task = asyncio.create_task(self._realign(), name="clock set")
+        if self._correction_task is None or self._correction_task.done():
+            self._correction_task = asyncio.create_task(
+                self._correct_for_clock_change(), name="clock set"
+            )
 
-    async def _realign(self) -> None:
+    async def _correct_for_clock_change(self) -> None:
         """Correct waits, baselines, floors and fire times, then process what is due."""
         try:
             changes = 0
@@ -557,7 +565,7 @@ class RoutineEngine:
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
                 await self._move_waits()
                 async with self._ledger.lock():
-                    await self._ledger.realign()
+                    await self._ledger.correct_for_clock_change()
                     await self._schedule_next_starts(self._ledger.schedules)
         except Exception:
             # A background task: what is due is found below, and jobs keep their old fire times.

@@ -304,7 +304,7 @@ class SlotLedger:
             states = await self._journal.routines.set_baselines(schedule_keys)
         return {name: states[name] for name in schedule_keys}
 
-    async def realign(self) -> None:
+    async def correct_for_clock_change(self) -> None:
         """Correct baselines, floors and records that lie in the future: the clock was set."""
         self.up_since = min(self.up_since, self._clock.now())
         self.states = await self._set_baselines(self._schedule_keys)
@@ -500,8 +500,8 @@ class SlotLedger:
         The decision itself writes only what it rests on: a pause that has ended, and what has to be
         corrected after the clock was put back.
         """
-        if self._clock.now() < self._latest_time:  # put back, and nobody has called realign() yet
-            await self.realign()
+        if self._clock.now() < self._latest_time:  # put back, and nobody has corrected that yet
+            await self.correct_for_clock_change()
         now = self._latest_time = self._clock.now()
         await self._end_pauses(names, now)
         await self._read_active_runs(names)

@@ -24,7 +24,7 @@ from daemon.system.clock import seconds_since_boot
 # By how much the clocks of a cluster may differ; beyond that the doctor warns.
 MAX_CLOCK_SKEW = timedelta(seconds=5)
 # Microseconds after which a process that is not heard of is no longer listed.
-FORGOTTEN = timedelta(days=1) // MICROSECOND
+LISTED_FOR = timedelta(days=1) // MICROSECOND
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +49,8 @@ class Worker:
     """The names of the tools and MCP servers that the process has, which runs may need; empty where
     its version does not write them.
     """
-    silent: timedelta = timedelta()
-    """The time since the last heartbeat of the process, by the clock of the database."""
+    since_heartbeat: timedelta = timedelta()
+    """By the clock of the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +131,7 @@ class WorkerRepository(Repository):
                     has,
                 ),
             )
-            connection.execute("DELETE FROM worker WHERE seen < ?", (database_now - FORGOTTEN,))
+            connection.execute("DELETE FROM worker WHERE seen < ?", (database_now - LISTED_FOR,))
             lost_runs, cancelled_runs = [], []
             lease_until = database_now + self._lease
             for run, fence in claimed_fences.items():
@@ -164,11 +164,11 @@ class WorkerRepository(Repository):
         self._runs.note_renewal(claimed_fences.keys() - set(renewal.lost_runs), asked_at)
         renewal.waits.write_to_log()
         # A run that ended or was released here meanwhile was not lost to another process.
-        still_claimed = self._runs.claimed_fences
+        current_fences = self._runs.claimed_fences
         return replace(
             renewal,
             lost_runs=[
-                run for run in renewal.lost_runs if still_claimed.get(run) == claimed_fences[run]
+                run for run in renewal.lost_runs if current_fences.get(run) == claimed_fences[run]
             ],
         )
 
@@ -225,7 +225,7 @@ class WorkerRepository(Repository):
                     capacity=row[8],
                     leads=row[9] > database_now,
                     has=json.loads(row[10]),
-                    silent=max(0, database_now - row[6]) * MICROSECOND,
+                    since_heartbeat=max(0, database_now - row[6]) * MICROSECOND,
                 )
                 for row in rows
             ]

@@ -63,9 +63,9 @@ class AppriseChannel:
                 self._secrets.add_word(value)
         format_ = _format_for(self._plugin)
         messages = _messages(compose(delivery), delivery.run, self._plugin, format_)
-        for number, message in self._progress.unsent(delivery, messages):
+        for number, message in self._progress.remaining(delivery, messages):
             await asyncio.to_thread(self._send, message, format_, delivery)
-            self._progress.mark_sent(delivery, number)
+            self._progress.mark_done(delivery, number)
         self._progress.clear(delivery)
         count = f" in {len(messages)} parts" if len(messages) > 1 else ""
         return Receipt(detail=f"{self._plugin.service_name} took it{count}")

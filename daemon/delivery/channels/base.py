@@ -33,13 +33,13 @@ class DeliveryProgress:
         self._sent: dict[int, set[int]] = {}
         """Numbers of messages, by the id of their delivery."""
 
-    def unsent(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[tuple[int, T]]:
+    def remaining(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[tuple[int, T]]:
         """Yield (number, message) for each message that is still to be sent, in order."""
         for number, message in enumerate(messages):
             if number not in self._sent.get(delivery.id, ()):
                 yield number, message
 
-    def mark_sent(self, delivery: Delivery, number: int) -> None:
+    def mark_done(self, delivery: Delivery, number: int) -> None:
         """Skip the message of this number from now on."""
         self._sent.setdefault(delivery.id, set()).add(number)
 

@@ -155,7 +155,7 @@ class MailChannel:
                     connection.upgrade_to_tls(context)
                 if address.user and address.password:
                     connection.login(address.user, address.password)
-                for number, (recipient, mail) in self._progress.unsent(delivery, mails):
+                for number, (recipient, mail) in self._progress.remaining(delivery, mails):
                     try:
                         connection.send_message(mail, address.sender.addr_spec, [recipient])
                     except smtplib.SMTPRecipientsRefused as error:
@@ -166,7 +166,7 @@ class MailChannel:
                             temporary_error = answer
                             continue
                         self._refusals.setdefault(delivery.id, answer)
-                    self._progress.mark_sent(delivery, number)
+                    self._progress.mark_done(delivery, number)
                 # The mails have arrived, whatever the server answers to QUIT.
                 with suppress(OSError, smtplib.SMTPException):
                     connection.quit()

@@ -64,7 +64,7 @@ class SendmailChannel:
         mails = await asyncio.to_thread(lambda: list(make_mails(address, delivery, self._host)))
         answer = ""
         temporary_failure: DeliveryFailed | None = None
-        for number, (recipient, mail) in self._progress.unsent(delivery, mails):
+        for number, (recipient, mail) in self._progress.remaining(delivery, mails):
             code, output = await self._run(address, recipient, mail)
             if code == 0:
                 answer = output or answer
@@ -74,15 +74,15 @@ class SendmailChannel:
                     temporary_failure = failure
                     continue
                 self._refusals.setdefault(delivery.id, failure)
-            self._progress.mark_sent(delivery, number)
+            self._progress.mark_done(delivery, number)
         if temporary_failure:
             raise temporary_failure
         self._progress.clear(delivery)
         if refusal := self._refusals.pop(delivery.id, None):
             raise refusal
-        count = f" for {len(mails)} recipients" if len(mails) > 1 else ""
+        recipients = f" for {len(mails)} recipients" if len(mails) > 1 else ""
         return Receipt(
-            detail=f"{address.program} took it{count}" + (f": {answer}" if answer else "")
+            detail=f"{address.program} took it{recipients}" + (f": {answer}" if answer else "")
         )
 
     async def _run(
@@ -106,7 +106,7 @@ class SendmailChannel:
         try:
             result = await _run_program(command, content, env=self._env, limit=address.timeout)
         except OSError as error:
-            raise DeliveryFailed(_describe_missing_program(program, error)) from None
+            raise DeliveryFailed(_describe_start_failure(program, error)) from None
         quotation = f": {result.output}" if result.output else ""
         if result.code is None:
             raise DeliveryFailed(f"{program} did not end within {address.timeout:g} s{quotation}")
@@ -212,7 +212,7 @@ def _make_failure(program: str, code: int, output: str) -> DeliveryFailed:
     return DeliveryFailed(text, retry=code not in _REFUSALS)
 
 
-def _describe_missing_program(program: str, error: OSError) -> str:
+def _describe_start_failure(program: str, error: OSError) -> str:
     return f"{program}: {error.strerror}; program=PATH in the address of the target names another"
 
 
@@ -227,7 +227,7 @@ def find_program_fault(program: str, *, status: Path = Path("/proc/self/status")
     try:
         mode = Path(program).stat().st_mode
     except OSError as error:
-        return _describe_missing_program(program, error)
+        return _describe_start_failure(program, error)
     if not stat.S_ISREG(mode) or not os.access(program, os.X_OK):
         return f"{program} is no program; program=PATH in the address of the target names another"
     try:

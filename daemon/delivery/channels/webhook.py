@@ -52,9 +52,9 @@ class WebhookChannel:
         receipt = ""
         settings = await asyncio.to_thread(connection_settings, self._url)
         async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:
-            for number, (message_id, body) in self._progress.unsent(delivery, messages):
+            for number, (message_id, body) in self._progress.remaining(delivery, messages):
                 receipt = await self._post(client, message_id, body)
-                self._progress.mark_sent(delivery, number)
+                self._progress.mark_done(delivery, number)
         self._progress.clear(delivery)
         return Receipt(
             detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt
