@@ -49,7 +49,15 @@ def outcome(scenario: CrashScenario, run: Run) -> Outcome:
             ),
             run.id,
         ),
-        approvals=scenario.look("SELECT status, count(*) FROM approval GROUP BY status"),
+        # After three refusals a run asks no more: where a death came between two answers, the
+        # question that still waits is void.
+        approvals=scenario.look(
+            (
+                "SELECT CASE WHEN ? AND status = 'void' THEN 'rejected' ELSE status END, count(*) "
+                "FROM approval GROUP BY 1"
+            ),
+            scenario.script.refuses,
+        ),
         memory_items=scenario.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
     )
 
