@@ -173,7 +173,9 @@ def _find_faults(
         ):
             continue
         conflicts = rule.check(sound_part)
-        broken_tables = {path[:2] for path in broken_paths if path[:1] == (rule.compares,)}
+        broken_tables = {
+            path[:2] for path in broken_paths if rule.compares and path[:1] == (rule.compares,)
+        }
         if broken_tables:
             placeholder_data = {**data, rule.compares: list(data[rule.compares])}
             for _, index in broken_tables:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,8 @@ from typing import Self
 from daemon.errors import ConfigError, Fault, StateBusy
 
 MOUNTS = Path("/proc/self/mountinfo")
+# Seconds for which a start waits for the lock of a process that is gone.
+HANDOVER_SECONDS = 5.0
 
 # On these, locks may be granted twice or memory of a WAL index is not shared between machines: a
 # database there breaks.
@@ -103,11 +106,11 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         problem = f"the state folder cannot be used: {error.strerror}"
         raise _unusable(folder, "", problem, "name a folder of your own with --state") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except BlockingIOError:
-        holder = os.read(descriptor, 32)
+        holder = _read_holder(descriptor)
         os.close(descriptor)
-        raise StateBusy(str(folder), int(holder) if holder.strip().isdigit() else None) from None
+        raise StateBusy(str(folder), holder) from None
     except OSError as error:
         os.close(descriptor)
         raise _unusable(
@@ -122,6 +125,41 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         hint = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another"
         raise _unusable(folder, "", problem, hint) from error
     return StateLock(path, descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file, or raise BlockingIOError.
+
+    A process that was killed while it started a program leaves a child that has a copy of the lock
+    until its exec: if the holder is gone, the lock is waited for.
+    """
+    deadline = time.monotonic() + HANDOVER_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+            if holder is None or _is_alive(holder) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _read_holder(descriptor: int) -> int | None:
+    """Return the id of the process that wrote it into the lock's file; None if there is none."""
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; or no id of a process
+        return True
+    return True
 
 
 def filesystem(folder: Path, mounts: Path = MOUNTS) -> str:

@@ -158,6 +158,10 @@ def test_config_fault_is_reported_with_its_correction(
     assert secret == line if line else secret
 
 
+def test_an_empty_key_is_an_unknown_key(load: Any) -> None:
+    assert len(lines_of(load, '"" = ""')) == 1
+
+
 def test_all_faults_of_the_config_come_together(load: Any) -> None:
     lines = lines_of(
         load, 'provider = "x"\ntimezon = "UTC"\n[log]\nlevel = 3\n[providers.a]\nkind = "claude"'

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,23 @@ def test_the_state_lock_ends_with_its_killed_process(tmp_path: Path) -> None:
         first.kill()
     with lock_state(tmp_path) as lock:
         assert lock.path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_start_waits_for_a_child_of_a_killed_daemon_that_is_not_yet_a_program(
+    tmp_path: Path,
+) -> None:
+    """Until its exec the child has a copy of the lock."""
+    with hold(tmp_path) as first:
+        first.kill()
+    file = tmp_path / "agentd.lock"
+    with file.open("r+") as copy:
+        fcntl.flock(copy, fcntl.LOCK_EX)
+        with ThreadPoolExecutor() as pool:
+            start = pool.submit(lock_state, tmp_path)
+            with pytest.raises(TimeoutError):
+                start.result(timeout=0.2)
+            fcntl.flock(copy, fcntl.LOCK_UN)
+            start.result(timeout=60).release()
 
 
 def test_a_released_state_lock_leaves_no_pid(tmp_path: Path) -> None:
