@@ -241,8 +241,8 @@ def try_all(folder: Path, cases: Sequence[Case]) -> None:
         case = life.case
         goes_on = case.place or (case.part, case.way) in MAY_GO_ON
         seconds = AFTERMATH if goes_on else 60.0
-        if case.place:
-            seconds += life.wait_for_break() - began
+        if case.place:  # and a run is awaited, on a busy machine too
+            seconds = 2 * AFTERMATH + life.wait_for_break() - began
         code = life.end(began + seconds - time.monotonic())
         took = time.monotonic() - began
         stop = None
