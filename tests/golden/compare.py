@@ -90,15 +90,14 @@ def _lines(text: str) -> list[str]:
 def read_renames(text: str) -> list[Rename]:
     """Return the entries of a renames.toml; ValueError if one is not what it has to be."""
     return [
-        _entry(Rename, table, required_keys=("old", "new", "issue"))
-        for table in _tables(text, "rename")
+        _entry(Rename, table, required=("old", "new", "issue")) for table in _tables(text, "rename")
     ]
 
 
 def read_changes(text: str) -> list[Change]:
     """Return the entries of a changes.toml; ValueError if one is not what it has to be."""
     changes = [
-        _entry(Change, table, required_keys=("file", "issue")) for table in _tables(text, "change")
+        _entry(Change, table, required=("file", "issue")) for table in _tables(text, "change")
     ]
     for change in changes:
         if bool(change.old) == bool(change.after):
@@ -118,12 +117,12 @@ def _tables(text: str, name: str) -> Sequence[dict[str, Any]]:
     return list(document.get(name, ()))
 
 
-def _entry(kind: type[Any], table: dict[str, Any], *, required_keys: Iterable[str]) -> Any:
+def _entry(kind: type[Any], table: dict[str, Any], *, required: Iterable[str]) -> Any:
     names = kind.__dataclass_fields__
     if unknown := set(table) - set(names):
         raise ValueError(f"unknown key {min(unknown)!r} in {table}; there are {', '.join(names)}")
-    if missing_keys := [name for name in required_keys if table.get(name) in (None, "")]:
-        raise ValueError(f"{missing_keys[0]!r} is missing in {table}")
+    if missing := [name for name in required if table.get(name) in (None, "")]:
+        raise ValueError(f"{missing[0]!r} is missing in {table}")
     return kind(**table)
 
 
@@ -159,10 +158,10 @@ def stale_entries(
         for number, entry in enumerate((*renames, *changes)):
             if number == len(renames):
                 text = in_order(file, text)
-            new_text = entry.apply(file, text)
-            if new_text != text:
+            applied = entry.apply(file, text)
+            if applied != text:
                 useful.add(number)
-            text = new_text
+            text = applied
     return [entry for number, entry in enumerate((*renames, *changes)) if number not in useful]
 
 

@@ -34,8 +34,6 @@ DAY = "2031-03-03"  # a Monday, after the times that real files have
 # The log events that are waited for: the daemon has seen the clock that was set, has read its
 # files, has kept the old.
 CLOCK_SET, RELOADED, KEPT = "engine.clock_set", "engine.reloaded", "definitions.kept"
-# The log has one of these for each attempt to deliver.
-DELIVERY_LINES = ("delivery.arrived", "delivery.retry_scheduled", "delivery.failed")
 UMASK = 0o022  # what agentctl writes for its user has modes that depend on it
 # seconds that anything is waited for; more than a busy machine needs, less than the limit of a test
 LIMIT = 300.0
@@ -358,15 +356,10 @@ class Stage:
             "timed_out",
             "interrupted",
         )
-
-        def look() -> str | None:
-            status = self.ask("GET", f"/v1/runs/{run}")[2].get("status")
-            return status if status in wanted else None
-
-        status = self.wait(look, f"run {run} to be {wanted}")
-        if status in ("succeeded", "failed", "skipped", "timed_out"):
-            # the journal first, then the log: a clock that is set in between would date its line
-            self.wait_for_log("run.finished", run=run)
+        self.wait(
+            lambda: self.ask("GET", f"/v1/runs/{run}")[2].get("status") in wanted,
+            f"run {run} to be {wanted}",
+        )
 
     def wait_for_runs(self, routine: str, count: int) -> None:
         """Wait until a routine has had so many runs."""
@@ -410,22 +403,6 @@ class Stage:
     def _deliveries(self, run: str) -> list[dict[str, Any]]:
         return list(self.ask("GET", f"/v1/deliveries?run={run}")[2]["items"])
 
-    def _wait_for_lines_of_deliveries(self, run: str) -> None:
-        """Wait until the log has a line for each attempt that the journal has: the journal is
-        written first, and a clock that is set in between would date the line.
-        """
-        for delivery in self._deliveries(run):
-            self.wait(
-                lambda delivery=delivery: (
-                    sum(
-                        line["event"] in DELIVERY_LINES and line["delivery"] == delivery["id"]
-                        for line in self.log_lines()
-                    )
-                    >= delivery["attempts"]
-                ),
-                f"{delivery['attempts']} lines of delivery {delivery['id']} in the log",
-            )
-
     def wait_for_delivery(self, run: str, count: int = 1) -> None:
         """Wait until so many deliveries of a run have arrived."""
         self.wait_for_run(run)
@@ -433,7 +410,6 @@ class Stage:
             lambda: sum(each["status"] == "delivered" for each in self._deliveries(run)) >= count,
             f"{count} deliveries of run {run}",
         )
-        self._wait_for_lines_of_deliveries(run)
 
     def wait_for_settled_deliveries(self, run: str) -> None:
         """Wait until nothing of a run is still to be delivered."""
@@ -445,7 +421,6 @@ class Stage:
             ),
             f"the deliveries of run {run}",
         )
-        self._wait_for_lines_of_deliveries(run)
 
     def wait_for_attempts(self, run: str, target: str, count: int) -> None:
         """Wait until a delivery of a run has been tried so often."""
@@ -457,7 +432,6 @@ class Stage:
             ),
             f"{count} attempts to deliver run {run} to {target}",
         )
-        self._wait_for_lines_of_deliveries(run)
 
     def wait_for_incident(self, times: int) -> None:
         """Wait until something is wrong that has happened so often."""

@@ -298,10 +298,8 @@ def sort_cli_logs(text: str) -> str:
                 for line in lines
                 if re.match(r"\d{4}-", line) and not _BY_CHANCE_SHOWN.match(line)
             ]
-            other_lines = [line for line in lines if not re.match(r"\d{4}-", line)]
-            blocks[number] = "\n".join(
-                [command, *sorted(events, key=without_numbers), *other_lines]
-            )
+            rest = [line for line in lines if not re.match(r"\d{4}-", line)]
+            blocks[number] = "\n".join([command, *sorted(events, key=without_numbers), *rest])
     return "\n$ ".join(blocks)
 
 

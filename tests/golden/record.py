@@ -28,27 +28,27 @@ def surfaces_of(scenario: Scenario) -> dict[str, str]:
 def write(folder: Path, surfaces: dict[str, str]) -> list[Path]:
     """Write the surfaces that are not there yet; return the files that are, and were left alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    old_files = []
+    left = []
     for name, text in surfaces.items():
         try:
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError:
-            old_files.append(folder / name)
-    return old_files
+            left.append(folder / name)
+    return left
 
 
 def main(names: list[str]) -> int:
     """Record the scenarios of these names, by default all."""
-    old_files = []
+    left = []
     for scenario in SCENARIOS:
         if not names or scenario.__name__ in names:
             print(scenario.__name__, flush=True)
-            old_files += write(RECORDED / scenario.__name__, surfaces_of(scenario))
-    for path in old_files:
+            left += write(RECORDED / scenario.__name__, surfaces_of(scenario))
+    for path in left:
         print(f"left alone, as it is there: {path.relative_to(RECORDED.parent)}", file=sys.stderr)
     DIGESTS.write_text(digests_of(golden_texts()))
-    return bool(old_files)
+    return bool(left)
 
 
 if __name__ == "__main__":
