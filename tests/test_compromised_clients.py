@@ -22,7 +22,14 @@ from daemon.models import Status, StepKind, Taint, new_id
 from tests.attacks import ATTACKS, POST
 from tests.cli.test_mcp import connect
 from tests.delivery.receivers import Receiver
-from tests.test_compromised import KEY, STEAL, AttackedDaemon, finish_rejecting, receivers
+from tests.test_compromised import (
+    KEY,
+    STEAL,
+    AttackedDaemon,
+    finish_rejecting,
+    make_call,
+    receivers,
+)
 
 __all__ = ["receivers"]  # the fixture
 
@@ -42,14 +49,6 @@ path = "reports/{run}.md"
 """
 # What a mail client, a chat or a terminal would make a link or a picture of.
 LIVE = re.compile(r"https?:|\]\(|<img|\.evil\.example|\\u001b|\x1b")
-
-
-def orders_of_helper(attacked_daemon: AttackedDaemon) -> list[dict[str, Any]]:
-    """Return what the model of a sub-agent calls: to read a secret, and to send it away."""
-    return [
-        {"name": name, "arguments": attacked_daemon.fill(arguments)}
-        for name, arguments in (POST, STEAL)
-    ]
 
 
 @asynccontextmanager
@@ -111,20 +110,18 @@ async def test_a_compromised_model_of_an_mcp_client_reaches_nothing_through_agen
         await app.delivery.outbox.flush()
         home.posts.clear()
         before = attacked_daemon.everything_else()
+        orders_of_helper = [make_call(call, attacked_daemon) for call in (POST, STEAL)]
         async with serve_api(app) as socket, connect(socket) as client:
             for kind, text, calls in ATTACKS:
-                orders = [
-                    {"name": name, "arguments": attacked_daemon.fill(arguments)}
-                    for name, arguments in calls
-                ]
+                orders = [make_call(call, attacked_daemon) for call in calls]
                 for order in orders:
                     assert order["name"] not in TOOLS, kind
                     assert (await client.call_tool(order["name"], order["arguments"])).is_error
-                    named = await client.call_tool("run", {"routine": str(order["arguments"])})
-                    assert named.is_error, kind
+                    arguments = {"routine": str(order["arguments"])}
+                    assert (await client.call_tool("run", arguments)).is_error, kind
                 model.enqueue({"tool_calls": orders})
                 for _ in (order for order in orders if order["name"] == "subagent"):
-                    model.enqueue({"tool_calls": orders_of_helper(attacked_daemon)}, "Helped.")
+                    model.enqueue({"tool_calls": orders_of_helper}, "Helped.")
                 model.enqueue(f"Done: {KEY} {attacked_daemon.stranger}/x")
                 words = {"run": first_run.id, "text": attacked_daemon.fill(text)}
                 result = await client.call_tool("tell", words | {"wait_seconds": 0})

@@ -313,12 +313,12 @@ class MessageModel(Model):
     images: Annotated[list[ImageModel], Field(fail_fast=True)] = []
     notes: Texts = []
     taint: TaintName = Taint.NONE
-    told: Number | None = None
-    """The number of the message of a person."""
+    message_number: Number | None = Field(default=None, alias="told")
+    """Of the message of a person."""
 
     @model_validator(mode="after")
     def _check_number(self) -> MessageModel:
-        if self.source == "told" and self.told is None:
+        if self.source == "told" and self.message_number is None:
             raise ValueError("has no number (told) of the message of a person")
         return self
 
