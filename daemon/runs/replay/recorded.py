@@ -52,8 +52,6 @@ class Recording:
         self.results: dict[str, Step] = {}
         self.call_positions: dict[str, int] = {}
         """Where among the steps each call stands, by its id."""
-        self.result_positions: dict[str, int] = {}
-        """Where among the steps each result stands, by the id of its call."""
         self.incoming_messages: list[Step] = []
         """What people said to the run while it was under way."""
         self.goal: Step | None = None
@@ -68,7 +66,7 @@ class Recording:
                 request = request_of(step.body["tool"], step.body.get("arguments"))
                 self._call_ids[request].append(call_id)
             elif step.kind is StepKind.RESULT:
-                self.results[call_id], self.result_positions[call_id] = step, position
+                self.results[call_id] = step
             elif step.kind is StepKind.MESSAGE and source == "told":
                 self.incoming_messages.append(step)
             elif step.kind is StepKind.MESSAGE and source == "goal" and self.goal is None:

@@ -162,6 +162,7 @@ class RecordedApprover:
 
     def __init__(self, recording: Recording, *, is_changed: bool) -> None:
         self._recording, self._is_changed = recording, is_changed
+        self._calls_after_a_wait = _find_calls_after_a_wait(recording)
         self._waiting_calls: set[str] = set()
         self._answered_calls: set[str] = set()
         self.would_ask: dict[str, Verdict] = {}
@@ -188,7 +189,7 @@ class RecordedApprover:
             return self._allow(key, verdict) if self._is_changed else wait
         if not rule_that_asked(step.body):
             return self._allow(key, verdict)
-        if key not in self._answered_calls and self._has_waited(key):
+        if key in self._calls_after_a_wait and key not in self._answered_calls:
             self._waiting_calls.add(key)
             return wait
         old_verdict, asking_rule = recorded_verdict(step.body), str(step.body.get("asked", ""))
@@ -224,24 +225,26 @@ class RecordedApprover:
             verdict=replace(verdict, effect=Effect.ALLOW), remembered_rule=verdict.rule
         )
 
-    def _has_waited(self, key: str) -> bool:
-        """Return whether a later call of the same turn had a result before this call was written,
-        which shows that the run waited for a person.
-        """
+
+def _find_calls_after_a_wait(recording: Recording) -> set[str]:
+    """Return the ids of the calls that were begun after their turn had waited for a person.
+
+    The calls of a turn are begun in their order, but for those that wait. So once a call follows a
+    later one of its turn, the turn has waited, and every call from there on was begun after that.
+    """
+    highest_numbers: dict[str, int] = {}
+    calls_after_a_wait: set[str] = set()
+    turns_that_waited: set[str] = set()
+    for key in sorted(recording.calls, key=recording.call_positions.__getitem__):
         turn, _, number = key.partition(".")
         if not (turn.isdigit() and number.isdigit()):
-            return False
-        position = self._recording.call_positions[key]
-        for other_key in self._recording.calls:
-            other_turn, _, other_number = other_key.partition(".")
-            if (
-                other_turn == turn
-                and other_number.isdigit()
-                and int(other_number) > int(number)
-                and self._recording.result_positions.get(other_key, position) < position
-            ):
-                return True
-        return False
+            continue  # a gather step
+        if int(number) < highest_numbers.get(turn, 0):
+            turns_that_waited.add(turn)
+        highest_numbers[turn] = max(int(number), highest_numbers.get(turn, 0))
+        if turn in turns_that_waited:
+            calls_after_a_wait.add(key)
+    return calls_after_a_wait
 
 
 def mark_verdicts_by_files(cassette: Cassette) -> Cassette:
