@@ -16,8 +16,9 @@ from daemon.api.listener import peer
 
 log = structlog.get_logger()
 
-# Ordinary clients need far fewer: whoever opens more only keeps them open.
-MAX_CONNECTIONS = 4096
+# Ordinary clients need far fewer: whoever opens more only keeps them open. Each holds some 100 kB
+# while its request is read, and glibc keeps what many of them held at once.
+MAX_CONNECTIONS = 512
 # Where few descriptors are allowed, enough for agentctl and a page or two.
 MIN_CONNECTIONS = 8
 # One IPv6 customer has at least a /64 of addresses, and may use a new one for each connection.

@@ -9,6 +9,7 @@ sent twice starts one run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ PATH = "/v1/hooks/{name}"
 MAX_ID_LENGTH = MAX_NAME_LENGTH = 256
 # Levels of lists and objects in a body: deeper ones exhaust the stack of programs that read them.
 MAX_DEPTH = 50
+# The others wait with their bodies unparsed: parsed, a body takes several times its bytes.
+MAX_CONCURRENT_STARTS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +72,14 @@ class Hooks:
 def application(hooks: Hooks) -> Starlette:
     """Return the ASGI application with the route of webhooks."""
 
+    places = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
+
     async def receive(request: Request) -> Response:
         raw = await read_body(request)
+        async with places:
+            return await start_run(request, raw)
+
+    async def start_run(request: Request, raw: bytes) -> Response:
         # answers and the log repeat the name; no routine has one as long, as its file has none
         name = request.path_params["name"][:MAX_NAME_LENGTH]
         sender_name = hooks.sender_of(name)
