@@ -27,7 +27,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     until = api.clock.now() + timedelta(days=days)
     starts, paced = {}, []
     async for name in in_batches(sorted(api.engine.routines)):
-        moments = api.engine.next_starts(name, MAX_STARTS)
+        moments = api.engine.next_slots(name, MAX_STARTS)
         starts[name] = [moment for moment in moments if moment <= until]
         if (pace := api.engine.routines[name].pace) and starts[name]:
             shortest, longest = pace

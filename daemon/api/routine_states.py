@@ -69,8 +69,8 @@ def fires_of(
     """Return the next slots of a routine that may start, after its pause if that has an end."""
     state = state_of(api, name)
     if state == "paused" and (until := api.engine.states[name].paused_until):
-        return api.engine.next_starts(name, count, after=max(after, until) if after else until)
-    return api.engine.next_starts(name, count, after=after) if state == "on" else ()
+        return api.engine.next_slots(name, count, after=max(after, until) if after else until)
+    return api.engine.next_slots(name, count, after=after) if state == "on" else ()
 
 
 def paused_view(state: RoutineState) -> PausedView:

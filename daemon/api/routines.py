@@ -89,7 +89,7 @@ async def start_run(
             "'tainted' says who may have written the 'input'; send one",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         )
-    return await view_of_run(api, await api.engine.trigger(name, event=event, run_input=run_input))
+    return await view_of_run(api, await api.engine.run_now(name, event=event, run_input=run_input))
 
 
 async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedView:

@@ -201,7 +201,7 @@ async def test_resumed_run_shows_the_same_pictures(app):
             "look", home_text(app).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
         async with app:
-            run = await app.engine.trigger("look", event="e")
+            run = await app.engine.run_now("look", event="e")
             await app.daemon.runs.queue.running[run.id]
             assert (await app.journal.runs.get(run.id)).status is Status.QUEUED
         put(app, "plots/a.png", png(5, 5))

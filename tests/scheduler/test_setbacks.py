@@ -108,7 +108,7 @@ async def test_an_unreported_clock_step_is_noticed_at_the_next_slot(
     harness.time.move_to(at("01 10:10"))
     await harness.ring()
     harness.time.move_to(at("01 08:40"))
-    await harness.engine.fire("often")
+    await harness.fire("often")
     await harness.set_clock("01 08:40")
     await harness.reach("01 09:00")
     assert await harness.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
