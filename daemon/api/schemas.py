@@ -624,7 +624,7 @@ def worker_view(worker: Worker) -> WorkerView:
         silent=round(worker.since_heartbeat.total_seconds(), 1),
         running=worker.running,
         capacity=worker.capacity,
-        leads=worker.leads,
+        leads=worker.is_leader,
     )
 
 

@@ -58,9 +58,11 @@ class CapView(TypedDict):
     """A limit of [budget] or of a routine's, and where it stands."""
 
     rule: str
-    """The key and its value, such as `per_day = 100000`."""
+    """The key and its value, such as `[budget] day = 5`."""
     routine: str | None
     """The routine whose limit it is; null for one of config.toml."""
+    period: str
+    """day or month"""
     unit: str
     """usd or tokens"""
     limit: float
@@ -173,7 +175,16 @@ async def _caps(api: ApiContext) -> list[CapView]:
         unit, spent, limit = "tokens", float(cap.total.tokens), float(cap.limit)
         if cap.is_money:
             unit, spent, limit = "usd", cap.total.cost / NANO, cap.limit / NANO
-        views.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
+        views.append(
+            CapView(
+                rule=cap.rule,
+                routine=name,
+                period=cap.period,
+                unit=unit,
+                limit=limit,
+                spent=spent,
+            )
+        )
     return views
 
 

@@ -3,8 +3,8 @@
 Each routine with a schedule is one job of APScheduler. Its trigger asks our schedule for the next
 start, and the job only queues the routine's name, so it never holds up the event loop. What is due
 is then read from the schedule and the ledger, so a job that fires, the start of the daemon, a
-resume, a clock that was set and a job that fires twice all lead to the same result, and none of them can
-start a slot twice. APScheduler therefore runs every job however late it is
+resume, a clock that was set and a job that fires twice all lead to the same result, and none of
+them can start a slot twice. APScheduler therefore runs every job however late it is
 (`misfire_grace_time=None`), and once for all fire times that have passed (`coalesce=True`).
 
 APScheduler sleeps on a timer of the event loop, which does not follow the wall clock. So after the

@@ -52,5 +52,5 @@ def _daily_caps(caps: list[Mapping[str, Any]], unit: str) -> list[tuple[str, flo
     return [
         (cap["rule"], cap["limit"])
         for cap in caps
-        if cap["unit"] == unit and cap["routine"] is None and "day" in cap["rule"]
+        if cap["unit"] == unit and cap["routine"] is None and cap["period"] == "day"
     ]
