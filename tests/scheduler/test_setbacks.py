@@ -19,7 +19,7 @@ from freezegun.api import FrozenDateTimeFactory
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from daemon.api.schedule import why
+from daemon.api.schedule import explain_slot
 from daemon.definitions.schedule import EPOCH
 from daemon.scheduler.slot_ledger import BATCH_SIZE
 from daemon.scheduler.slots import INSTANT
@@ -183,7 +183,7 @@ async def test_why_ignores_slots_run_with_a_clock_ahead(
         journal=harness.journal,
         clock=SystemClock(),
     )
-    assert (await why(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
+    assert (await explain_slot(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 
 
 class Upheavals(RuleBasedStateMachine):
