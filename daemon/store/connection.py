@@ -156,9 +156,12 @@ def explain(error: BaseException, path: Path) -> BaseException:
     # the module sqlite3 decodes texts by itself, and has no code for one that is damaged
     is_undecodable = isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
     # all statements are tried against our tables in the tests: the file has others, as of a byte
-    # of its schema that was changed
-    has_other_tables = isinstance(error, sqlite3.OperationalError) and str(error).startswith(
-        ("no such column: ", "no such table: ", "no such index: ")
+    # of its schema that was changed, or of a page with the record of migrations that was lost
+    has_other_tables = isinstance(error, sqlite3.OperationalError) and (
+        str(error).startswith(
+            ("no such column: ", "no such table: ", "no such index: ", "duplicate column name: ")
+        )
+        or str(error).endswith(" already exists")
     )
     is_unreadable = isinstance(error, UnicodeDecodeError | json.JSONDecodeError | zlib.error)
     if is_undecodable or has_other_tables or is_unreadable:
@@ -464,7 +467,9 @@ def _mark_as_ours(connection: sqlite3.Connection, path: Path) -> None:
     (table_count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application or table_count:
         raise _unusable(
-            path, "is a database of another program", "move it away, or choose another state folder"
+            path,
+            "is a database of another program, or damaged",
+            "move it away, restore a backup, or choose another state folder",
         )
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
 

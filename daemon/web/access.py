@@ -4,17 +4,25 @@ itself.
 A loopback port is open to every user and every web page of this machine. So the link carries a
 token in its fragment, which browsers send to nobody; the page posts it once and gets a cookie for
 it. Host and Origin are checked, as a stranger's host name may point at 127.0.0.1 (DNS rebinding),
-and any page may make a browser send a form here.
+and any page may make a browser send a form here. Browsers send a cookie to every port of its host
+(RFC 6265 section 8.5), so also to a server of another user: that user's own connections are
+refused.
 """
 
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
+import sys
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 
 COOKIE = "agentd"
+# 127.0.0.1 as /proc/net/tcp writes it: in the byte order of the machine
+ADDRESS = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
+MAPPED_PREFIX = f"{'0' * 16}{int.from_bytes(bytes([0, 0, 255, 255]), sys.byteorder):08X}"
 # Scripts and styles come from this server only, no other page may frame this one, and forms are
 # sent to this server only.
 HEADERS = {
@@ -39,6 +47,11 @@ class PageAccess:
         self.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
         self.token: str | None = secrets.token_urlsafe(32)
         self._cookies: set[str] = set()
+        self._port = port
+        self._uids = {0, os.geteuid()}
+        """Who may connect: root, this user, and who has become this user by sudo."""
+        if os.environ.get("SUDO_UID", "").isdecimal():
+            self._uids.add(int(os.environ["SUDO_UID"]))
 
     def exchange_token(self, token: str) -> str | None:
         """Return a `Set-Cookie` for the token of the link; None if it is wrong or was used."""
@@ -62,6 +75,11 @@ class PageAccess:
             return "a page from elsewhere may ask nothing here"
         return None
 
+    def is_other_user(self, client_port: int) -> bool:
+        """Return whether another user of this machine has connected from a port of 127.0.0.1."""
+        uid = uid_of_connection(client_port, self._port)
+        return uid is not None and uid not in self._uids
+
     def has_cookie(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request has a cookie that this server gave out."""
         try:
@@ -71,3 +89,22 @@ class PageAccess:
         return morsel is not None and any(
             hmac.compare_digest(morsel.value.encode(), cookie.encode()) for cookie in self._cookies
         )
+
+
+def uid_of_connection(client_port: int, server_port: int) -> int | None:
+    """Return the uid of the process that has connected from one port of 127.0.0.1 to another one;
+    None where the kernel does not say, as outside of Linux.
+
+    Source: proc(5), /proc/net/tcp.
+    """
+    for table, address in (("tcp", ADDRESS), ("tcp6", f"{MAPPED_PREFIX}{ADDRESS}")):
+        ends = [f"{address}:{client_port:04X}", f"{address}:{server_port:04X}"]
+        try:
+            lines = Path("/proc/net", table).read_text(encoding="ascii").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            columns = line.split()
+            if columns[1:3] == ends:
+                return int(columns[7])
+    return None

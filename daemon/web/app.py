@@ -32,6 +32,9 @@ from daemon.web.rendering import render
 from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
 
 STATIC = Path(__file__).parent / "static"
+OTHER_USER = (
+    "another user runs the `agentctl ui` of this page; run it as the user of this browser\n"
+)
 MAX_FORM_BYTES = 100_000
 # Of the text of a routine, three for each byte that is no letter: the daemon says what is too long.
 MAX_TEXT_FORM_BYTES = 1_000_000
@@ -92,6 +95,8 @@ class AccessMiddleware:
         path = request.scope["path"]
         if reason := self._access.refusal_reason(request.method, request.headers):
             return PlainTextResponse(f"{reason}\n", HTTPStatus.FORBIDDEN)
+        if request.client and self._access.is_other_user(request.client.port):
+            return PlainTextResponse(OTHER_USER, HTTPStatus.FORBIDDEN)
         if self._access.has_cookie(request.headers):
             return None
         if request.method == "GET":

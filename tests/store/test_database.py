@@ -263,6 +263,17 @@ async def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
         await Database.open(path)
 
 
+async def test_a_database_whose_record_of_migrations_is_lost_is_damaged(tmp_path: Path) -> None:
+    """As of a page that the disk gave back empty: its tables are there, and are not made anew."""
+    path = tmp_path / "agentd.db"
+    await (await Database.open(path)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM migration")
+        connection.commit()
+    with pytest.raises(StoreDamaged, match=r"is damaged.* \(table \w+ already exists\)"):
+        await Database.open(path)
+
+
 async def test_a_changed_name_in_the_schema_is_damage(db: Database) -> None:
     """As of one byte that was flipped, in which SQLite sees nothing wrong."""
     await db.write(lambda connection: connection.execute("ALTER TABLE meta RENAME value TO walue"))

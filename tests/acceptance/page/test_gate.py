@@ -12,6 +12,7 @@ from daemon.web.command import tunnel_command
 from tests.acceptance.page.conftest import Page, fixture, with_browser, write_evil
 
 pytestmark = with_browser
+NOBODY = 65534
 LAST_LINE = "The link is good for one browser, and the page for as long as this runs.\n"
 
 
@@ -58,6 +59,24 @@ async def test_requests_without_the_cookie_are_refused(page, cookie):
     assert ask(page, "POST", "/routines/evil/run", "", Origin=page.base, Cookie=cookie)[0] == 403
     status, _, text = ask(page, "GET", "/", Cookie=cookie)
     assert status == 200 and "evil" not in text
+
+
+@pytest.mark.root
+async def test_a_cookie_in_the_hands_of_another_user_opens_nothing(page):
+    cookie = enter(page).split(";")[0]
+    assert ask(page, "GET", "/runs", Cookie=cookie)[0] == 200
+    request = f"GET /runs HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nCookie: {cookie}\r\n\r\n"
+    for host in ("127.0.0.1", "::ffff:127.0.0.1"):
+        os.seteuid(NOBODY)  # the kernel notes the user when the socket is made
+        try:
+            connection = socket.create_connection((host, page.port))
+        finally:
+            os.seteuid(0)
+        with connection:
+            connection.sendall(request.encode())
+            answer = connection.makefile().read()
+        assert answer.startswith("HTTP/1.1 403 "), answer
+        assert "run it as the user of this browser" in answer
 
 
 async def test_requests_from_foreign_sites_are_refused(page, daemon):
