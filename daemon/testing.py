@@ -243,7 +243,7 @@ class TestApp:
         routine cannot be used, a run of it is under way, or the input is empty or too long.
         """
         run_input = None if input is None else input_by_hand(input, is_tainted=tainted)
-        run = await self.daemon.scheduling.engine.trigger(routine, run_input=run_input)
+        run = await self.daemon.scheduling.engine.run_now(routine, run_input=run_input)
         return await self.finish(run.id)
 
     async def finish(self, run_id: str) -> Run:

@@ -173,7 +173,7 @@ async def obey(
                 "Helped.",
             )
     model.enqueue(loot)
-    await app.scheduling.engine.trigger("reader", event=new_id())
+    await app.scheduling.engine.run_now("reader", event=new_id())
     run = await finish_rejecting(app, "reader")
     steps = await app.store.journal.runs.get_steps(run.id)
     return run, [step.body["text"] for step in steps if step.kind is StepKind.RESULT]

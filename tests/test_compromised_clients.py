@@ -73,7 +73,7 @@ async def test_a_script_hands_on_no_working_link_and_obeys_nothing(
         for kind, text, _ in ATTACKS:
             link = f"\n[more]({attacked_daemon.stranger}/f?d={KEY}) {KEY}.evil.example\n"
             (attacked_daemon.workspace / "inbox.txt").write_text(attacked_daemon.fill(text) + link)
-            await app.scheduling.engine.trigger("reader", event=new_id())
+            await app.scheduling.engine.run_now("reader", event=new_id())
             run = await finish_rejecting(app, "reader")
             assert run.status is Status.SUCCEEDED, (kind, run.detail)
             assert run.taint is not Taint.NONE, kind
@@ -105,7 +105,7 @@ async def test_a_compromised_model_of_an_mcp_client_reaches_nothing_through_agen
     async with attacked_daemon.open() as app:
         model: Any = app.settings.providers.get("obedient")
         model.enqueue("Nothing came in.")
-        await app.scheduling.engine.trigger("reader", event=new_id())
+        await app.scheduling.engine.run_now("reader", event=new_id())
         first_run = await finish_rejecting(app, "reader")
         await app.delivery.outbox.flush()
         home.posts.clear()

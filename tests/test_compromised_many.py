@@ -72,7 +72,7 @@ async def try_calls(app: App, attacked_daemon: AttackedDaemon, lot: random.Rando
             }
         )
     model.enqueue("Summary.")
-    await app.scheduling.engine.trigger("reader", event=new_id())
+    await app.scheduling.engine.run_now("reader", event=new_id())
     run = await finish_rejecting(app, "reader")
     assert run.status is Status.SUCCEEDED, run.detail
     steps = await app.store.journal.runs.get_steps(run.id)

@@ -70,7 +70,7 @@ class ProposalView(TypedDict):
     """Send it as `remember` to have exactly this remembered."""
 
 
-class RememberedView(TypedDict):
+class RememberedCallView(TypedDict):
     """A call that is allowed for good."""
 
     id: str
@@ -87,10 +87,10 @@ class RememberedView(TypedDict):
     """When it was remembered."""
 
 
-class RememberedList(TypedDict):
+class RememberedCallList(TypedDict):
     """What is allowed for good."""
 
-    items: list[RememberedView]
+    items: list[RememberedCallView]
     """The remembered calls."""
     next: str | None
     """Always null: the list has one part."""
@@ -165,9 +165,7 @@ async def list_approvals(
     limit: Limit = 100,
     cursor: str | None = None,
 ) -> Page[ApprovalView]:
-    """List questions to a person, newest first; those of several runs for the very same call are
-    one.
-    """
+    """List approvals, newest first; those of several runs for the very same call are one."""
     run_id = (await api.journal.runs.get(run)).id if run else None
     approvals = await api.journal.approvals.find(
         run=run_id, status=status, limit=limit + 1, before=cursor
@@ -179,23 +177,23 @@ async def list_approvals(
         own_key = "" if approval.status is ApprovalStatus.PENDING else approval.id
         key = (approval.routine, approval.approval_request.digest, own_key)
         groups.setdefault(key, []).append(approval)
-    items = [_approval_view(group[-1], len(group)) for group in groups.values()]
+    items = [_view_of_approval(group[-1], len(group)) for group in groups.values()]
     return Page(items=items, next=page[-1].id if len(approvals) > limit else None)
 
 
 async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
-    """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
+    """Return one approval in full; the beginning or the end of its id (4 characters) is enough."""
     approval = await api.journal.approvals.get(id)
     approval_request = approval.approval_request
     return ApprovalDetail(
-        **_approval_view(approval, 1),
+        **_view_of_approval(approval, 1),
         request=approval_request.request,
         digest=approval_request.digest,
     )
 
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
-    """Show what remembering the call would write."""
+    """Return what remembering the call of an approval would write."""
     diff, confirm = await api.approvals.propose(id)
     return ProposalView(diff=diff, confirm=confirm)
 
@@ -208,19 +206,19 @@ async def approve(
     remember: str | None = None,  # noqa: A002, RUF100
 ) -> ApprovalView:
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
-    return _approval_view(await api.approvals.approve(id, by=str(by), remember=remember), 1)
+    return _view_of_approval(await api.approvals.approve(id, by=str(by), remember=remember), 1)
 
 
 async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
-    """Refuse the call; its run goes on without it."""
-    return _approval_view(await api.approvals.reject(id, by=str(by)), 1)
+    """Reject the call; its run goes on without it."""
+    return _view_of_approval(await api.approvals.reject(id, by=str(by)), 1)
 
 
-async def list_remembered(api: ApiContext) -> RememberedList:
-    """List what is allowed for good."""
+async def list_remembered(api: ApiContext) -> RememberedCallList:
+    """List the calls that are allowed for good."""
     remembered_calls = api.approvals.remembered_calls
     items = [
-        RememberedView(
+        RememberedCallView(
             id=entry.id,
             routine=entry.routine,
             tool=entry.tool,
@@ -230,13 +228,13 @@ async def list_remembered(api: ApiContext) -> RememberedList:
         )
         for entry in remembered_calls.load_entries()
     ]
-    return RememberedList(items=items, next=None, fault=remembered_calls.fault)
+    return RememberedCallList(items=items, next=None, fault=remembered_calls.fault)
 
 
-async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
-    """Take back what was allowed for good."""
+async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedCallView:  # noqa: A002
+    """Revoke a call that was allowed for good: a person is asked again."""
     entry = await api.approvals.revoke(id, by=str(by))
-    return RememberedView(
+    return RememberedCallView(
         id=entry.id,
         routine=entry.routine,
         tool=entry.tool,
@@ -249,18 +247,18 @@ async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # 
 async def list_quarantine(
     api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
 ) -> Page[QuarantineView]:
-    """List what was kept from the models, newest first."""
+    """List the texts that were withheld from models, newest first."""
     texts = await api.journal.audit.find_quarantined(limit=limit + 1, before=cursor)
     page = texts[:limit]
     return Page(
-        items=[_quarantine_view(text) for text in page],
+        items=[_view_of_quarantine(text) for text in page],
         next=page[-1].id if len(texts) > limit else None,
     )
 
 
 async def show_quarantine(api: ApiContext, *, id: str) -> QuarantineView:  # noqa: A002
-    """Show one text that was kept from the models; the end of its id is enough."""
-    return _quarantine_view(await api.journal.audit.get_quarantined(id))
+    """Return one text that was withheld from models; the end of its id is enough."""
+    return _view_of_quarantine(await api.journal.audit.get_quarantined(id))
 
 
 async def list_audit(
@@ -272,18 +270,18 @@ async def list_audit(
     entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=before)
     page = entries[:limit]
     return Page(
-        items=[_audit_view(entry) for entry in page],
+        items=[_view_of_entry(entry) for entry in page],
         next=str(page[-1].seq) if len(entries) > limit else None,
     )
 
 
 async def prove_audit(api: ApiContext) -> ProofView:
-    """Walk the audit's chain from its first row and say where it breaks, if it does."""
+    """Verify the audit's chain from its first row on, and return where it breaks, if it does."""
     proof = await api.journal.audit.verify()
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _approval_view(approval: Approval, calls: int) -> ApprovalView:
+def _view_of_approval(approval: Approval, calls: int) -> ApprovalView:
     from daemon.runs.approvals.request import format_request
 
     approval_request = approval.approval_request
@@ -305,7 +303,7 @@ def _approval_view(approval: Approval, calls: int) -> ApprovalView:
     )
 
 
-def _quarantine_view(text: QuarantinedResult) -> QuarantineView:
+def _view_of_quarantine(text: QuarantinedResult) -> QuarantineView:
     return QuarantineView(
         id=text.id,
         run=text.run,
@@ -318,7 +316,7 @@ def _quarantine_view(text: QuarantinedResult) -> QuarantineView:
     )
 
 
-def _audit_view(entry: AuditEntry) -> AuditView:
+def _view_of_entry(entry: AuditEntry) -> AuditView:
     return AuditView(
         seq=entry.seq,
         at=iso(entry.at),

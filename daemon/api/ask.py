@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.runs import cancel_run
-from daemon.api.schemas import RunView, run_view
+from daemon.api.schemas import RunView, view_of_run
 from daemon.errors import Refused
 from daemon.models import new_id
 
@@ -33,14 +33,13 @@ async def ask(
     fresh: str | None = None,
     event: str | None = None,
 ) -> RoutedMessageView:
-    """Put a message to the agent; the same `event` again gives the same run.
-
-    `fresh` begins the conversation anew.
+    """Send a message to the agent; the same `event` again gives the same run. `fresh` begins the
+    conversation anew.
     """
     message = await api.conversations.ask(
         text, event=event or new_id(), session=session, is_new_session=bool(fresh)
     )
-    return await _view(api, message)
+    return await _load_message_view(api, message)
 
 
 class WithdrawnMessageView(TypedDict):
@@ -55,7 +54,7 @@ class WithdrawnMessageView(TypedDict):
 async def withdraw(
     api: ApiContext, *, event: str, session: str | None = None
 ) -> WithdrawnMessageView:
-    """Withdraw a message that was put with this `event`, or is still on its way: no run begins for
+    """Withdraw a message that was sent with this `event`, or is still on its way: no run begins for
     it, and one that has begun is cancelled.
     """
     message = await api.conversations.withdraw(event, session=session)
@@ -74,18 +73,18 @@ async def tell(
     text: str,
     event: str | None = None,
 ) -> RoutedMessageView:
-    """Tell a run something: at its next iteration, or in a new run that knows of it if it has
-    ended.
+    """Send a message to a run: it reads it at its next iteration; if it has ended, a new run that
+    knows of it does.
     """
     run = await api.journal.runs.get(id)
     message = await api.conversations.tell(run, text, event=event or new_id())
-    return await _view(api, message)
+    return await _load_message_view(api, message)
 
 
-async def _view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
+async def _load_message_view(api: ApiContext, message: RoutedMessage) -> RoutedMessageView:
     run = await api.journal.runs.get(message.run.id)
     deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
-    view = run_view(run, deliveries, api.queue.queue_position(run.id))
+    view = view_of_run(run, deliveries, api.queue.queue_position(run.id))
     return RoutedMessageView(**view, new=message.has_new_run)
 
 

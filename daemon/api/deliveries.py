@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.api.binding import Limit, Offset, RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.paging import next_offset
-from daemon.api.schemas import DeliveryView, Page, delivery_view
+from daemon.api.schemas import DeliveryView, Page, view_of_delivery
 from daemon.models import DeliveryStatus
 
 
@@ -21,7 +21,7 @@ async def list_deliveries(
     run_id = (await api.journal.runs.get(run)).id if run else None
     end = cursor + limit
     deliveries = await api.journal.outbox.find(run=run_id, status=status, limit=end + 1)
-    items = [delivery_view(delivery) for delivery in deliveries[cursor:end]]
+    items = [view_of_delivery(delivery) for delivery in deliveries[cursor:end]]
     return Page(items=items, next=next_offset(deliveries, end))
 
 
@@ -29,12 +29,12 @@ async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noq
     """Send a delivery again that failed or was withheld, with its full day of patience."""
     delivery = await api.journal.outbox.send_again(id)
     api.outbox.wake()
-    return delivery_view(delivery)
+    return view_of_delivery(delivery)
 
 
 async def drop_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
-    """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
-    return delivery_view(await api.journal.outbox.drop(id))
+    """Drop a delivery for good: it is neither sent nor shown as trouble any more."""
+    return view_of_delivery(await api.journal.outbox.drop(id))
 
 
 ROUTES: tuple[RouteRow, ...] = (

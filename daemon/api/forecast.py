@@ -10,7 +10,7 @@ from pydantic import Field
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
 from daemon.api.routine_states import in_batches
-from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
+from daemon.api.schemas import ExpectedUsageView, ForecastView, RangeView, iso
 
 if TYPE_CHECKING:
     from daemon.scheduler.forecast import ExpectedUsage, UsageRange
@@ -21,13 +21,13 @@ MAX_STARTS = 5000
 
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
-    """Say what the coming days will take, judged by the last hundred runs of each routine."""
+    """Return what the coming days are likely to use, by the last hundred runs of each routine."""
     from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
 
     until = api.clock.now() + timedelta(days=days)
     starts, paced = {}, []
     async for name in in_batches(sorted(api.engine.routines)):
-        moments = api.engine.next_starts(name, MAX_STARTS)
+        moments = api.engine.next_slots(name, MAX_STARTS)
         starts[name] = [moment for moment in moments if moment <= until]
         if (pace := api.engine.routines[name].pace) and starts[name]:
             shortest, longest = pace
@@ -50,8 +50,8 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     }
     outlook = forecast(starts, history, api.settings.zone)
     view = ForecastView(
-        days=[_need(day.isoformat(), need) for day, need in outlook.days.items()],
-        routines=[_need(name, need) for name, need in outlook.routines.items()],
+        days=[_view_of_usage(day.isoformat(), need) for day, need in outlook.days.items()],
+        routines=[_view_of_usage(name, need) for name, need in outlook.routines.items()],
         unknown=list(outlook.unknown),
         without_model=[
             name
@@ -68,8 +68,8 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
             }
             for day, change, names in outlook.nights
         ],
-        breaches=_breaches(api, outlook.days),
-        total=_need("total", outlook.total),
+        breaches=_find_breaches(api, outlook.days),
+        total=_view_of_usage("total", outlook.total),
     )
     if paced:
         view["paced"] = paced
@@ -83,7 +83,7 @@ def _asks_model(api: ApiContext, name: str) -> bool:
     return run.asks_model and config.provider_config(provider).kind != "offline"
 
 
-def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
+def _find_breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
     from daemon.scheduler.forecast import UsageRange
 
@@ -109,17 +109,17 @@ def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     return breaches
 
 
-def _need(key: str, need: ExpectedUsage) -> NeedView:
-    return NeedView(
+def _view_of_usage(key: str, need: ExpectedUsage) -> ExpectedUsageView:
+    return ExpectedUsageView(
         key=key,
         starts=need.starts,
-        tokens=_range(need.tokens),
-        usd=_range(need.dollars),
-        seconds=_range(need.seconds),
+        tokens=_view_of_range(need.tokens),
+        usd=_view_of_range(need.dollars),
+        seconds=_view_of_range(need.seconds),
     )
 
 
-def _range(usage: UsageRange) -> RangeView:
+def _view_of_range(usage: UsageRange) -> RangeView:
     return RangeView(p50=round(usage.p50, 6), p95=round(usage.p95, 6))
 
 

@@ -9,7 +9,7 @@ from daemon.api.schemas import IncidentView, Page, iso, iso_or_none
 from daemon.models import Incident
 
 
-def incident_view(incident: Incident) -> IncidentView:
+def view_of_incident(incident: Incident) -> IncidentView:
     return IncidentView(
         id=incident.id,
         subject=incident.subject,
@@ -35,12 +35,12 @@ async def list_incidents(
     """List what is wrong now, the latest first; with `all` = 1 also what is over."""
     end = cursor + limit
     incidents = await api.journal.incidents.find(closed=bool(all), limit=end + 1)
-    items = [incident_view(incident) for incident in incidents[cursor:end]]
+    items = [view_of_incident(incident) for incident in incidents[cursor:end]]
     return Page(items=items, next=next_offset(incidents, end))
 
 
 async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: A002
-    """Take note that a person knows of an incident: no more reminders until it is over."""
+    """Record that a person knows of an incident: no reminder is sent until it is over."""
     subjects = [
         *(f"routine {name}" for name in api.engine.routines),
         *(f"target {name}" for name in api.settings.config.target_names),
@@ -49,7 +49,7 @@ async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: 
         *(f"mcp {name}" for name in api.mcp_servers.configs),
         "database",
     ]
-    return incident_view(await api.journal.incidents.acknowledge(id, existing_subjects=subjects))
+    return view_of_incident(await api.journal.incidents.acknowledge(id, existing_subjects=subjects))
 
 
 ROUTES: tuple[RouteRow, ...] = (

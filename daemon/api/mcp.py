@@ -65,27 +65,27 @@ class McpServerList(TypedDict):
 
 
 async def list_servers(api: ApiContext) -> McpServerList:
-    """List the MCP servers with what each offered when a run last asked it, and what changed since
-    that was accepted. No server is started or asked.
+    """List the MCP servers with the tools that each offered when a run last asked it, and what has
+    changed since they were accepted. No server is started or asked.
     """
     names = sorted(api.mcp_servers.configs)
     tools = await asyncio.gather(*(api.mcp_servers.get_tools(name) for name in names))
     return McpServerList(
         items=[
-            _server_view(api, name, server_tools)
+            _view_of_server(api, name, server_tools)
             for name, server_tools in zip(names, tools, strict=True)
         ]
     )
 
 
 async def accept_tools(api: ApiContext, *, name: str, digest: str) -> McpServerView:
-    """Accept the tools of an MCP server: `digest` says which, so that nothing is accepted that has
-    changed since it was looked at.
+    """Accept the tools of an MCP server: `digest` says which, so that tools that have changed
+    meanwhile are refused.
     """
-    return _server_view(api, name, await api.mcp_servers.accept(name, digest))
+    return _view_of_server(api, name, await api.mcp_servers.accept(name, digest))
 
 
-def _server_view(api: ApiContext, name: str, tools: ServerTools | None) -> McpServerView:
+def _view_of_server(api: ApiContext, name: str, tools: ServerTools | None) -> McpServerView:
     config = api.mcp_servers.configs[name]
     return McpServerView(
         name=name,
@@ -95,11 +95,11 @@ def _server_view(api: ApiContext, name: str, tools: ServerTools | None) -> McpSe
         accepted_at=iso(tools.accepted_at) if tools else None,
         changed=tools is not None and tools.has_changed,
         digest=tools.digest if tools else "",
-        tools=_tool_views(tools) if tools else [],
+        tools=_views_of_tools(tools) if tools else [],
     )
 
 
-def _tool_views(tools: ServerTools) -> list[McpToolView]:
+def _views_of_tools(tools: ServerTools) -> list[McpToolView]:
     accepted_tools, views = {tool.name: tool for tool in tools.accepted}, []
     for tool in tools.offered:
         earlier = accepted_tools.get(tool.name)

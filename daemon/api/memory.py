@@ -102,7 +102,7 @@ class RunName(TypedDict):
     """Its routine."""
 
 
-class ForgetView(TypedDict):
+class ErasureView(TypedDict):
     """What goes, or went."""
 
     done: bool
@@ -128,7 +128,7 @@ class ExportView(TypedDict):
     """The `cursor` of the following part; null on the last one."""
 
 
-class ImportedView(TypedDict):
+class ImportView(TypedDict):
     """What came of an import."""
 
     items: int
@@ -139,14 +139,14 @@ class ImportedView(TypedDict):
     """How many lines changed nothing, as they were here already or had changed here since."""
 
 
-class DoneView(TypedDict):
+class MemoryActionView(TypedDict):
     """What was done, in a word."""
 
     detail: str
     """One sentence for a person."""
 
 
-class SoundView(TypedDict):
+class IndexCheckView(TypedDict):
     """Whether the index is as it should be."""
 
     ok: bool
@@ -158,8 +158,8 @@ class SoundView(TypedDict):
 async def search_memory(
     api: ApiContext, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
 ) -> Page[HitView]:
-    """Find what earlier runs kept and said, best first; `window` texts before and after each, and
-    why it was found.
+    """Search what earlier runs kept and said, best first; with `window`, that many texts before and
+    after each; `why` has the parts of its score.
     """
     memory = api.memory
     queries = [query, *filter(None, (also or "").split("\n"))]
@@ -169,7 +169,7 @@ async def search_memory(
         around = await memory.expand(anchor, window) if window else None
         reasons = {reason: round(part, 4) for reason, part in hit.reasons.items() if part}
         text = hit.text
-        view = _text_view(
+        view = _view_of_text(
             text.text, text.key, text.speaker, text.source, bool(text.tainted), anchor
         )
         hits.append(
@@ -177,8 +177,8 @@ async def search_memory(
                 **view,
                 relevance=round(hit.relevance, 4),
                 why=reasons,
-                before=[_chunk_view(chunk) for chunk in around.before] if around else [],
-                after=[_chunk_view(chunk) for chunk in around.after] if around else [],
+                before=[_view_of_chunk(chunk) for chunk in around.before] if around else [],
+                after=[_view_of_chunk(chunk) for chunk in around.after] if around else [],
             )
         )
     return Page(items=hits, next=None)
@@ -187,50 +187,48 @@ async def search_memory(
 async def list_items(
     api: ApiContext, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
 ) -> Page[ItemView]:
-    """List what is kept under keys, changed last first."""
+    """List the memory items, changed last first."""
     items = await api.memory.items(category, cursor + limit + 1)
     next_cursor = str(cursor + limit) if len(items) > cursor + limit else None
     return Page(
-        items=[_item_view(item) for item in items[cursor : cursor + limit]], next=next_cursor
+        items=[_view_of_item(item) for item in items[cursor : cursor + limit]], next=next_cursor
     )
 
 
-async def memory_stats(api: ApiContext) -> Json:
-    """Count what is remembered, and tell how far the index is."""
+async def show_memory_stats(api: ApiContext) -> Json:
+    """Return how much is remembered, and how far the index is."""
     return await api.memory.stats()
 
 
-async def pin_item(api: ApiContext, *, key: str) -> DoneView:
-    """Let no retention take an item."""
+async def pin_item(api: ApiContext, *, key: str) -> MemoryActionView:
+    """Pin a memory item: retention leaves it alone."""
     await api.memory.pin(key)
-    return DoneView(detail=f"{key} is pinned")
+    return MemoryActionView(detail=f"{key} is pinned")
 
 
-async def unpin_item(api: ApiContext, *, key: str) -> DoneView:
-    """Let retention take an item again."""
+async def unpin_item(api: ApiContext, *, key: str) -> MemoryActionView:
+    """Unpin a memory item: retention may delete it."""
     await api.memory.pin(key, False)
-    return DoneView(detail=f"{key} is not pinned any more")
+    return MemoryActionView(detail=f"{key} is not pinned any more")
 
 
-async def reindex_memory(api: ApiContext) -> DoneView:
-    """Make the index anew, in the background; nothing but the index is touched."""
+async def reindex_memory(api: ApiContext) -> MemoryActionView:
+    """Rebuild the index in the background; nothing but the index is changed."""
     memory = api.memory
     await memory.memory_store.renew()
     stats = await memory.stats()
     if stats["index"]["whole"]:
-        return DoneView(detail="the index was made anew")
-    return DoneView(
+        return MemoryActionView(detail="the index was made anew")
+    return MemoryActionView(
         detail="the index is being made anew; `agentctl memory stats` tells how far it is"
     )
 
 
-async def check_memory(api: ApiContext) -> SoundView:
-    """Check the index, all of it, and compare it with what it was made of; a damaged one is made
-    anew.
-    """
+async def check_memory(api: ApiContext) -> IndexCheckView:
+    """Check the whole index against what it was made of; a damaged one is made anew."""
     store = api.memory.memory_store
     faults = await store.examine() or await store.write(index.faults)
-    return SoundView(ok=not faults, faults=faults)
+    return IndexCheckView(ok=not faults, faults=faults)
 
 
 async def export_memory(api: ApiContext, *, cursor: str | None = None) -> ExportView:
@@ -244,14 +242,14 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
     return ExportView(lines=part.lines, next=part.next_cursor)
 
 
-async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> ImportedView:
-    """Take in lines of an export, all of them or none; what is here and was changed later stays."""
+async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> ImportView:
+    """Import lines of an export, all of them or none; what was changed later here stays."""
     memory, rows = api.memory, transfer.parse_lines(lines.split("\n"), first)
     result = await memory.memory_store.write(
         lambda connection: transfer.import_rows(connection, rows)
     )
     memory.notify_watchers()
-    return ImportedView(items=result.items, runs=result.runs, known=result.unchanged)
+    return ImportView(items=result.items, runs=result.runs, known=result.unchanged)
 
 
 async def forget_memory(
@@ -263,9 +261,9 @@ async def forget_memory(
     routine: str | None = None,
     before: str | None = None,
     confirm: str | None = None,
-) -> ForgetView:
-    """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal,
-    index and file.
+) -> ErasureView:
+    """Return what would be forgotten; with its `confirm`, forget exactly that: from memory,
+    journal, index and file.
     """
     end = _parse_end(before, api) if before else None
     request = ErasureRequest(key=key, query=query, run=run, routine=routine, before=end)
@@ -275,7 +273,7 @@ async def forget_memory(
         plan = await api.erasure.plan(request)
     if plan.is_empty and not plan.active:
         raise NotFound("nothing of that is remembered")
-    return _forget_view(plan, done=confirm is not None)
+    return _view_of_plan(plan, done=confirm is not None)
 
 
 def _parse_end(text: str, api: ApiContext) -> datetime:
@@ -293,7 +291,7 @@ def _parse_end(text: str, api: ApiContext) -> datetime:
     return end if end.tzinfo else end.replace(tzinfo=api.settings.zone)
 
 
-def _text_view(
+def _view_of_text(
     text: str, key: str | None, speaker: str, routine: str, tainted: bool, anchor: Anchor
 ) -> TextView:
     anchor_view = AnchorView(
@@ -308,13 +306,13 @@ def _text_view(
     )
 
 
-def _chunk_view(chunk: MemoryChunk) -> TextView:
-    return _text_view(
+def _view_of_chunk(chunk: MemoryChunk) -> TextView:
+    return _view_of_text(
         chunk.content, chunk.key, chunk.speaker, chunk.source, chunk.tainted, chunk.anchor
     )
 
 
-def _item_view(item: MemoryItem) -> ItemView:
+def _view_of_item(item: MemoryItem) -> ItemView:
     return ItemView(
         key=item.key,
         text=item.content,
@@ -327,7 +325,7 @@ def _item_view(item: MemoryItem) -> ItemView:
     )
 
 
-def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
+def _view_of_plan(plan: ErasurePlan, *, done: bool) -> ErasureView:
     items = [
         ItemView(
             key=item.key,
@@ -341,7 +339,7 @@ def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
         )
         for item in plan.items
     ]
-    return ForgetView(
+    return ErasureView(
         done=done,
         confirm=plan.token,
         items=items,
@@ -354,7 +352,7 @@ def _forget_view(plan: ErasurePlan, *, done: bool) -> ForgetView:
 ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/memory/search", search_memory),
     ("GET", "/v1/memory/items", list_items),
-    ("GET", "/v1/memory/stats", memory_stats),
+    ("GET", "/v1/memory/stats", show_memory_stats),
     ("GET", "/v1/memory/check", check_memory),
     ("GET", "/v1/memory/export", export_memory),
     ("POST", "/v1/memory/import", import_memory),

@@ -18,7 +18,7 @@ from daemon.telemetry.metrics import JournalMetrics
 MEDIA_TYPE = "text/plain; version=0.0.4"
 
 
-async def metrics_text(api: ApiContext) -> str:
+async def render_metrics(api: ApiContext) -> str:
     """Return all metrics as Prometheus text."""
     history = await api.journal.history.get_metrics()
     journal_metrics = JournalMetrics(
@@ -42,6 +42,6 @@ def metrics_route(api: ApiContext) -> Route:
     async def answer(request: Request) -> Response:
         if refusal := refuse_browser(request.headers.raw):
             return refusal
-        return PlainTextResponse(await metrics_text(api), media_type=MEDIA_TYPE)
+        return PlainTextResponse(await render_metrics(api), media_type=MEDIA_TYPE)
 
     return route_of("GET", "/metrics", answer)

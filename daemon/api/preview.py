@@ -59,7 +59,7 @@ class PreviewView(TypedDict):
 
 
 async def preview(api: ApiContext, *, name: str) -> PreviewView:
-    """Show what a run of a routine would be told now; nothing is run, gathered or asked."""
+    """Return what the prompt of a run of a routine is now; nothing is run, gathered or asked."""
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
@@ -69,12 +69,12 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
             f"{name} asks no model, it is a script; agentctl rehearse {name} shows what it would do"
         )
     preview = await api.runs.preview(routine)
-    sections = [_part(title, text) for title, text in preview.sections.items()]
+    sections = [_view_of_part(title, text) for title, text in preview.sections.items()]
     functions = [
-        _part(str(function["name"]), json.dumps(function, ensure_ascii=False))
+        _view_of_part(str(function["name"]), json.dumps(function, ensure_ascii=False))
         for function in preview.functions
     ]
-    task = _part("task", routine.run.prompt)
+    task = _view_of_part("task", routine.run.prompt)
     return PreviewView(
         routine=name,
         provider=preview.provider,
@@ -94,7 +94,7 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
     )
 
 
-def _part(name: str, text: str) -> PartView:
+def _view_of_part(name: str, text: str) -> PartView:
     return PartView(name=name, tokens=estimate_tokens(text), text=text)
 
 

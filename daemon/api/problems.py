@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from daemon.api.schemas import FaultView, ProblemView, encode_json, fault_views
+from daemon.api.schemas import FaultView, ProblemView, encode_json, views_of_faults
 from daemon.errors import (
     ConfigError,
     DaemonError,
@@ -89,7 +89,7 @@ def handle_daemon_error(_request: Request, error: Exception) -> Response:
         status,
         str(error),
         code,
-        faults=fault_views(error) if isinstance(error, ConfigError) else (),
+        faults=views_of_faults(error) if isinstance(error, ConfigError) else (),
         run=error.run if isinstance(error, RunUnderWay) else None,
     )
 

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 from daemon.api.binding import Caller, RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.routine_states import check_exists
-from daemon.api.schemas import RunBrief, run_brief
+from daemon.api.schemas import RunBrief, brief_of_run
 from daemon.models import new_id
 
 
@@ -48,19 +48,21 @@ class RehearsalView(TypedDict):
 
 
 async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
-    """Try a routine: the real model, tools that only look; all else is told, not done."""
+    """Rehearse a routine: the real model is asked and read-only calls are run; of all others the
+    result says what they would do.
+    """
     await check_exists(api, name)
-    return run_brief(await api.runs.rehearsals.begin(name, event or new_id()), None)
+    return brief_of_run(await api.runs.rehearsals.begin(name, event or new_id()), None)
 
 
 async def show_rehearsal(api: ApiContext, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
-    """Show what a rehearsal would have done."""
+    """Return what a rehearsal would have done."""
     view: RehearsalView = await api.runs.rehearsals.describe(id)  # type: ignore[assignment]
     return view
 
 
 async def approve_rehearsal(api: ApiContext, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
-    """Let a routine run as it was rehearsed."""
+    """Approve a rehearsal: its routine may run as it was rehearsed."""
     view: RehearsalView = await api.runs.rehearsals.approve(id, caller)  # type: ignore[assignment]
     return view
 

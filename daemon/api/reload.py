@@ -8,7 +8,7 @@ from daemon.api.schemas import ReloadView
 
 
 async def reload(api: ApiContext) -> ReloadView:
-    """Read config, policy and routines again; a fault changes nothing and is the answer."""
+    """Read config, policy and routines again; a fault changes nothing and is returned."""
     return await api.administration.reload_by_request()
 
 

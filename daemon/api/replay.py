@@ -8,7 +8,7 @@ from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 
 
-class UsedView(TypedDict):
+class TokenUsageView(TypedDict):
     """What models were asked, in tokens."""
 
     input: int
@@ -76,13 +76,13 @@ class ReplayView(TypedDict):
     """What ended the run and is not in its record; then only what comes before is compared."""
     missing: list[str]
     """What the journal did not keep."""
-    asked: UsedView
+    asked: TokenUsageView
     """Tokens of the models that were really asked; zero unless a model or prompt was changed."""
     usd: float | None
     """What asking them cost in dollars; null if that is not known."""
 
 
-class FrozenView(TypedDict):
+class RegressionCaseView(TypedDict):
     """A run as a regression case."""
 
     run: str
@@ -92,7 +92,9 @@ class FrozenView(TypedDict):
 
 
 async def replay(api: ApiContext, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
-    """Play a run again from its record, asking nobody, and tell whether it comes out identical."""
+    """Execute a run again from its record, without asking anybody, and return whether the result is
+    identical.
+    """
     return await _replay(api, id)
 
 
@@ -104,8 +106,8 @@ async def replay_changed(
     prompt: str | None = None,
     policy: str | None = None,
 ) -> ReplayView:
-    """Play a run again with one thing changed: a model or a prompt, which is really asked, or the
-    text of a policy.
+    """Execute a run again with one thing changed: a model or a prompt, which is really asked, or
+    the text of a policy.
     """
     return await _replay(api, id, model=model, prompt=prompt, policy=policy)
 
@@ -115,16 +117,16 @@ async def _replay(api: ApiContext, run: str, **changes: str | None) -> ReplayVie
     return view
 
 
-async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
-    """Return a run as files: a regression case, secrets taken out; its README speaks of
+async def freeze_run(api: ApiContext, *, id: str, folder: str = "DIR") -> RegressionCaseView:  # noqa: A002
+    """Return a run as the files of a regression case, without secrets; its README speaks of
     `folder`.
     """
     run = await api.journal.runs.get(id)
-    return FrozenView(run=run.id, files=dict(await api.runs.replays.freeze(run.id, folder)))
+    return RegressionCaseView(run=run.id, files=dict(await api.runs.replays.freeze(run.id, folder)))
 
 
 ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/runs/{id}/replay", replay),
     ("POST", "/v1/runs/{id}/replay", replay_changed),
-    ("GET", "/v1/runs/{id}/frozen", frozen),
+    ("GET", "/v1/runs/{id}/frozen", freeze_run),
 )

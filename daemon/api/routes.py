@@ -35,7 +35,7 @@ from daemon.api.context import ApiContext
 
 
 async def show_openapi(api: ApiContext) -> dict[str, Any]:
-    """Describe this API as an OpenAPI 3.1 document."""
+    """Return this API as an OpenAPI 3.1 document."""
     from daemon.api.openapi import document
 
     return document(ROUTES, api.version)

@@ -47,10 +47,10 @@ IfNoneMatch = Annotated[str | None, Header("If-None-Match")]
 
 
 async def show_source(api: ApiContext, *, name: str) -> RoutineSource:
-    """Show the file of a routine as it was written, also where it has faults."""
+    """Return the file of a routine as it was written, also where it has faults."""
     await check_exists(api, name)
     path = await asyncio.to_thread(_find_file, api, name)
-    return await asyncio.to_thread(_source_view, api, name, path)
+    return await asyncio.to_thread(_view_of_source, api, name, path)
 
 
 async def put_source(
@@ -94,7 +94,7 @@ async def put_source(
             raise
     log.info("routine.written", routine=name, by=caller, created=not digest)
     await api.administration.reload_if_valid()
-    return await asyncio.to_thread(_source_view, api, name, path)
+    return await asyncio.to_thread(_view_of_source, api, name, path)
 
 
 async def list_recipes(api: ApiContext) -> Page[RecipeView]:
@@ -128,7 +128,7 @@ def _path_of_new(api: ApiContext, name: str) -> Path:
     return path
 
 
-def _source_view(api: ApiContext, name: str, path: Path) -> RoutineSource:
+def _view_of_source(api: ApiContext, name: str, path: Path) -> RoutineSource:
     content, reason = read_source(path), None
     try:
         _refuse_if_switched_off(api)

@@ -9,7 +9,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from daemon.api.context import ApiContext
-from daemon.api.schemas import PausedView, iso_or_none
+from daemon.api.schemas import PausedRoutineView, iso_or_none
 from daemon.errors import ConfigError, NotFound
 from daemon.store.journal import RoutineState
 
@@ -63,18 +63,18 @@ def state_of(api: ApiContext, name: str) -> str:
     return "held" if name in api.engine.unrehearsed_routines else "on"
 
 
-def fires_of(
+def next_slots_of(
     api: ApiContext, name: str, count: int, after: datetime | None = None
 ) -> Sequence[datetime]:
     """Return the next slots of a routine that may start, after its pause if that has an end."""
     state = state_of(api, name)
     if state == "paused" and (until := api.engine.states[name].paused_until):
-        return api.engine.next_starts(name, count, after=max(after, until) if after else until)
-    return api.engine.next_starts(name, count, after=after) if state == "on" else ()
+        return api.engine.next_slots(name, count, after=max(after, until) if after else until)
+    return api.engine.next_slots(name, count, after=after) if state == "on" else ()
 
 
-def paused_view(state: RoutineState) -> PausedView:
-    return PausedView(
+def view_of_paused_routine(state: RoutineState) -> PausedRoutineView:
+    return PausedRoutineView(
         routine=state.name, until=iso_or_none(state.paused_until), why=state.paused_why
     )
 

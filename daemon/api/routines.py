@@ -14,23 +14,23 @@ from daemon.api.problems import InvalidRequest
 from daemon.api.routine_states import (
     FIRES_SHOWN,
     check_exists,
-    fires_of,
     in_batches,
     names_of,
-    paused_view,
+    next_slots_of,
     state_of,
+    view_of_paused_routine,
 )
-from daemon.api.runs import delivery_words, view_of_run
+from daemon.api.runs import load_delivery_statuses, load_run_view
 from daemon.api.schemas import (
     Page,
-    RenamedView,
-    ResumedView,
+    RenamedRoutineView,
+    ResumedRoutinesView,
     RoutineDetail,
     RoutineView,
     RunView,
-    fault_views,
+    brief_of_run,
     iso,
-    run_brief,
+    views_of_faults,
 )
 from daemon.models import Run, Status
 from daemon.runs.approvals.expected import describe_approvals
@@ -43,25 +43,25 @@ DEFAULT_PAGE = 500
 async def list_routines(
     api: ApiContext, *, limit: Limit = DEFAULT_PAGE, cursor: str | None = None
 ) -> Page[RoutineView]:
-    """List the routines by name: when each runs, when it is next due, how it last went."""
+    """List the routines by name: when each runs, when it is due next, how its last run ended."""
     names, next_cursor = page_of_keys(names_of(api), limit, cursor)
     last_runs = await api.journal.runs.get_last_by_routine(names)
-    words = await delivery_words(api, list(last_runs.values()))
+    words = await load_delivery_statuses(api, list(last_runs.values()))
     views = [
-        _routine_view(api, name, last_runs.get(name), words) async for name in in_batches(names)
+        _view_of_routine(api, name, last_runs.get(name), words) async for name in in_batches(names)
     ]
     return Page(items=views, next=next_cursor)
 
 
 async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
-    """Show one routine: its definition, its next starts, its last run, its faults."""
+    """Return one routine: its definition, its next starts, its last run, its faults."""
     await check_exists(api, name)
     last_run = await api.journal.runs.get_last(name, statuses=list(Status))
-    words = await delivery_words(api, [last_run] if last_run else [])
+    words = await load_delivery_statuses(api, [last_run] if last_run else [])
     routine = api.engine.routines.get(name)
     return RoutineDetail(
-        **_routine_view(api, name, last_run, words),
-        fires=[iso(slot) for slot in fires_of(api, name, FIRES_SHOWN)],
+        **_view_of_routine(api, name, last_run, words),
+        fires=[iso(slot) for slot in next_slots_of(api, name, FIRES_SHOWN)],
         definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
     )
 
@@ -74,10 +74,9 @@ async def start_run(
     input: str | None = None,  # noqa: A002  the name that runs show it by
     tainted: Flag = False,
 ) -> RunView:
-    """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked
-    for again.
-
-    The model reads `input` beside its task; with `tainted` as what strangers may have written.
+    """Start a run of a routine now; the same `event` again gives the same run, so a request whose
+    answer was lost may be repeated. The model reads `input` beside its task; with `tainted` as what
+    strangers may have written.
     """
     await check_exists(api, name)
     run_input = None
@@ -89,24 +88,25 @@ async def start_run(
             "'tainted' says who may have written the 'input'; send one",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         )
-    return await view_of_run(api, await api.engine.trigger(name, event=event, run_input=run_input))
+    run = await api.engine.run_now(name, event=event, run_input=run_input)
+    return await load_run_view(api, run)
 
 
-async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedView:
-    """Give a routine another name, its file and its history too."""
+async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedRoutineView:
+    """Rename a routine, its file and its history too."""
     await check_exists(api, name)
     dependents = await api.administration.rename(name, to)
-    return RenamedView(routine=await show_routine(api, name=to), named_by=dependents)
+    return RenamedRoutineView(routine=await show_routine(api, name=to), named_by=dependents)
 
 
 async def adopt_routine(api: ApiContext, *, name: str) -> RoutineDetail:
-    """Make a routine that an agent made a person's own."""
+    """Turn a routine that an agent made into one of a person."""
     await api.agent_routines.adopt(name)
     return await show_routine(api, name=name.rpartition("/")[2])
 
 
 async def remove_routine(api: ApiContext, *, name: str) -> dict[str, str]:
-    """Remove a routine that an agent made; those of people are theirs to remove."""
+    """Remove a routine that an agent made; one of a person is refused."""
     await api.agent_routines.remove_for_person(name)
     return {"removed": name}
 
@@ -114,8 +114,8 @@ async def remove_routine(api: ApiContext, *, name: str) -> dict[str, str]:
 async def pause_routine(
     api: ApiContext, *, name: str, until: str | None = None, seconds: Seconds | None = None
 ) -> RoutineDetail:
-    """Let no slot of a routine start until a moment, for so many seconds from now, or until it is
-    resumed.
+    """Pause a routine until a moment, for so many seconds from now, or until it is resumed: its
+    slots are skipped.
     """
     await check_exists(api, name)
     if until is not None and seconds is not None:
@@ -134,31 +134,31 @@ async def pause_routine(
 
 
 async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
-    """Let a paused routine go on from its next slot."""
+    """Resume a paused routine: it starts again from its next slot on."""
     await check_exists(api, name)
     await api.engine.resume(name)
     return await show_routine(api, name=name)
 
 
-async def resume_all(api: ApiContext) -> ResumedView:
-    """Let every paused routine go on, as after a restore."""
+async def resume_all(api: ApiContext) -> ResumedRoutinesView:
+    """Resume every paused routine, as after a restore."""
     await api.journal.routines.end_hold()
     names = [name for name, state in api.engine.states.items() if state.paused]
     for name in names:
         await api.engine.resume(name)
-    return ResumedView(resumed=names)
+    return ResumedRoutinesView(resumed=names)
 
 
-def _routine_view(
+def _view_of_routine(
     api: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]
 ) -> RoutineView:
     routine = api.engine.routines.get(name)
     fault = api.engine.faults.get(name)
-    fires = fires_of(api, name, 1)
+    fires = next_slots_of(api, name, 1)
     state = state_of(api, name)
     now = api.clock.now().astimezone(api.settings.zone)
     approvals = describe_approvals(routine, api.settings.policy, now) if routine else ""
-    pause = paused_view(api.engine.states[name]) if state == "paused" else None
+    pause = view_of_paused_routine(api.engine.states[name]) if state == "paused" else None
     return RoutineView(
         name=name,
         description=routine.description if routine else "",
@@ -168,11 +168,11 @@ def _routine_view(
         words=api.engine.describe_schedule(routine) if routine else "",
         by_hand=routine is not None and not routine.is_automatic,
         next=iso(fires[0]) if fires else None,
-        last=run_brief(last, words.get(last.id)) if last else None,
+        last=brief_of_run(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,
         made_by=routine.origin.routine if routine and routine.origin else None,
         asks=approvals or None,
-        faults=fault_views(fault) if fault else [],
+        faults=views_of_faults(fault) if fault else [],
     )
 
 

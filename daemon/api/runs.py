@@ -14,10 +14,10 @@ from daemon.api.schemas import (
     RunBrief,
     RunView,
     StepView,
-    in_a_word,
-    run_brief,
-    run_view,
-    step_view,
+    brief_of_run,
+    view_of_run,
+    view_of_step,
+    worst_status,
 )
 from daemon.models import DeliveryStatus, Json, Run, Status
 from daemon.runs.events import end_of
@@ -36,14 +36,14 @@ async def list_runs(
         await check_exists(api, routine)
     runs = await api.journal.runs.find(routine, status=status, limit=limit + 1, before=cursor)
     page = runs[:limit]
-    words = await delivery_words(api, page)
-    views = [run_brief(run, words.get(run.id)) for run in page]
+    words = await load_delivery_statuses(api, page)
+    views = [brief_of_run(run, words.get(run.id)) for run in page]
     return Page(items=views, next=page[-1].id if len(runs) > limit else None)
 
 
 async def show_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
-    """Show one run; the beginning or the end of its id (4 characters) is enough."""
-    return await view_of_run(api, await api.journal.runs.get(id))
+    """Return one run; the beginning or the end of its id (4 characters) is enough."""
+    return await load_run_view(api, await api.journal.runs.get(id))
 
 
 async def list_steps(
@@ -53,11 +53,11 @@ async def list_steps(
     limit: Limit = 1000,
     cursor: str | None = None,
 ) -> Page[StepView]:
-    """List what a run did, in order."""
+    """List the steps of a run, in order."""
     run = await api.journal.runs.get(id)
     steps = {f"{step.seq:09}": step for step in await api.journal.runs.get_steps(run.id)}
     numbers, next_cursor = page_of_keys(list(steps), limit, cursor)
-    return Page(items=[step_view(steps[number]) for number in numbers], next=next_cursor)
+    return Page(items=[view_of_step(steps[number]) for number in numbers], next=next_cursor)
 
 
 async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIterator[Json]:  # noqa: A002
@@ -75,23 +75,23 @@ async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
         # no process runs it, so nothing else will tell those who follow it
         api.events.publish(run.id, end_of(run))
     api.queue.interrupt(run.id)
-    return await view_of_run(api, run)
+    return await load_run_view(api, run)
 
 
-async def delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
+async def load_delivery_statuses(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.has_ended}
     for delivery in await api.journal.outbox.find_of_runs(statuses):
         statuses[delivery.run].append(delivery.status)
-    return {run: in_a_word(of_run) for run, of_run in statuses.items()}
+    return {run: worst_status(of_run) for run, of_run in statuses.items()}
 
 
-async def view_of_run(api: ApiContext, run: Run) -> RunView:
+async def load_run_view(api: ApiContext, run: Run) -> RunView:
     """Return a run with its deliveries, its place in the queue, its input and its price."""
     deliveries = await api.journal.outbox.find_of_runs([run.id]) if run.status.has_ended else ()
     run_input = await api.journal.runs.get_input(run.id) if run.event is not None else None
     usd = await api.journal.spending.get_cost_of_run(run.id) if run.usage.total else None
-    return run_view(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)
+    return view_of_run(run, deliveries, api.queue.queue_position(run.id), run_input, usd=usd)
 
 
 ROUTES: tuple[RouteRow, ...] = (

@@ -18,11 +18,19 @@ from daemon.api.routine_states import (
     BATCH,
     FIRES_SHOWN,
     check_exists,
-    fires_of,
     in_batches,
     names_of,
+    next_slots_of,
 )
-from daemon.api.schemas import DayView, FireView, Page, SlotView, WhyView, iso, slot_view
+from daemon.api.schemas import (
+    DayView,
+    FireView,
+    Page,
+    SlotExplanationView,
+    SlotView,
+    iso,
+    view_of_slot,
+)
 from daemon.errors import Refused
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.scheduler.cluster.requirements import describe_missing_worker
@@ -31,7 +39,7 @@ DaysAhead = Annotated[int, Field(ge=1, le=3660), WholeNumber]
 DaysBack = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 
-async def next_of_routine(
+async def list_next_slots(
     api: ApiContext,
     *,
     name: str,
@@ -41,10 +49,10 @@ async def next_of_routine(
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
     await check_exists(api, name)
-    return await next_starts(api, [name], count, days, cursor)
+    return await load_next_slots(api, [name], count, days, cursor)
 
 
-async def next_of_all(
+async def list_next_slots_of_all(
     api: ApiContext,
     *,
     count: Limit = 10,
@@ -54,12 +62,12 @@ async def next_of_all(
     """List the next starts of all routines, the soonest first; with `days`, those within so many
     days.
     """
-    return await next_starts(api, names_of(api), count, days, cursor)
+    return await load_next_slots(api, names_of(api), count, days, cursor)
 
 
-async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
-    """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the
-    last one.
+async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> SlotExplanationView:
+    """Return in a sentence why a slot ran or did not; `at` is its minute (or second), by default
+    the last one.
     """
     from daemon.scheduler.explain import SlotQuery, default_slot, explain  # not by the start
 
@@ -115,7 +123,7 @@ async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
             paced_start=api.engine.paced_start(name) if at is None else None,
         )
     )
-    return WhyView(
+    return SlotExplanationView(
         routine=name,
         slot=iso(explanation.slot) if explanation.slot else None,
         outcome=explanation.outcome,
@@ -134,17 +142,19 @@ async def list_slots(
     limit: Limit = 50,
     cursor: Offset = 0,
 ) -> Page[SlotView]:
-    """List what became of each scheduled moment, newest first; of those from `since` on."""
+    """List what became of each scheduled moment, newest first; with `since`, those from then on."""
     if routine is not None and not await api.journal.runs.find(routine, limit=1):
         await check_exists(api, routine)
     first = parse_moment("since", since) if since is not None else None
     end = cursor + limit
     slots = await api.journal.slots.find(routine, since=first, now=api.clock.now(), limit=end + 1)
-    return Page(items=[slot_view(slot) for slot in slots[cursor:end]], next=next_offset(slots, end))
+    return Page(
+        items=[view_of_slot(slot) for slot in slots[cursor:end]], next=next_offset(slots, end)
+    )
 
 
 async def list_days(api: ApiContext, *, days: DaysBack = 30) -> Page[DayView]:
-    """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to
+    """Return what became of each routine, day by day in the daemon's zone, for so many days up to
     today.
     """
     zone = api.settings.zone
@@ -165,7 +175,7 @@ async def list_days(api: ApiContext, *, days: DaysBack = 30) -> Page[DayView]:
     return Page(items=items, next=None)
 
 
-async def next_starts(
+async def load_next_slots(
     api: ApiContext, names: Iterable[str], count: int, days: int | None, cursor: str | None
 ) -> Page[FireView]:
     """Return a page of the next starts of these routines; the cursor is the last one's moment and
@@ -174,7 +184,7 @@ async def next_starts(
     until = api.clock.now() + timedelta(days=days) if days else None
     last_start, _, last_name = (cursor or "").partition(" ")
     since = (parse_moment("cursor", last_start), last_name) if cursor else None
-    starts, has_more = await _soonest_starts(api, names, count, since=since, until=until)
+    starts, has_more = await _find_soonest_slots(api, names, count, since=since, until=until)
     next_cursor = f"{starts[-1][0].isoformat()} {starts[-1][1]}" if has_more else None
     items = [FireView(routine=name, at=iso(at)) for at, name in starts]
     return Page(items=items, next=next_cursor)
@@ -199,7 +209,7 @@ async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str,
     return reasons
 
 
-async def _soonest_starts(
+async def _find_soonest_slots(
     api: ApiContext,
     names: Iterable[str],
     count: int,
@@ -212,7 +222,7 @@ async def _soonest_starts(
     upcoming = [
         (fires[0], name)
         async for name in in_batches(names)
-        if (fires := fires_of(api, name, 1, after))
+        if (fires := next_slots_of(api, name, 1, after))
     ]
     heapify(upcoming)
     starts: list[tuple[datetime, str]] = []
@@ -224,7 +234,7 @@ async def _soonest_starts(
             starts.append((at, name))
             if len(starts) % BATCH == 0:
                 await asyncio.sleep(0)
-        if fires := fires_of(api, name, 1, at):
+        if fires := next_slots_of(api, name, 1, at):
             heapreplace(upcoming, (fires[0], name))
         else:
             heappop(upcoming)
@@ -232,9 +242,9 @@ async def _soonest_starts(
 
 
 ROUTES: tuple[RouteRow, ...] = (
-    ("GET", "/v1/routines/{name}/next", next_of_routine),
-    ("GET", "/v1/routines/{name}/why", why),
-    ("GET", "/v1/next", next_of_all),
+    ("GET", "/v1/routines/{name}/next", list_next_slots),
+    ("GET", "/v1/routines/{name}/why", explain_slot),
+    ("GET", "/v1/next", list_next_slots_of_all),
     ("GET", "/v1/slots", list_slots),
     ("GET", "/v1/days", list_days),
 )

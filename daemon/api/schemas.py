@@ -315,7 +315,7 @@ class FireView(TypedDict):
     """When it starts."""
 
 
-class PausedView(TypedDict):
+class PausedRoutineView(TypedDict):
     """A routine that is paused."""
 
     routine: str
@@ -326,7 +326,7 @@ class PausedView(TypedDict):
     """Why the daemon paused it; null if a person did."""
 
 
-class WhyView(TypedDict):
+class SlotExplanationView(TypedDict):
     """What became of a slot, and by which rule."""
 
     routine: str
@@ -347,7 +347,7 @@ class WhyView(TypedDict):
     """The id of the run that the slot started; null if it started none."""
 
 
-class RenamedView(TypedDict):
+class RenamedRoutineView(TypedDict):
     """A routine under its new name."""
 
     routine: RoutineDetail
@@ -433,7 +433,7 @@ class ReloadView(TypedDict):
     """Faults of the files that were not taken up."""
 
 
-class ResumedView(TypedDict):
+class ResumedRoutinesView(TypedDict):
     """Which routines go on."""
 
     resumed: list[str]
@@ -495,7 +495,7 @@ class RangeView(TypedDict):
     """The 95th percentile."""
 
 
-class NeedView(TypedDict):
+class ExpectedUsageView(TypedDict):
     """What some starts will take."""
 
     key: str
@@ -513,9 +513,9 @@ class NeedView(TypedDict):
 class ForecastView(TypedDict):
     """What the coming days will take."""
 
-    days: list[NeedView]
+    days: list[ExpectedUsageView]
     """One for each day, the next one first."""
-    routines: list[NeedView]
+    routines: list[ExpectedUsageView]
     """One for each routine that starts in these days."""
     unknown: list[str]
     """Routines that never ran; they are not in the sums."""
@@ -535,7 +535,7 @@ class ForecastView(TypedDict):
     """Nights in which clocks change, and what starts in them."""
     breaches: list[dict[str, Any]]
     """The caps that may be reached, and the first day of that."""
-    total: NeedView
+    total: ExpectedUsageView
     """The sum of all days."""
 
 
@@ -587,7 +587,7 @@ class StatusView(ProcessView):
     """The active runs that wait for room, with how many stand before each."""
     stranded: dict[str, str]
     """The active runs that no machine can execute, with what they wait for."""
-    paused: list[PausedView]
+    paused: list[PausedRoutineView]
     """The paused routines."""
     incidents: list[IncidentView]
     """What is wrong now."""
@@ -611,7 +611,7 @@ def iso_or_none(moment: datetime | None) -> str | None:
     return iso(moment) if moment is not None else None
 
 
-def worker_view(worker: Worker) -> WorkerView:
+def view_of_worker(worker: Worker) -> WorkerView:
     """Return a process as clients see it."""
     return WorkerView(
         id=worker.id,
@@ -624,11 +624,11 @@ def worker_view(worker: Worker) -> WorkerView:
         silent=round(worker.since_heartbeat.total_seconds(), 1),
         running=worker.running,
         capacity=worker.capacity,
-        leads=worker.leads,
+        leads=worker.is_leader,
     )
 
 
-def fault_views(error: ConfigError) -> list[FaultView]:
+def views_of_faults(error: ConfigError) -> list[FaultView]:
     return [
         FaultView(
             file=fault.file,
@@ -643,7 +643,7 @@ def fault_views(error: ConfigError) -> list[FaultView]:
     ]
 
 
-def delivery_view(delivery: Delivery) -> DeliveryView:
+def view_of_delivery(delivery: Delivery) -> DeliveryView:
     return DeliveryView(
         id=delivery.id,
         run=delivery.run,
@@ -659,7 +659,7 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
     )
 
 
-def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
+def worst_status(statuses: Iterable[DeliveryStatus]) -> str | None:
     """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one
     that did.
     """
@@ -673,7 +673,7 @@ def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
     return next((status.value for status in worst_first if status in statuses_found), None)
 
 
-def usage_view(usage: Usage) -> UsageView:
+def view_of_usage(usage: Usage) -> UsageView:
     return UsageView(
         input=usage.input,
         cache_read=usage.cache_read,
@@ -683,7 +683,7 @@ def usage_view(usage: Usage) -> UsageView:
     )
 
 
-def run_brief(run: Run, delivery: str | None) -> RunBrief:
+def brief_of_run(run: Run, delivery: str | None) -> RunBrief:
     headline = next(
         (line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), ""
     )
@@ -703,11 +703,11 @@ def run_brief(run: Run, delivery: str | None) -> RunBrief:
         detail=run.detail,
         headline=headline[:200],
         delivery=delivery,
-        usage=usage_view(run.usage),
+        usage=view_of_usage(run.usage),
     )
 
 
-def run_view(
+def view_of_run(
     run: Run,
     deliveries: Sequence[Delivery],
     position: int | None,
@@ -716,7 +716,7 @@ def run_view(
     usd: float | None = None,
 ) -> RunView:
     return RunView(
-        **run_brief(run, in_a_word(delivery.status for delivery in deliveries)),
+        **brief_of_run(run, worst_status(delivery.status for delivery in deliveries)),
         event=run.event,
         definition=run.definition,
         attempt=run.attempt,
@@ -730,13 +730,13 @@ def run_view(
         iterations=run.iterations,
         taint=run.taint.value,
         sandbox=run.sandbox,
-        deliveries=[delivery_view(delivery) for delivery in deliveries],
+        deliveries=[view_of_delivery(delivery) for delivery in deliveries],
         position=position if run.status is Status.QUEUED else None,
         usd=usd,
     )
 
 
-def step_view(step: Step) -> StepView:
+def view_of_step(step: Step) -> StepView:
     return StepView(
         seq=step.seq,
         kind=step.kind.value,
@@ -765,7 +765,7 @@ def _view_body(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "images": images}
 
 
-def slot_view(slot: SlotRow) -> SlotView:
+def view_of_slot(slot: SlotRow) -> SlotView:
     return SlotView(
         routine=slot.routine,
         first=iso(slot.first),

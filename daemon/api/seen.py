@@ -14,7 +14,7 @@ from daemon.api.schemas import iso
 from daemon.tools.reported_items import item_key
 
 
-class SeenView(TypedDict):
+class SeenItemView(TypedDict):
     """An item that a routine has reported."""
 
     key: str
@@ -31,10 +31,10 @@ class SeenView(TypedDict):
     """The id of the run that reported it."""
 
 
-class SeenList(TypedDict):
+class SeenItemList(TypedDict):
     """What a routine has reported."""
 
-    items: list[SeenView]
+    items: list[SeenItemView]
     """This part of the items, the latest first."""
     next: str | None
     """The `cursor` of the following part; null on the last one."""
@@ -42,7 +42,7 @@ class SeenList(TypedDict):
     """How many there are in all parts."""
 
 
-class ForgottenView(TypedDict):
+class SeenItemCountView(TypedDict):
     """How many items may be reported again."""
 
     forgotten: int
@@ -51,13 +51,13 @@ class ForgottenView(TypedDict):
 
 async def list_seen(
     api: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0
-) -> SeenList:
+) -> SeenItemList:
     """List what a routine with [dedupe] has reported, the latest first."""
     seen_items, total = await api.journal.seen_items.find(name, limit=limit, offset=cursor)
     if not total:
         await check_exists(api, name)
     items = [
-        SeenView(
+        SeenItemView(
             key=item.key,
             title=item.title,
             first=iso(item.first),
@@ -67,7 +67,7 @@ async def list_seen(
         )
         for item in seen_items
     ]
-    return SeenList(
+    return SeenItemList(
         items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total
     )
 
@@ -78,17 +78,17 @@ async def forget_seen(
     name: str,
     key: str | None = None,
     all: Number = 0,  # noqa: A002
-) -> ForgottenView:
-    """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is
+) -> SeenItemCountView:
+    """Forget that an item was reported, or with `all` = 1 every item: it is new again when it is
     found again.
     """
     if (key is None) != bool(all):
         raise InvalidRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
     if key is None:
-        return ForgottenView(forgotten=await api.journal.seen_items.forget(name))
+        return SeenItemCountView(forgotten=await api.journal.seen_items.forget(name))
     routine = api.engine.routines.get(name)
     by = routine.dedupe.key if routine and routine.dedupe else "url"
-    return ForgottenView(
+    return SeenItemCountView(
         forgotten=await api.journal.seen_items.forget(name, item_key({by: key}, by))
     )
 

@@ -8,14 +8,16 @@ from collections import Counter
 
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.incidents import incident_view
-from daemon.api.routine_states import FIRES_SHOWN, names_of, paused_view, state_of
-from daemon.api.schedule import next_starts, reasons_for_waiting
-from daemon.api.schemas import RoutineCounts, StatusView, iso, run_brief, worker_view
+from daemon.api.incidents import view_of_incident
+from daemon.api.routine_states import FIRES_SHOWN, names_of, state_of, view_of_paused_routine
+from daemon.api.schedule import load_next_slots, reasons_for_waiting
+from daemon.api.schemas import RoutineCounts, StatusView, brief_of_run, iso, view_of_worker
 
 
 async def show_status(api: ApiContext) -> StatusView:
-    """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
+    """Return the state of the daemon: where its files are, what it counts, which runs have not
+    ended, and what starts next.
+    """
     states = {name: state_of(api, name) for name in names_of(api)}
     counts = Counter(states.values())
     active = await api.journal.runs.find_active()
@@ -43,14 +45,16 @@ async def show_status(api: ApiContext) -> StatusView:
             kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
         counts=await api.journal.history.count(),
-        next=(await next_starts(api, names_of(api), FIRES_SHOWN, None, None))["items"],
-        active=[run_brief(run, None) for run in active],
+        next=(await load_next_slots(api, names_of(api), FIRES_SHOWN, None, None))["items"],
+        active=[brief_of_run(run, None) for run in active],
         waiting=dict(api.queue.positions()),
         stranded=await reasons_for_waiting(api, active),
-        incidents=[incident_view(incident) for incident in await api.journal.incidents.find_open()],
-        workers=[worker_view(worker) for worker in await api.journal.workers.find()],
+        incidents=[
+            view_of_incident(incident) for incident in await api.journal.incidents.find_open()
+        ],
+        workers=[view_of_worker(worker) for worker in await api.journal.workers.find()],
         paused=[
-            paused_view(api.engine.states[name])
+            view_of_paused_routine(api.engine.states[name])
             for name, state in states.items()
             if state == "paused"
         ],

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.schemas import Page, UsageView, iso, usage_view
+from daemon.api.schemas import Page, UsageView, iso, view_of_usage
 from daemon.store.records import ModelCall, SpendingTotal
 from daemon.system.clock import midnight
 
@@ -58,9 +58,11 @@ class CapView(TypedDict):
     """A limit of [budget] or of a routine's, and where it stands."""
 
     rule: str
-    """The key and its value, such as `per_day = 100000`."""
+    """The key and its value, such as `[budget] day = 5`."""
     routine: str | None
     """The routine whose limit it is; null for one of config.toml."""
+    period: str
+    """day or month"""
     unit: str
     """usd or tokens"""
     limit: float
@@ -115,8 +117,8 @@ class CallView(TypedDict):
 async def show_usage(
     api: ApiContext, *, by: GroupBy = GroupBy.ROUTINE, days: Days = 30
 ) -> SpendingView:
-    """Sum up the calls to models of the last days, by routine, model or day, and tell where the
-    caps stand.
+    """Return the sums of the calls to models of the last days, by routine, model or day, and how
+    much of each cap is spent.
     """
     zone = api.settings.zone
     since = midnight(api.clock.now(), zone) - timedelta(days=days - 1)
@@ -124,14 +126,14 @@ async def show_usage(
     return SpendingView(
         by=by.value,
         since=iso(since),
-        items=[_view(total) for total in sums],
-        total=_view(SpendingTotal.of("", sums)),
-        caps=await _caps(api),
+        items=[_view_of_total(total) for total in sums],
+        total=_view_of_total(SpendingTotal.of("", sums)),
+        caps=await _load_cap_views(api),
     )
 
 
-async def list_spent(api: ApiContext, *, days: LedgerDays = 30) -> Page[DaySumView]:
-    """Sum up the calls to models by day and routine, for so many days up to today."""
+async def list_usage_by_day(api: ApiContext, *, days: LedgerDays = 30) -> Page[DaySumView]:
+    """Return the sums of the calls to models by day and routine, for so many days up to today."""
     zone = api.settings.zone
     today = api.clock.now().astimezone(zone).date()
     dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
@@ -139,7 +141,7 @@ async def list_spent(api: ApiContext, *, days: LedgerDays = 30) -> Page[DaySumVi
         [datetime.combine(date, time(), zone) for date in dates]
     )
     items = [
-        DaySumView(**_view(total), day=date.isoformat(), routine=total.key)
+        DaySumView(**_view_of_total(total), day=date.isoformat(), routine=total.key)
         for date, totals in zip(dates, totals_by_day, strict=False)
         for total in totals
     ]
@@ -152,32 +154,41 @@ async def list_calls(api: ApiContext, *, id: str) -> Page[CallView]:  # noqa: A0
     """
     run = await api.journal.runs.get(id)
     calls = await api.journal.spending.find_calls(run.id)
-    return Page(items=[_call_view(call) for call in calls], next=None)
+    return Page(items=[_view_of_call(call) for call in calls], next=None)
 
 
-def _call_view(call: ModelCall) -> CallView:
+def _view_of_call(call: ModelCall) -> CallView:
     return CallView(
         at=iso(call.at),
         provider=call.provider,
         model=call.model,
         outcome=call.outcome.value,
-        usage=usage_view(call.usage),
+        usage=view_of_usage(call.usage),
         usd=None if call.cost is None else call.cost / NANO,
     )
 
 
-async def _caps(api: ApiContext) -> list[CapView]:
+async def _load_cap_views(api: ApiContext) -> list[CapView]:
     """Return the caps of the config and of routines, and what was spent of each."""
     views = []
     for name, cap in await api.budget_ledger.list_caps(api.engine.routines.values()):
         unit, spent, limit = "tokens", float(cap.total.tokens), float(cap.limit)
         if cap.is_money:
             unit, spent, limit = "usd", cap.total.cost / NANO, cap.limit / NANO
-        views.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
+        views.append(
+            CapView(
+                rule=cap.rule,
+                routine=name,
+                period=cap.period,
+                unit=unit,
+                limit=limit,
+                spent=spent,
+            )
+        )
     return views
 
 
-def _view(total: SpendingTotal) -> SumView:
+def _view_of_total(total: SpendingTotal) -> SumView:
     usage = total.usage
     return SumView(
         key=total.key,
@@ -195,6 +206,6 @@ def _view(total: SpendingTotal) -> SumView:
 
 ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/usage", show_usage),
-    ("GET", "/v1/usage/days", list_spent),
+    ("GET", "/v1/usage/days", list_usage_by_day),
     ("GET", "/v1/runs/{id}/calls", list_calls),
 )

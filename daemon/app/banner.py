@@ -146,7 +146,5 @@ def _next_runs(app: App, name: str) -> str:
     words = engine.describe_schedule(engine.routines[name])
     if name in engine.states and engine.states[name].paused:
         return f"{words}; paused"
-    starts = [
-        format_date_time(start.astimezone(zone), now) for start in engine.next_starts(name, 3)
-    ]
+    starts = [format_date_time(start.astimezone(zone), now) for start in engine.next_slots(name, 3)]
     return f"{words}: {', '.join(starts)}" if starts else words

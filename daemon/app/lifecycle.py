@@ -280,7 +280,7 @@ async def once(app: App, name: str, text: str | None = None, *, is_tainted: bool
         await queue.submit_all(earlier_runs)
         for run in earlier_runs:
             await _wait_for_end(run, events, app)
-        run = await app.scheduling.engine.trigger(
+        run = await app.scheduling.engine.run_now(
             name, event=new_id(), trigger="once", run_input=run_input
         )
         await _wait_for_end(run, events, app)

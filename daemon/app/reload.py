@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.api.schemas import ReloadView, fault_views
+from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
 from daemon.app.settings import alerting_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
@@ -210,7 +210,7 @@ class Reloader:
             "changed": list(changes.changed),
             "removed": list(changes.removed),
             "files": changed_files,
-            "faults": [view for error in faults for view in fault_views(error)],
+            "faults": [view for error in faults for view in views_of_faults(error)],
         }
 
     async def reload_if_serving(self) -> None:

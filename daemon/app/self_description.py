@@ -32,7 +32,7 @@ class SelfDescription:
             "version": __version__,
             "provider": self.settings.config.provider,
             "routines": {
-                name: [start.isoformat() for start in self.engine.next_starts(name, 1)]
+                name: [start.isoformat() for start in self.engine.next_slots(name, 1)]
                 for name in self.engine.routines
             },
             "workspace": str(self.installation.workspace),

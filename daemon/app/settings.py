@@ -102,7 +102,7 @@ def alerting_of(config: Config) -> Alerting:
         remind=rules.remind,
         cool_down=rules.cool_down,
         to=rules.to,
-        records=frozenset(
+        record_targets=frozenset(
             name
             for name in (*CHANNELS, *config.targets)
             if not CALLS_A_PERSON[config.kind_of_target(name)]

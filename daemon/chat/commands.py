@@ -84,7 +84,7 @@ class ChatCommands:
             raise Refused("which routine? /run NAME")
         words = "\n\n".join(filter(None, (text.strip(), command.quotation)))
         run_input = input_by_hand(words, is_tainted=bool(command.quotation)) if words else None
-        run = await self._engine.trigger(name, event=command.origin.event, run_input=run_input)
+        run = await self._engine.run_now(name, event=command.origin.event, run_input=run_input)
         targets = [
             f"`{rule.to}`"
             for rule in self._engine.routines[name].deliver
@@ -131,7 +131,7 @@ class ChatCommands:
         starts = [
             (start, name)
             for name in self._engine.routines
-            for start in self._engine.next_starts(name, 1)
+            for start in self._engine.next_slots(name, 1)
         ]
         if starts:
             start, name = min(starts)

@@ -49,7 +49,7 @@ _MAX_NAME = 64  # characters
 _LONGEST_WAIT, _ATTEMPTS = 30.0, 3
 # Messages that may be sent at once, and seconds for one after that.
 _BURST, _SECONDS_PER_MESSAGE, _SECONDS_PER_GROUP_MESSAGE = 5, 1.0, 3.0
-_MAX_CONVERSATIONS = 1000  # whose pace is remembered
+_MAX_CONVERSATIONS = 1000  # whose rate limit is remembered
 _UPDATES = ["message", "callback_query"]
 
 
@@ -62,7 +62,7 @@ class TelegramChat:
         """The id of the bot's own account."""
         self._clients: dict[str, httpx.AsyncClient] = {}
         """One that waits for updates, and one for all else."""
-        self._paces: dict[str, _Pace] = {}
+        self._rate_limits: dict[str, _MessageRateLimit] = {}
         """By conversation."""
 
     @property
@@ -78,7 +78,7 @@ class TelegramChat:
             raise ChatFailed("getUpdates brought no list")
         events = []
         for update in updates:
-            number = _number(update.get("update_id")) if isinstance(update, dict) else None
+            number = _int_or_none(update.get("update_id")) if isinstance(update, dict) else None
             if number is None:
                 log.warning("chat.unreadable", update=str(update)[:200])
                 continue
@@ -108,7 +108,7 @@ class TelegramChat:
                 "allow_sending_without_reply": True,
             }
         message = await self._write("sendMessage", parameters, markdown)
-        number = _number(message.get("message_id")) if isinstance(message, dict) else None
+        number = _int_or_none(message.get("message_id")) if isinstance(message, dict) else None
         if number is None:
             raise ChatFailed("sendMessage brought no message")
         return str(number)
@@ -172,23 +172,23 @@ class TelegramChat:
         markup = telegram_html(markdown) or "…"
         # a link would be fetched by Telegram, and by the programs of its readers
         parameters = {**parameters, "link_preview_options": {"is_disabled": True}}
-        pace = self._pace_of(str(parameters["chat_id"]))
-        await pace.wait()
+        rate_limit = self._rate_limit_of(str(parameters["chat_id"]))
+        await rate_limit.wait()
         try:
             return await self._call(method, {**parameters, "text": markup, "parse_mode": "HTML"})
         except ChatFailed as error:
             if "can't parse entities" not in str(error):
                 raise
             log.warning("chat.formatting_refused", detail=str(error))
-        await pace.wait()
+        await rate_limit.wait()
         return await self._call(method, {**parameters, "text": markdown.strip() or "…"})
 
-    def _pace_of(self, conversation: str) -> _Pace:
-        if conversation not in self._paces and len(self._paces) >= _MAX_CONVERSATIONS:
-            del self._paces[next(iter(self._paces))]
+    def _rate_limit_of(self, conversation: str) -> _MessageRateLimit:
+        if conversation not in self._rate_limits and len(self._rate_limits) >= _MAX_CONVERSATIONS:
+            del self._rate_limits[next(iter(self._rate_limits))]
         is_group = conversation.startswith("-")
         seconds = _SECONDS_PER_GROUP_MESSAGE if is_group else _SECONDS_PER_MESSAGE
-        return self._paces.setdefault(conversation, _Pace(seconds))
+        return self._rate_limits.setdefault(conversation, _MessageRateLimit(seconds))
 
     async def _call(
         self, method: str, parameters: Mapping[str, Any], *, client: str = "messages"
@@ -248,7 +248,7 @@ class TelegramChat:
             raise ChatFailed(f"{type(error).__name__}: {reason}") from None
 
 
-class _Pace:
+class _MessageRateLimit:
     """Lets messages of one conversation through at the rate that Telegram takes."""
 
     def __init__(self, seconds: float) -> None:
@@ -269,10 +269,10 @@ def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
     """Return what a person has sent or pressed; None for an update that is neither, or that
     does not look like one of Telegram. `bot` is the id of our own account.
     """
-    number = _number(update.get("update_id"))
+    number = _int_or_none(update.get("update_id"))
     if number is None:
         return None
-    message, press = _table(update, "message"), _table(update, "callback_query")
+    message, press = _dict_at(update, "message"), _dict_at(update, "callback_query")
     if message:
         return _parse_message(message, number, bot)
     if press:
@@ -282,24 +282,24 @@ def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
 
 def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> ReceivedMessage | None:
     person = _person(message)
-    conversation, id_ = _number(_table(message, "chat").get("id")), message.get("message_id")
-    if person is None or conversation is None or _number(id_) is None:
+    conversation, id_ = _int_or_none(_dict_at(message, "chat").get("id")), message.get("message_id")
+    if person is None or conversation is None or _int_or_none(id_) is None:
         return None
-    text = _text(message, "text") or _text(message, "caption")
+    text = _text_at(message, "text") or _text_at(message, "caption")
     quotes = []
     if message.get("forward_origin") is not None or message.get("via_bot") is not None:
         text, quotes = "", [text] if text else []
-    replied_message = _table(message, "reply_to_message")
-    reply_to = _number(replied_message.get("message_id"))
-    if replied_message and str(_table(replied_message, "from").get("id")) != bot:
+    replied_message = _dict_at(message, "reply_to_message")
+    reply_to = _int_or_none(replied_message.get("message_id"))
+    if replied_message and str(_dict_at(replied_message, "from").get("id")) != bot:
         # what somebody else has written there
-        quotes.append(_text(replied_message, "text") or _text(replied_message, "caption"))
-    quotes.append(_text(_table(message, "quote"), "text"))
+        quotes.append(_text_at(replied_message, "text") or _text_at(replied_message, "caption"))
+    quotes.append(_text_at(_dict_at(message, "quote"), "text"))
     files, notes = [], []
-    document = _table(message, "document")
-    file_id, size = document.get("file_id"), _number(document.get("file_size"))
+    document = _dict_at(message, "document")
+    file_id, size = document.get("file_id"), _int_or_none(document.get("file_size"))
     if isinstance(file_id, str):
-        name = _text(document, "file_name")[:200] or "file"
+        name = _text_at(document, "file_name")[:200] or "file"
         files.append(ChatFile(id=file_id, name=name, size=size or 0))
     unread = [kind for kind in _UNREAD if message.get(kind) is not None]
     if unread and not document:
@@ -327,8 +327,8 @@ _UNREAD = (
 
 
 def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
-    person, message = _person(press), _table(press, "message")
-    conversation, id_ = _number(_table(message, "chat").get("id")), press.get("id")
+    person, message = _person(press), _dict_at(press, "message")
+    conversation, id_ = _int_or_none(_dict_at(message, "chat").get("id")), press.get("id")
     if person is None or conversation is None or not isinstance(id_, str):
         return None
     return ButtonPress(
@@ -336,34 +336,37 @@ def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
         position=str(update + 1),
         person=person,
         conversation=str(conversation),
-        message=str(_number(message.get("message_id")) or ""),
-        data=_text(press, "data"),
+        message=str(_int_or_none(message.get("message_id")) or ""),
+        data=_text_at(press, "data"),
         press=id_,
     )
 
 
 def _person(event: Mapping[str, Any]) -> Person | None:
     """Return who sent something; None for a channel, another bot, or nobody."""
-    sender = _table(event, "from")
-    id_ = _number(sender.get("id"))
+    sender = _dict_at(event, "from")
+    id_ = _int_or_none(sender.get("id"))
     if id_ is None or sender.get("is_bot") is True or event.get("sender_chat") is not None:
         return None
-    names = (_text(sender, "first_name"), _text(sender, "last_name"))
+    names = (_text_at(sender, "first_name"), _text_at(sender, "last_name"))
     name = " ".join(" ".join(names).split())[:_MAX_NAME]
     return Person(id=str(id_), name=name or str(id_))
 
 
-def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _dict_at(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the JSON object that stands under a key; empty if none does."""
     value = values.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _text(values: Mapping[str, Any], key: str) -> str:
+def _text_at(values: Mapping[str, Any], key: str) -> str:
+    """Return the text that stands under a key, without control characters; empty if none does."""
     value = values.get(key)
     return strip_controls(value[:MAX_TEXT]).strip() if isinstance(value, str) else ""
 
 
-def _number(value: Any) -> int | None:
+def _int_or_none(value: Any) -> int | None:
+    """Return a value that is an id, a size or a number of seconds; None if it is none."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     # ids have 52 bits at most
     return value if is_number and abs(value) < 1 << 53 else None
@@ -391,9 +394,9 @@ def _keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
 
 
 def _failure_of(method: str, status: int, answer: Mapping[str, Any]) -> ChatFailed:
-    code = _number(answer.get("error_code")) or status
+    code = _int_or_none(answer.get("error_code")) or status
     description = str(answer.get("description") or "no reason was told")[:300]
-    after = _table(answer, "parameters").get("retry_after")
+    after = _dict_at(answer, "parameters").get("retry_after")
     problem = f"{method}: {code} {description}"
     if code in (401, 404):
         problem += " (the token is not that of a bot: ask @BotFather for it)"
@@ -401,7 +404,7 @@ def _failure_of(method: str, status: int, answer: Mapping[str, Any]) -> ChatFail
         problem += " (another program has set a webhook: deleteWebhook ends that)"
     elif code == 409:
         problem += " (another program reads with this token: use a bot of its own for each)"
-    seconds = _number(after)
+    seconds = _int_or_none(after)
     return ChatFailed(
         problem,
         retry=code in (409, 429) or code >= 500,

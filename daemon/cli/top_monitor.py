@@ -77,7 +77,7 @@ def describe_spending(days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any
     daily_limits = [
         cap["limit"]
         for cap in usage["caps"]
-        if cap["routine"] is None and cap["unit"] == "usd" and "day" in cap["rule"]
+        if cap["routine"] is None and cap["unit"] == "usd" and cap["period"] == "day"
     ]
     usd = usage["total"]["usd"]
     if not usd and not daily_limits:

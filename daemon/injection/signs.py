@@ -137,13 +137,13 @@ def clause_before(match: re.Match[str], reach: int = 60) -> list[str]:
 class ContextWords:
     """The words before an order by which it is told from a report about an order."""
 
-    ordering: Set[str]
+    order_words: Set[str]
     """Words that stand before an order, such as `please`: with one, it is no report."""
-    telling: Set[str]
+    report_words: Set[str]
     """Words that stand before the verb of a report, such as `can` or `we`."""
-    permitting: Set[str]
+    permission_words: Set[str]
     """A verb behind one of these words, or behind a noun of orders, belongs to a report."""
-    negating: Set[str]
+    negation_words: Set[str]
     """Words that turn an order into its opposite."""
 
     def classify(self, match: re.Match[str]) -> str:
@@ -151,11 +151,11 @@ class ContextWords:
         the match.
         """
         words = clause_before(match)
-        if words and words[-1] in self.negating:
+        if words and words[-1] in self.negation_words:
             return "negated"
-        if words and words[-1] in self.permitting:
+        if words and words[-1] in self.permission_words:
             return "report"
-        if not self.telling.isdisjoint(words[-3:]) and self.ordering.isdisjoint(words):
+        if not self.report_words.isdisjoint(words[-3:]) and self.order_words.isdisjoint(words):
             return "report"
         return "order"
 
@@ -230,10 +230,10 @@ def load_rules(name: str) -> RuleFile:
     context_words = None
     if "NEGATING" in lists:
         context_words = ContextWords(
-            ordering=lists["ORDERING"],
-            telling=lists["TELLING"],
-            permitting=lists["PERMITTING"] | lists["INSTRUCTION_NOUNS"],
-            negating=lists["NEGATING"],
+            order_words=lists["ORDERING"],
+            report_words=lists["TELLING"],
+            permission_words=lists["PERMITTING"] | lists["INSTRUCTION_NOUNS"],
+            negation_words=lists["NEGATING"],
         )
     rows: dict[str, dict[str, Any]] = {}
     rules: list[InjectionRule] = []

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -46,6 +46,10 @@ DEFAULT_ANSWER = 16_384
 # Seconds between queries for reservations of other processes. Each settlement is notified; this
 # covers a notification that was lost.
 POLL_INTERVAL = 5.0
+
+
+# The time for which a cap limits what is spent.
+CapPeriod = Literal["run", "day", "month"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -85,8 +89,9 @@ class RunBudget:
 class Cap:
     """One limit, and what has been spent under it."""
 
-    rule: str
-    """The key of config.toml or of a routine that sets the limit, with its value."""
+    key: str
+    """The key of config.toml or of a routine that sets the limit, such as `[budget] day`."""
+    period: CapPeriod
     limit: int
     """Billionths of a dollar, or tokens."""
     total: RunningTotal
@@ -99,6 +104,13 @@ class Cap:
     """When the day or month of the cap began; None for a cap on a run."""
     routine: str = ""
     """The routine whose cap it is; empty for a cap on all routines."""
+
+    @property
+    def rule(self) -> str:
+        """The key with its value."""
+        return (
+            f"{self.key} = {self.limit / NANO:g}" if self.is_money else f"{self.key} = {self.limit}"
+        )
 
     @property
     def remaining(self) -> int:
@@ -148,7 +160,7 @@ class Reservation:
     """
 
 
-_Period = tuple[int, ...]  # (year, month) or (year, month, day)
+_Date = tuple[int, ...]  # (year, month) or (year, month, day)
 
 
 class BudgetLedger:
@@ -173,7 +185,7 @@ class BudgetLedger:
         self._is_shared = is_shared
         self._poll_interval = poll_interval
         self._prices = (settings.config, Prices(settings.config))
-        self._totals: dict[tuple[_Period, str], RunningTotal] = {}
+        self._totals: dict[tuple[_Date, str], RunningTotal] = {}
         self._incidents = incidents
         self._warned: dict[str, tuple[str, int]] = {}
         """By cap: the day or month of its last warning, and the per cent."""
@@ -318,11 +330,11 @@ class BudgetLedger:
         totals = [payer.total for payer in run_budget.chain() if payer.total]
         if self._totals:
             local = at.astimezone(self._settings.zone)
-            periods: tuple[_Period, ...] = (
+            dates: tuple[_Date, ...] = (
                 (local.year, local.month),
                 (local.year, local.month, local.day),
             )
-            keys = [(period, routine) for period in periods for routine in ("", run_budget.routine)]
+            keys = [(date, routine) for date in dates for routine in ("", run_budget.routine)]
             totals += [self._totals[key] for key in keys if key in self._totals]
         return totals
 
@@ -338,30 +350,29 @@ class BudgetLedger:
         for cap in await self._caps_of_periods(run_budget):
             spent = cap.limit - cap.remaining
             level = max((level for level in levels if spent * 100 >= cap.limit * level), default=0)
-            rule = cap.rule.partition(" = ")[0]
-            key, period = f"{cap.routine} {rule}".strip(), f"{cap.start:%Y-%m-%d}"
-            last_period, last_level = self._warned.get(key, ("", 0))
-            if not level or not cap.limit or (last_period == period and last_level >= level):
+            subject, start = f"{cap.routine} {cap.key}".strip(), f"{cap.start:%Y-%m-%d}"
+            last_start, last_level = self._warned.get(subject, ("", 0))
+            if not level or not cap.limit or (last_start == start and last_level >= level):
                 continue
             amounts = f"{spent} of {cap.limit} tokens"
             if cap.is_money:
                 amounts = f"${spent / NANO:.4f} of ${cap.limit / NANO:.2f}"
             owner = f"{cap.routine}: " if cap.routine else ""
-            title = f"{owner}{level} % of {rule} is spent"
+            title = f"{owner}{level} % of {cap.key} is spent"
             text = (
-                f"{amounts} since {cap.start:%Y-%m-%d}. A call that the cap does not cover is not "
+                f"{amounts} since {start}. A call that the cap does not cover is not "
                 "made; `agentctl usage` shows what was spent."
             )
             try:
                 is_new = await self._incidents.warn_once(
-                    f"budget warning: {key}", period, level, title=title, text=text
+                    f"budget warning: {subject}", start, level, title=title, text=text
                 )
             except StoreFull:  # which the next write of the run meets as well
                 return
-            self._warned[key] = (period, level)
+            self._warned[subject] = (start, level)
             if is_new:
                 log.warning(
-                    "budget.warning", cap=rule, routine=cap.routine, percent=level, spent=amounts
+                    "budget.warning", cap=cap.key, routine=cap.routine, percent=level, spent=amounts
                 )
 
     async def find_exhausted_cap(self, routine: Routine) -> str | None:
@@ -418,12 +429,20 @@ class BudgetLedger:
                 cost, tokens = await self.spending.get_total_of_run(payer.run)
                 total.cost, total.tokens = total.cost + cost, total.tokens + tokens
             if payer.budget.usd is not None:
-                caps.append(_dollar_cap("[run.budget] usd", payer.budget.usd, payer.total))
-            if (limit := payer.budget.tokens) is not None:
-                rule = f"[run.budget] tokens = {limit}"
                 caps.append(
                     Cap(
-                        rule=rule,
+                        key="[run.budget] usd",
+                        period="run",
+                        limit=round(payer.budget.usd * NANO),
+                        total=payer.total,
+                        is_money=True,
+                    )
+                )
+            if (limit := payer.budget.tokens) is not None:
+                caps.append(
+                    Cap(
+                        key="[run.budget] tokens",
+                        period="run",
                         limit=limit,
                         total=payer.total,
                         is_money=False,
@@ -435,31 +454,54 @@ class BudgetLedger:
 
     async def _caps_of_periods(self, run_budget: RunBudget) -> list[Cap]:
         local = self.clock.now().astimezone(self._settings.zone)
-        day: _Period = (local.year, local.month, local.day)
+        dates: dict[CapPeriod, _Date] = {
+            "day": (local.year, local.month, local.day),
+            "month": (local.year, local.month),
+        }
+        limits, own_limits, routine = self._budget, run_budget.budget, run_budget.routine
+        dollar_limits: tuple[tuple[str, CapPeriod, str, float | None], ...] = (
+            ("[run.budget] day", "day", routine, own_limits.day),
+            ("[run.budget] month", "month", routine, own_limits.month),
+            ("[budget] day", "day", "", limits.day),
+            ("[budget] month", "month", "", limits.month),
+        )
+        token_limits: tuple[tuple[str, CapPeriod, int | None], ...] = (
+            ("[budget] day_tokens", "day", limits.day_tokens),
+            ("[budget] month_tokens", "month", limits.month_tokens),
+        )
         caps = []
-        limits, own_limits = self._budget, run_budget.budget
-        for rule, limit, period, routine in (
-            ("[run.budget] day", own_limits.day, day, run_budget.routine),
-            ("[run.budget] month", own_limits.month, day[:2], run_budget.routine),
-            ("[budget] day", limits.day, day, ""),
-            ("[budget] month", limits.month, day[:2], ""),
-        ):
-            if limit is not None:
-                total, start = await self._total(period, routine)
-                caps.append(_dollar_cap(rule, limit, total, start=start, routine=routine))
-        for rule, tokens, period in (
-            ("[budget] day_tokens", limits.day_tokens, day),
-            ("[budget] month_tokens", limits.month_tokens, day[:2]),
-        ):
+        for key, period, owner, dollars in dollar_limits:
+            if dollars is not None:
+                total, start = await self._total(dates[period], owner)
+                caps.append(
+                    Cap(
+                        key=key,
+                        period=period,
+                        limit=round(dollars * NANO),
+                        total=total,
+                        is_money=True,
+                        start=start,
+                        routine=owner,
+                    )
+                )
+        for key, period, tokens in token_limits:
             if tokens is not None:
-                total, start = await self._total(period, "")
-                rule = f"{rule} = {tokens}"
-                caps.append(Cap(rule=rule, limit=tokens, total=total, is_money=False, start=start))
+                total, start = await self._total(dates[period], "")
+                caps.append(
+                    Cap(
+                        key=key,
+                        period=period,
+                        limit=tokens,
+                        total=total,
+                        is_money=False,
+                        start=start,
+                    )
+                )
         return caps
 
-    async def _total(self, period: _Period, routine: str) -> tuple[RunningTotal, datetime]:
+    async def _total(self, date: _Date, routine: str) -> tuple[RunningTotal, datetime]:
         """Return (total, start) of a day or month; `routine` is empty for all routines."""
-        year, month, day = (*period, 1)[:3]
+        year, month, day = (*date, 1)[:3]
         start = datetime(year, month, day, tzinfo=self._settings.zone)
         if self._is_shared:
             cost, tokens, reserved_cost, reserved_tokens = await self.spending.get_totals(
@@ -472,37 +514,18 @@ class BudgetLedger:
                 reserved_tokens=reserved_tokens,
             )
             return total, start
-        if total_in_memory := self._totals.get((period, routine)):
+        if total_in_memory := self._totals.get((date, routine)):
             return total_in_memory, start
         # Totals of earlier months are dropped here. The new one is set before the await, so that
         # what is spent meanwhile is added to it.
-        totals = {key: total for key, total in self._totals.items() if key[0][:2] == period[:2]}
-        total = totals[period, routine] = RunningTotal()
+        totals = {key: total for key, total in self._totals.items() if key[0][:2] == date[:2]}
+        total = totals[date, routine] = RunningTotal()
         self._totals = totals
         for spender, (cost, tokens) in (await self.spending.get_totals_by_routine(start)).items():
             if routine in ("", spender):
                 total.cost += cost
                 total.tokens += tokens
         return total, start
-
-
-def _dollar_cap(
-    rule: str,
-    dollars: float,
-    total: RunningTotal,
-    *,
-    start: datetime | None = None,
-    routine: str = "",
-) -> Cap:
-    limit = round(dollars * NANO)
-    return Cap(
-        rule=f"{rule} = {dollars:g}",
-        limit=limit,
-        total=total,
-        is_money=True,
-        start=start,
-        routine=routine,
-    )
 
 
 def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:

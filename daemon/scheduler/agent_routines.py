@@ -72,10 +72,9 @@ class AgentRoutines:
     def show(self, name: str) -> Json:
         """Return a summary of a routine with its definition. Raises NotFound."""
         routine = self._get(name)
-        starts = [slot.isoformat() for slot in self._next_starts(routine, 3)]
         return {
             **self._summarize(routine),
-            "next": starts,
+            "next": [slot.isoformat() for slot in self._next_slots(routine, 3)],
             "definition": routine.model_dump(mode="json", exclude_none=True),
         }
 
@@ -149,7 +148,7 @@ class AgentRoutines:
         await self.engine.resume(name)
         return {
             "resumed": name,
-            "next": [slot.isoformat() for slot in self._next_starts(routine, 1)],
+            "next": [slot.isoformat() for slot in self._next_slots(routine, 1)],
         }
 
     async def run(self, context: ToolContext, name: str) -> Json:
@@ -164,7 +163,7 @@ class AgentRoutines:
         state = self.engine.states.get(name)
         if not routine.enabled or (state and state.is_paused(self.clock.now())):
             raise ToolFailed(f"{name} is {'paused' if routine.enabled else 'disabled'}")
-        run = await self.engine.trigger(
+        run = await self.engine.run_now(
             name, event=f"{context.run}/{context.call}", trigger=AGENT_TRIGGER
         )
         return {"run": run.id, "routine": name, "status": run.status.value}
@@ -296,11 +295,11 @@ class AgentRoutines:
     def _summarize(self, routine: Routine) -> Json:
         state = self.engine.states.get(routine.name)
         is_paused = state is not None and state.is_paused(self.clock.now())
-        starts = self._next_starts(routine, 1)
+        slots = self._next_slots(routine, 1)
         summary: Json = {
             "name": routine.name,
             "runs": self.engine.describe_schedule(routine),
-            "next": starts[0].isoformat() if starts else None,
+            "next": slots[0].isoformat() if slots else None,
             "state": "paused" if is_paused else "on" if routine.enabled else "disabled",
         }
         if routine.description:
@@ -309,11 +308,11 @@ class AgentRoutines:
             summary["made_by"] = routine.origin.routine
         return summary
 
-    def _next_starts(self, routine: Routine, count: int) -> list[datetime]:
+    def _next_slots(self, routine: Routine, count: int) -> list[datetime]:
         """Return the next slots; none of a routine that is not loaded, as it has faults."""
         if routine.name not in self.engine.routines:
             return []
-        return self.engine.next_starts(routine.name, count)
+        return self.engine.next_slots(routine.name, count)
 
 
 def _compose_definition(

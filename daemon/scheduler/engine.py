@@ -3,8 +3,8 @@
 Each routine with a schedule is one job of APScheduler. Its trigger asks our schedule for the next
 start, and the job only queues the routine's name, so it never holds up the event loop. What is due
 is then read from the schedule and the ledger, so a job that fires, the start of the daemon, a
-resume, a clock that was set and a second `fire` all lead to the same result, and none of them can
-start a slot twice. APScheduler therefore runs every job however late it is
+resume, a clock that was set and a job that fires twice all lead to the same result, and none of
+them can start a slot twice. APScheduler therefore runs every job however late it is
 (`misfire_grace_time=None`), and once for all fire times that have passed (`coalesce=True`).
 
 APScheduler sleeps on a timer of the event loop, which does not follow the wall clock. So after the
@@ -145,12 +145,12 @@ class RoutineEngine:
     # --- start, reload, stop
 
     async def load(self, contents: FolderContents) -> None:
-        """Take the routines only: `trigger` works, nothing starts by itself."""
+        """Take the routines only: `run_now` works, nothing starts by itself."""
         self._ledger.routines, self._faults = dict(contents.routines), dict(contents.faults)
 
     async def load_with_states(self, contents: FolderContents) -> None:
         """Take the routines without starting any by itself, and read what the journal has of each:
-        besides `trigger`, `pause` and `resume` work, and `states` is complete.
+        besides `run_now`, `pause` and `resume` work, and `states` is complete.
         """
         routines, self._faults = dict(contents.routines), dict(contents.faults)
         await self._ledger.set_unscheduled_routines(routines, unreadable=contents.faults)
@@ -313,13 +313,7 @@ class RoutineEngine:
         """What the journal has of each routine besides its file, by name."""
         return self._ledger.states
 
-    async def fire(self, name: str) -> Run | None:
-        """Process the due slots of one routine; return its run if that started one."""
-        async with self._ledger.lock():
-            runs = await self._ledger.process_due([name])
-        return runs[0] if runs else None
-
-    async def trigger(
+    async def run_now(
         self,
         name: str,
         *,
@@ -330,8 +324,8 @@ class RoutineEngine:
         """Run a routine now, whatever its hours, pause and gate say; the same event gets the same
         run.
 
-        `run_input` is what `input_by_hand` returns. Raises NotFound; Refused if the routine cannot
-        be used or a run of it is under way.
+        `trigger` is what the run says that it was started by. `run_input` is what `input_by_hand`
+        returns. Raises NotFound; Refused if the routine cannot be used or a run of it is under way.
         """
         self._require_routine(name)
         return await self._triggers.run_now(
@@ -420,11 +414,11 @@ class RoutineEngine:
         """Count the failure of a routine, or forget its failures if `run` succeeded."""
         await self._ledger.record_end(run)
 
-    def next_starts(
+    def next_slots(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         """Return up to `count` next slots within the routine's hours, after a moment or from now
-        on.
+        on, the earliest first; the next paced start is one of them.
         """
         self._require_routine(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()

@@ -185,292 +185,87 @@ class SlotLedger:
             if not self._sharers:
                 self._lock.release()
 
-    # --- definitions, baselines and floors
+    # --- claims
 
-    async def set_routines(
-        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unreadable: Iterable[str]
-    ) -> None:
-        """Replace the routines; `fresh` names those that are new or changed.
+    async def claim_and_start(self, claims: Sequence[Claim]) -> list[Run]:
+        """Claim slots in one durable transaction, and submit the runs of those that were free.
 
-        `unreadable` names those whose files have faults: their states are kept.
+        Returns these runs, in the order of their claims. With `overlap = "cancel_previous"` the
+        earlier runs of a routine are cancelled.
         """
-        fresh_routines = {name: routines[name] for name in fresh}
-        # In a thread: it takes half a second for 10,000 routines.
-        schedule_keys, schedules, definitions = await asyncio.to_thread(
-            self._derive, fresh_routines
-        )
-        schedule_keys = {
-            name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
-        }
-        unreadable_names = frozenset(unreadable)
-        # to read the states of ten thousand routines takes 50 ms
-        if (
-            self._has_shared_journal  # another machine may have paused a routine
-            or unreadable_names != self._unreadable
-            or schedule_keys != self._schedule_keys
-            or not schedule_keys  # the journal may know routines whose files are gone
-        ):
-            self._unreadable = unreadable_names
-            self.states = await self._set_baselines(schedule_keys)
-        await self._drop_future_records(routines)
-        self._schedule_keys, self.routines = schedule_keys, routines
-        unchanged = routines.keys() - fresh_routines.keys()
-        for by_name in (self._floors, self._definitions, self.schedules):
-            for name in by_name.keys() - unchanged:
-                del by_name[name]
-        self.schedules.update(schedules)
-        self._definitions.update(definitions)
-        self.unrehearsed_routines &= unchanged
-        for name, routine in fresh_routines.items():
-            if routine.run.rehearse_first:
-                await self.check_rehearsal(name)
-        await self.read_floors(schedules)
-        await self._read_failures(fresh_routines)
-
-    async def set_unscheduled_routines(
-        self, routines: Mapping[str, Routine], *, unreadable: Iterable[str]
-    ) -> None:
-        """Replace the routines and read their states, so that they can be paused, resumed and
-        shown, without starting any of them by its schedule.
-        """
-        self._unreadable = frozenset(unreadable)
-        self._schedule_keys, _, _ = await asyncio.to_thread(self._derive, routines)
-        self.states = await self._set_baselines(self._schedule_keys)
-        self.routines = routines
-        for name in routines:
-            await self.check_rehearsal(name)
-
-    async def check_rehearsal(self, name: str) -> bool:
-        """Read whether a rehearsal of a routine must be approved before it may run, keep that in
-        `unrehearsed_routines`, and return it.
-        """
-        routine = self.routines[name]
-        if not routine.run.rehearse_first or await is_approved(self._journal.key_values, routine):
-            self.unrehearsed_routines.discard(name)
-            return False
-        self.unrehearsed_routines.add(name)
-        return True
-
-    def _derive(
-        self, routines: Mapping[str, Routine]
-    ) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
-        """Return the schedule keys, schedules and definitions as JSON text, each by routine."""
-        schedule_keys: dict[str, str] = {}
-        schedules: dict[str, Schedule] = {}
-        for name, routine in routines.items():
-            zones = dict.fromkeys(trigger.timezone or self.zone for trigger in routine.triggers)
-            schedule_keys[name] = f"{routine.schedule_key} {' '.join(zones)}"
-            if routine.enabled and routine.is_automatic and self.is_started_here(routine):
-                schedules[name] = self.schedule(routine)
-        definitions = {name: routine.dump() for name, routine in routines.items()}
-        return schedule_keys, schedules, definitions
-
-    def schedule(self, routine: Routine) -> Schedule:
-        """Return the schedule of a routine on this machine, whether it is enabled or not."""
-        return schedule_of(routine, zone=self.zone, machine=self._machine)
-
-    def is_started_here(self, routine: Routine) -> bool:
-        """Tell whether this host starts a routine."""
-        return self._has_shared_journal or matches_host(routine.machines, self.host)
-
-    def is_due_for_first_run(self, name: str) -> bool:
-        """Tell whether a routine is to run as soon as it is read for the first time."""
-        routine = self.routines[name]
-        if not (routine.first_run and routine.enabled and self.is_started_here(routine)):
-            return False
-        if name in self.unrehearsed_routines:
-            return False
-        # A routine that never ran has failed at nothing: only a restored backup paused it.
-        return self.states[name].paused_why is None
-
-    async def _set_baselines(self, schedule_keys: Mapping[str, str]) -> dict[str, RoutineState]:
-        """Start a new baseline where trigger, zone or enabling changed, and where the old one lies
-        in the future; return the state of each routine.
-        """
-        states = await self._journal.routines.set_baselines(schedule_keys)
-        now = self._clock.now()
-        # A baseline in the future was written while the clock was wrong; it would keep the routine
-        # from starting until then.
-        future_baselines = [name for name in schedule_keys if states[name].baseline > now]
-        removed_names = [
-            name
-            for name in states.keys() - schedule_keys.keys() - self._unreadable
-            if states[name].schedule_key != NO_SCHEDULE_KEY
-        ]
-        if future_baselines or removed_names:
-            await self._journal.routines.set_baselines(
-                dict.fromkeys([*future_baselines, *removed_names], NO_SCHEDULE_KEY)
-            )
-            states = await self._journal.routines.set_baselines(schedule_keys)
-        return {name: states[name] for name in schedule_keys}
-
-    async def correct_for_clock_change(self) -> None:
-        """Correct baselines, floors and records that lie in the future: the clock was set."""
-        self.up_since = min(self.up_since, self._clock.now())
-        self.states = await self._set_baselines(self._schedule_keys)
-        await self._drop_future_records(self.routines)
-        await self.read_floors(self.schedules)
-
-    async def _drop_future_records(self, routines: Mapping[str, Routine]) -> None:
-        """Drop the records of skipped slots that are still to come by the clock as it now is."""
-        now = self._latest_time = self._clock.now()
-
-        def past_part(row: SlotRow, baseline: datetime) -> SlotRange | None:
-            recorded_slots = SlotRange(first=row.first, last=row.last, count=row.count)
-            # A routine that is disabled by now still has slots of the past.
-            routine = routines.get(row.routine)
-            schedule = self.schedule(routine) if routine else None
-            return remaining_slots(schedule, recorded_slots, now=now, baseline=baseline)
-
-        await self._journal.slots.reopen_future_slots(past_part)
-
-    async def read_floors(self, names: Iterable[str]) -> None:
-        """Read from the journal up to where the slots of these routines are accounted for."""
-        now = self._clock.now()
-        for batch in in_batches(names):
-            for name in batch:
-                self._floors[name] = self.states[name].baseline
-            # Only of routines with a slot since their baseline can the journal know any.
-            due_names = [
-                name
-                for name in batch
-                if (slot := self.schedules[name].due(now)) and slot > self._floors[name]
-            ]
-            latest_slots = await asyncio.gather(
-                *map(self._journal.slots.get_accounted_until, due_names)
-            )
-            for name, slot in zip(due_names, latest_slots, strict=True):
-                if slot and slot > self._floors[name]:
-                    self._floors[name] = slot
-            await asyncio.sleep(0)
-
-    async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Rename a routine with its history; `move` renames its file.
-
-        Raises Refused while a run of it is under way, and what `move` raises, after the history has
-        its old name again.
-        """
-        await self.process_due([old])
-        if active := await self._journal.runs.find_active(old):
-            raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
-        await self._journal.routines.rename(old, new)
+        if not claims:
+            return []
+        new_runs: list[Run] = []
         try:
-            move()
+            runs = await self._journal.slots.claim(claims)
+            for claim, run in zip(claims, runs, strict=True):
+                if run is None:  # another claim was first
+                    continue
+                new_runs.append(run)
+                self._logged_periods.pop(claim.routine, None)
+                self.paced_starts.pop(claim.routine, None)
+                if claim.outcome is not Outcome.RAN:
+                    log.info(
+                        f"slot.{claim.outcome}",
+                        routine=claim.routine,
+                        slot=claim.slot.isoformat(),
+                        lateness=claim.lateness,
+                    )
+                active_runs = {} if self._active_runs is None else self._active_runs
+                active = active_runs.get(run.routine, ())
+                if active and self.routines[run.routine].run.overlap == "cancel_previous":
+                    for previous in active:
+                        with suppress(Refused, NotFound):  # it has ended meanwhile
+                            await self._cancel(previous)
+                if run.id not in active:  # else it was read after the claim
+                    active_runs[run.routine] = (*active, run.id)
+                await self._submit(run)
         except BaseException:
-            await self._journal.routines.rename(new, old)
+            self._unsubmitted |= {claim.routine for claim in claims}
             raise
-        # Nothing is due under the old name any more. The new name comes in with the next reload.
-        self.routines = {name: routine for name, routine in self.routines.items() if name != old}
-        self.states = {name: state for name, state in self.states.items() if name != old}
-        for by_name in (self.schedules, self._schedule_keys, self._floors, self._definitions):
-            by_name.pop(old, None)
+        return new_runs
 
-    async def pause(
+    def make_claim(
         self,
         name: str,
+        trigger: str,
+        slot: datetime,
         *,
-        until: datetime | None = None,
-        length: timedelta | None = None,
-        why: str | None = None,
-    ) -> None:
-        """Pause a routine until a moment, or for a length of time, or until it is resumed.
+        event: str | None = None,
+        outcome: Outcome = Outcome.RAN,
+        lateness: float = 0.0,
+        input: Any = None,  # noqa: A002  the name that routines and the API use
+        files: Mapping[str, str] | None = None,
+        max_other_runs: int | None = None,
+    ) -> Claim:
+        """Return the claim of a slot, with the routine as it is defined now.
 
-        Slots that are due already are processed first. `why` is set where not a person but the
-        ledger pauses.
+        `event` identifies the slot instead of its instant. `files` maps paths to versions.
+        `max_other_runs`: how many active runs of the routine there may be; None: any number.
         """
-        await self.process_due([name])
-        if length is None:
-            await self._journal.routines.pause(name, until=until, why=why)
-        else:
-            now = self._clock.now()
-            await self._journal.routines.pause(name, until=now + length, since=now, why=why)
-        await self._read_states()
+        return Claim(
+            routine=name,
+            definition=self._definitions.get(name) or self.routines[name].dump(),
+            trigger=trigger,
+            slot=slot,
+            goal=self.routines[name].run.prompt,
+            event=event,
+            outcome=outcome,
+            lateness=lateness,
+            input=input,
+            files=tuple(files.items()) if files else (),
+            max_other_runs=max_other_runs,
+        )
 
-    async def resume(self, name: str) -> None:
-        """Let a routine start again from now on, and forget its failures."""
-        await self.process_due([name])
-        await self._end_pause(name, self._clock.now())
-
-    async def _end_pause(self, name: str, since: datetime) -> None:
-        """Let a routine start again from `since` on: record the slots of its pause as skipped, and
-        forget its failures.
+    async def submit_again(self, name: str) -> None:
+        """Submit the queued runs of a routine once more, if that has failed; the run queue drops
+        those that it has.
         """
-        schedule = self.schedules.get(name)
-        slot = schedule.prev(since) if schedule and self.states[name].paused else None
-        if schedule and slot and slot > self._floors[name]:
-            # With `spread` some of these slots would start only after the pause. The new baseline
-            # is later than all of them, so nothing would record them afterwards.
-            first = schedule.next(self._floors[name])
-            await self._record_skipped([(name, make_skipped(slot, Reason.PAUSED, since=first))])
-        await self._journal.routines.resume(name, since=since)
-        await self._read_states()
-        self._failure_backoff.forget(name)
-        if name in self._floors:
-            self._floors[name] = max(self._floors[name], self.states[name].baseline)
-
-    async def refresh_states(self) -> list[str]:
-        """Read what another daemon on the same database may have changed; return the routines that
-        were paused and are not any more.
-        """
-        old_states = self.states
-        await self._read_states()
-        for name in self.states.keys() & self._floors.keys():
-            self._floors[name] = max(self._floors[name], self.states[name].baseline)
-        return [
-            name
-            for name, state in self.states.items()
-            if old_states[name].paused and not state.paused
-        ]
-
-    async def _read_states(self) -> None:
-        states = await self._journal.routines.get_states()
-        self.states = {name: states[name] for name in self._schedule_keys}
-
-    async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
-        """Resume those of these routines whose pause has ended, as of the end of the pause."""
-        for name in names:
-            state = self.states[name]
-            if state.paused and state.paused_until and not state.is_paused(now):
-                await self._end_pause(name, state.paused_until)
-                log.info(
-                    "routine.resumed", routine=name, paused_until=state.paused_until.isoformat()
-                )
-
-    # --- routines that keep failing
-
-    async def record_end(self, run: Run) -> None:
-        """Count a failed run: its routine backs off for longer and longer, and is paused at last.
-
-        Takes the lock itself, and only for a failure: runs that end well do not wait for each
-        other.
-        """
-        if self.record_success(run):
-            return
-        async with self.lock():
-            if run.routine in self.states:
-                await self._read_failures([run.routine])
-
-    def record_success(self, run: Run) -> bool:
-        """Forget the failures of a routine if `run` succeeded; return whether it did."""
-        if run.status is Status.SUCCEEDED:
-            self._failure_backoff.forget(run.routine)
-        return run.status is Status.SUCCEEDED
-
-    async def _read_failures(self, names: Iterable[str]) -> None:
-        """Read the failures in a row of these routines, and pause those that failed too often."""
-        await self._failure_backoff.read(names, self.states)
-        for name in names:
-            if self.states[name].paused:
-                continue
-            if reason := self._failure_backoff.pause_reason(self.routines[name]):
-                await self.pause(name, why=reason)
-                log.warning(
-                    "routine.paused", routine=name, why=reason, hint=f"agentctl resume {name}"
-                )
-
-    def backoff_until(self, name: str, now: datetime) -> datetime | None:
-        """Return until when a routine is not started because its last runs failed."""
-        return self._failure_backoff.backoff_until(self.routines[name], now)
+        if name in self._unsubmitted:
+            self._unsubmitted.discard(name)
+            for run in await self._journal.runs.find_active(name):
+                if run.status is Status.QUEUED:
+                    await self._submit(run)
 
     # --- due slots
 
@@ -539,6 +334,22 @@ class SlotLedger:
                 batch.claims.append(self._make_due_claim(name, decision, decision.start))
         return batch
 
+    def _make_due_claim(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
+        kind = self.schedules[name].kind(decision.slot)
+        claim = self.make_claim(
+            name, kind, decision.slot, outcome=outcome, lateness=decision.lateness
+        )
+        if outcome is Outcome.RAN:
+            return claim
+        first, last = self._refused_slots.get(name, (None, None))
+        if first and last and first <= decision.slot <= last:
+            claim = replace(claim, reason=Reason.DISK_FULL)
+        index = self._late_starts
+        self._late_starts += 1
+        if index == 0:
+            return claim
+        return replace(claim, not_before=self._clock.now() + late_start_delay(index))
+
     async def _write(self, batch: BatchDecision) -> list[Run]:
         """Record the skipped slots of a batch, claim the others and start their runs; return these.
 
@@ -603,6 +414,29 @@ class SlotLedger:
                     count=portion.count,
                 )
 
+    # --- what keeps a run from starting
+
+    async def skip_reason_now(
+        self, name: str, entries: Collection[ScheduleEntry]
+    ) -> SkipReason | None:
+        """Return why an event may not start a routine now; None if it may.
+
+        `entries` are those of the routine's schedule that the event belongs to.
+        """
+        now = self._clock.now()
+        await self._end_pauses([name], now)
+        if self.states[name].is_paused(now):
+            return self._skip_reason_by_rule(name, Reason.PAUSED)
+        if not any(entry.is_active(now) for entry in entries):
+            return SkipReason(reason=Reason.QUIET_HOURS, rule=describe_quiet(entries, now))
+        await self._read_active_runs([name])
+        return await self._skip_reason(name, now)
+
+    async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
+        """Record a moment at which a run was not started."""
+        slots = make_skipped(slot, skip_reason.reason, rule=skip_reason.rule)
+        await self._record_skipped([(name, slots)])
+
     async def _skip_reason(self, name: str, now: datetime) -> SkipReason | None:
         """Return why a slot that the schedule would start must be skipped; None if nothing that is
         known without a tool or a model speaks against it.
@@ -628,21 +462,13 @@ class SlotLedger:
             reason=reason, rule=rule_of(reason, self.routines[name], self.states[name])
         )
 
-    async def skip_reason_now(
-        self, name: str, entries: Collection[ScheduleEntry]
-    ) -> SkipReason | None:
-        """Return why an event may not start a routine now; None if it may.
-
-        `entries` are those of the routine's schedule that the event belongs to.
+    async def read_active_runs_of(self, name: str) -> None:
+        """Read which runs of one routine are under way, where no other routine is started under
+        this lock.
         """
-        now = self._clock.now()
-        await self._end_pauses([name], now)
-        if self.states[name].is_paused(now):
-            return self._skip_reason_by_rule(name, Reason.PAUSED)
-        if not any(entry.is_active(now) for entry in entries):
-            return SkipReason(reason=Reason.QUIET_HOURS, rule=describe_quiet(entries, now))
-        await self._read_active_runs([name])
-        return await self._skip_reason(name, now)
+        self._active_runs = {
+            name: tuple(run.id for run in await self._journal.runs.find_active(name))
+        }
 
     async def _read_active_runs(self, names: Iterable[str]) -> None:
         """Read which runs are under way, unless it is known since the lock was taken.
@@ -653,116 +479,294 @@ class SlotLedger:
         if self._active_runs is None or not self._active_runs.keys().isdisjoint(names):
             self._active_runs = await self._journal.runs.get_active_ids()
 
-    async def read_active_runs_of(self, name: str) -> None:
-        """Read which runs of one routine are under way, where no other routine is started under
-        this lock.
+    # --- routines, baselines and floors
+
+    async def set_routines(
+        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unreadable: Iterable[str]
+    ) -> None:
+        """Replace the routines; `fresh` names those that are new or changed.
+
+        `unreadable` names those whose files have faults: their states are kept.
         """
-        self._active_runs = {
-            name: tuple(run.id for run in await self._journal.runs.find_active(name))
-        }
-
-    async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
-        """Record a moment at which a run was not started."""
-        slots = make_skipped(slot, skip_reason.reason, rule=skip_reason.rule)
-        await self._record_skipped([(name, slots)])
-
-    # --- starting runs
-
-    def _make_due_claim(self, name: str, decision: SlotDecision, outcome: Outcome) -> Claim:
-        kind = self.schedules[name].kind(decision.slot)
-        claim = self.make_claim(
-            name, kind, decision.slot, outcome=outcome, lateness=decision.lateness
+        fresh_routines = {name: routines[name] for name in fresh}
+        # In a thread: it takes half a second for 10,000 routines.
+        schedule_keys, schedules, definitions = await asyncio.to_thread(
+            self._derive, fresh_routines
         )
-        if outcome is Outcome.RAN:
-            return claim
-        first, last = self._refused_slots.get(name, (None, None))
-        if first and last and first <= decision.slot <= last:
-            claim = replace(claim, reason=Reason.DISK_FULL)
-        index = self._late_starts
-        self._late_starts += 1
-        if index == 0:
-            return claim
-        return replace(claim, not_before=self._clock.now() + late_start_delay(index))
+        schedule_keys = {
+            name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
+        }
+        unreadable_names = frozenset(unreadable)
+        # to read the states of ten thousand routines takes 50 ms
+        if (
+            self._has_shared_journal  # another machine may have paused a routine
+            or unreadable_names != self._unreadable
+            or schedule_keys != self._schedule_keys
+            or not schedule_keys  # the journal may know routines whose files are gone
+        ):
+            self._unreadable = unreadable_names
+            self.states = await self._set_baselines(schedule_keys)
+        await self._drop_future_records(routines)
+        self._schedule_keys, self.routines = schedule_keys, routines
+        unchanged_names = routines.keys() - fresh_routines.keys()
+        for by_name in (self._floors, self._definitions, self.schedules):
+            for name in by_name.keys() - unchanged_names:
+                del by_name[name]
+        self.schedules.update(schedules)
+        self._definitions.update(definitions)
+        self.unrehearsed_routines &= unchanged_names
+        for name, routine in fresh_routines.items():
+            if routine.run.rehearse_first:
+                await self.check_rehearsal(name)
+        await self.read_floors(schedules)
+        await self._read_failures(fresh_routines)
 
-    def make_claim(
+    async def set_unscheduled_routines(
+        self, routines: Mapping[str, Routine], *, unreadable: Iterable[str]
+    ) -> None:
+        """Replace the routines and read their states, so that they can be paused, resumed and
+        shown, without starting any of them by its schedule.
+        """
+        self._unreadable = frozenset(unreadable)
+        self._schedule_keys, _, _ = await asyncio.to_thread(self._derive, routines)
+        self.states = await self._set_baselines(self._schedule_keys)
+        self.routines = routines
+        for name in routines:
+            await self.check_rehearsal(name)
+
+    async def check_rehearsal(self, name: str) -> bool:
+        """Read whether a rehearsal of a routine must be approved before it may run, keep that in
+        `unrehearsed_routines`, and return it.
+        """
+        routine = self.routines[name]
+        if not routine.run.rehearse_first or await is_approved(self._journal.key_values, routine):
+            self.unrehearsed_routines.discard(name)
+            return False
+        self.unrehearsed_routines.add(name)
+        return True
+
+    async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
+        """Rename a routine with its history; `move` renames its file.
+
+        Raises Refused while a run of it is under way, and what `move` raises, after the history has
+        its old name again.
+        """
+        await self.process_due([old])
+        if active := await self._journal.runs.find_active(old):
+            raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
+        await self._journal.routines.rename(old, new)
+        try:
+            move()
+        except BaseException:
+            await self._journal.routines.rename(new, old)
+            raise
+        # Nothing is due under the old name any more. The new name comes in with the next reload.
+        self.routines = {name: routine for name, routine in self.routines.items() if name != old}
+        self.states = {name: state for name, state in self.states.items() if name != old}
+        for by_name in (self.schedules, self._schedule_keys, self._floors, self._definitions):
+            by_name.pop(old, None)
+
+    def schedule(self, routine: Routine) -> Schedule:
+        """Return the schedule of a routine on this machine, whether it is enabled or not."""
+        return schedule_of(routine, zone=self.zone, machine=self._machine)
+
+    def is_started_here(self, routine: Routine) -> bool:
+        """Tell whether this host starts a routine."""
+        return self._has_shared_journal or matches_host(routine.machines, self.host)
+
+    def is_due_for_first_run(self, name: str) -> bool:
+        """Tell whether a routine is to run as soon as it is read for the first time."""
+        routine = self.routines[name]
+        if not (routine.first_run and routine.enabled and self.is_started_here(routine)):
+            return False
+        if name in self.unrehearsed_routines:
+            return False
+        # A routine that never ran has failed at nothing: only a restored backup paused it.
+        return self.states[name].paused_why is None
+
+    async def correct_for_clock_change(self) -> None:
+        """Correct baselines, floors and records that lie in the future: the clock was set."""
+        self.up_since = min(self.up_since, self._clock.now())
+        self.states = await self._set_baselines(self._schedule_keys)
+        await self._drop_future_records(self.routines)
+        await self.read_floors(self.schedules)
+
+    async def read_floors(self, names: Iterable[str]) -> None:
+        """Read from the journal up to where the slots of these routines are accounted for."""
+        now = self._clock.now()
+        for batch in in_batches(names):
+            for name in batch:
+                self._floors[name] = self.states[name].baseline
+            # Only of routines with a slot since their baseline can the journal know any.
+            due_names = [
+                name
+                for name in batch
+                if (slot := self.schedules[name].due(now)) and slot > self._floors[name]
+            ]
+            latest_slots = await asyncio.gather(
+                *map(self._journal.slots.get_accounted_until, due_names)
+            )
+            for name, slot in zip(due_names, latest_slots, strict=True):
+                if slot and slot > self._floors[name]:
+                    self._floors[name] = slot
+            await asyncio.sleep(0)
+
+    def _derive(
+        self, routines: Mapping[str, Routine]
+    ) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
+        """Return the schedule keys, schedules and definitions as JSON text, each by routine."""
+        schedule_keys: dict[str, str] = {}
+        schedules: dict[str, Schedule] = {}
+        for name, routine in routines.items():
+            zones = dict.fromkeys(trigger.timezone or self.zone for trigger in routine.triggers)
+            schedule_keys[name] = f"{routine.schedule_key} {' '.join(zones)}"
+            if routine.enabled and routine.is_automatic and self.is_started_here(routine):
+                schedules[name] = self.schedule(routine)
+        definitions = {name: routine.dump() for name, routine in routines.items()}
+        return schedule_keys, schedules, definitions
+
+    async def _set_baselines(self, schedule_keys: Mapping[str, str]) -> dict[str, RoutineState]:
+        """Start a new baseline where trigger, zone or enabling changed, and where the old one lies
+        in the future; return the state of each routine.
+        """
+        states = await self._journal.routines.set_baselines(schedule_keys)
+        now = self._clock.now()
+        # A baseline in the future was written while the clock was wrong; it would keep the routine
+        # from starting until then.
+        future_baselines = [name for name in schedule_keys if states[name].baseline > now]
+        removed_names = [
+            name
+            for name in states.keys() - schedule_keys.keys() - self._unreadable
+            if states[name].schedule_key != NO_SCHEDULE_KEY
+        ]
+        if future_baselines or removed_names:
+            await self._journal.routines.set_baselines(
+                dict.fromkeys([*future_baselines, *removed_names], NO_SCHEDULE_KEY)
+            )
+            states = await self._journal.routines.set_baselines(schedule_keys)
+        return {name: states[name] for name in schedule_keys}
+
+    async def _drop_future_records(self, routines: Mapping[str, Routine]) -> None:
+        """Drop the records of skipped slots that are still to come by the clock as it now is."""
+        now = self._latest_time = self._clock.now()
+
+        def past_part(row: SlotRow, baseline: datetime) -> SlotRange | None:
+            recorded_slots = SlotRange(first=row.first, last=row.last, count=row.count)
+            # A routine that is disabled by now still has slots of the past.
+            routine = routines.get(row.routine)
+            schedule = self.schedule(routine) if routine else None
+            return remaining_slots(schedule, recorded_slots, now=now, baseline=baseline)
+
+        await self._journal.slots.reopen_future_slots(past_part)
+
+    # --- pauses
+
+    async def pause(
         self,
         name: str,
-        trigger: str,
-        slot: datetime,
         *,
-        event: str | None = None,
-        outcome: Outcome = Outcome.RAN,
-        lateness: float = 0.0,
-        input: Any = None,  # noqa: A002  the name that routines and the API use
-        files: Mapping[str, str] | None = None,
-        max_other_runs: int | None = None,
-    ) -> Claim:
-        """Return the claim of a slot, with the routine as it is defined now.
+        until: datetime | None = None,
+        length: timedelta | None = None,
+        why: str | None = None,
+    ) -> None:
+        """Pause a routine until a moment, or for a length of time, or until it is resumed.
 
-        `event` identifies the slot instead of its instant. `files` maps paths to versions.
-        `max_other_runs`: how many active runs of the routine there may be; None: any number.
+        Slots that are due already are processed first. `why` is set where not a person but the
+        ledger pauses.
         """
-        return Claim(
-            routine=name,
-            definition=self._definitions.get(name) or self.routines[name].dump(),
-            trigger=trigger,
-            slot=slot,
-            goal=self.routines[name].run.prompt,
-            event=event,
-            outcome=outcome,
-            lateness=lateness,
-            input=input,
-            files=tuple(files.items()) if files else (),
-            max_other_runs=max_other_runs,
-        )
+        await self.process_due([name])
+        if length is None:
+            await self._journal.routines.pause(name, until=until, why=why)
+        else:
+            now = self._clock.now()
+            await self._journal.routines.pause(name, until=now + length, since=now, why=why)
+        await self._read_states()
 
-    async def claim_and_start(self, claims: Sequence[Claim]) -> list[Run]:
-        """Claim slots in one durable transaction, and submit the runs of those that were free.
+    async def resume(self, name: str) -> None:
+        """Let a routine start again from now on, and forget its failures."""
+        await self.process_due([name])
+        await self._end_pause(name, self._clock.now())
 
-        Returns these runs, in the order of their claims.
+    async def refresh_states(self) -> list[str]:
+        """Read what another daemon on the same database may have changed; return the routines that
+        were paused and are not any more.
         """
-        if not claims:
-            return []
-        try:
-            runs = await self._journal.slots.claim(claims)
-            started = [(claim, run) for claim, run in zip(claims, runs, strict=True) if run]
-            for claim, run in started:
-                await self._submit_started(claim, run)
-        except BaseException:
-            self._unsubmitted |= {claim.routine for claim in claims}
-            raise
-        return [run for _, run in started]
+        old_states = self.states
+        await self._read_states()
+        for name in self.states.keys() & self._floors.keys():
+            self._floors[name] = max(self._floors[name], self.states[name].baseline)
+        return [
+            name
+            for name, state in self.states.items()
+            if old_states[name].paused and not state.paused
+        ]
 
-    async def _submit_started(self, claim: Claim, run: Run) -> None:
-        """Submit a run that was claimed, and cancel those that it replaces."""
-        self._logged_periods.pop(claim.routine, None)
-        self.paced_starts.pop(claim.routine, None)
-        if claim.outcome is not Outcome.RAN:
-            log.info(
-                f"slot.{claim.outcome}",
-                routine=claim.routine,
-                slot=claim.slot.isoformat(),
-                lateness=claim.lateness,
-            )
-        active_runs = {} if self._active_runs is None else self._active_runs
-        active = active_runs.get(run.routine, ())
-        if active and self.routines[run.routine].run.overlap == "cancel_previous":
-            for previous in active:
-                with suppress(Refused, NotFound):  # it has ended meanwhile
-                    await self._cancel(previous)
-        if run.id not in active:  # else it was read after the claim
-            active_runs[run.routine] = (*active, run.id)
-        await self._submit(run)
-
-    async def submit_again(self, name: str) -> None:
-        """Submit the queued runs of a routine once more, if that has failed; the run queue drops
-        those that it has.
+    async def _end_pause(self, name: str, since: datetime) -> None:
+        """Let a routine start again from `since` on: record the slots of its pause as skipped, and
+        forget its failures.
         """
-        if name in self._unsubmitted:
-            self._unsubmitted.discard(name)
-            for run in await self._journal.runs.find_active(name):
-                if run.status is Status.QUEUED:
-                    await self._submit(run)
+        schedule = self.schedules.get(name)
+        slot = schedule.prev(since) if schedule and self.states[name].paused else None
+        if schedule and slot and slot > self._floors[name]:
+            # With `spread` some of these slots would start only after the pause. The new baseline
+            # is later than all of them, so nothing would record them afterwards.
+            first = schedule.next(self._floors[name])
+            await self._record_skipped([(name, make_skipped(slot, Reason.PAUSED, since=first))])
+        await self._journal.routines.resume(name, since=since)
+        await self._read_states()
+        self._failure_backoff.forget(name)
+        if name in self._floors:
+            self._floors[name] = max(self._floors[name], self.states[name].baseline)
+
+    async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
+        """Resume those of these routines whose pause has ended, as of the end of the pause."""
+        for name in names:
+            state = self.states[name]
+            if state.paused and state.paused_until and not state.is_paused(now):
+                await self._end_pause(name, state.paused_until)
+                log.info(
+                    "routine.resumed", routine=name, paused_until=state.paused_until.isoformat()
+                )
+
+    async def _read_states(self) -> None:
+        states = await self._journal.routines.get_states()
+        self.states = {name: states[name] for name in self._schedule_keys}
+
+    # --- routines that keep failing
+
+    async def record_end(self, run: Run) -> None:
+        """Count a failed run: its routine backs off for longer and longer, and is paused at last.
+
+        Takes the lock itself, and only for a failure: runs that end well do not wait for each
+        other.
+        """
+        if self.record_success(run):
+            return
+        async with self.lock():
+            if run.routine in self.states:
+                await self._read_failures([run.routine])
+
+    def record_success(self, run: Run) -> bool:
+        """Forget the failures of a routine if `run` succeeded; return whether it did."""
+        if run.status is Status.SUCCEEDED:
+            self._failure_backoff.forget(run.routine)
+        return run.status is Status.SUCCEEDED
+
+    def backoff_until(self, name: str, now: datetime) -> datetime | None:
+        """Return until when a routine is not started because its last runs failed."""
+        return self._failure_backoff.backoff_until(self.routines[name], now)
+
+    async def _read_failures(self, names: Iterable[str]) -> None:
+        """Read the failures in a row of these routines, and pause those that failed too often."""
+        await self._failure_backoff.read(names, self.states)
+        for name in names:
+            if self.states[name].paused:
+                continue
+            if reason := self._failure_backoff.pause_reason(self.routines[name]):
+                await self.pause(name, why=reason)
+                log.warning(
+                    "routine.paused", routine=name, why=reason, hint=f"agentctl resume {name}"
+                )
 
 
 def max_other_runs(routine: Routine) -> int | None:

@@ -64,7 +64,7 @@ class Alerting:
     """A failure so soon after the end of an incident belongs to that incident."""
     to: tuple[str, ...] = ()
     """Targets, in order, of alerts whose routine names none."""
-    records: frozenset[str] = frozenset({"file", "log"})
+    record_targets: frozenset[str] = frozenset({"file", "log"})
     """Targets that call nobody: what they are sent is a record, and never suppressed."""
 
 
@@ -466,7 +466,7 @@ def _is_record(target: str, options: Json, alerting: Alerting) -> bool:
     """Return whether a delivery is written to a file, the log or a dead man's switch: it calls
     nobody.
     """
-    return target in alerting.records or bool(options.get("path") or options.get("ping"))
+    return target in alerting.record_targets or bool(options.get("path") or options.get("ping"))
 
 
 def _count_failure(

@@ -95,6 +95,12 @@ _TURNS = (
     "WHERE id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
     " AND id < ? ORDER BY id DESC LIMIT ?"
 )
+# Of these, those that ended with a report, later than a run.
+_ANSWERED_TURNS = (
+    "WHERE id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
+    " AND id < ? AND id > ? AND status IN ('succeeded', 'failed') AND report <> ''"
+    " ORDER BY id DESC LIMIT ?"
+)
 _CHILDREN = (
     "WHERE status IN ('queued', 'running', 'waiting')"
     " AND id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
@@ -696,6 +702,15 @@ class RunRepository(Repository):
         """
         values = (routine, f"{session}/", f"{session}0", before, limit)
         return await self._db.read(lambda connection: runs_in(connection, _TURNS, values))
+
+    async def find_answered_turns(
+        self, routine: str, session: str, *, after: str, before: str, limit: int
+    ) -> list[Run]:
+        """Return the runs of a conversation that ended with a report, between the runs `after` and
+        `before`, newest first; `after` is empty for those from the first on.
+        """
+        values = (routine, f"{session}/", f"{session}0", before, after, limit)
+        return await self._db.read(lambda connection: runs_in(connection, _ANSWERED_TURNS, values))
 
     async def find_children(self, routine: str, parent: str) -> list[Run]:
         """Return the runs of a routine that the run `parent` started and that have not ended."""

@@ -43,9 +43,9 @@ class Worker:
     """How many runs the process executes."""
     capacity: int = 0
     """How many runs the process executes at once; 0 if it only schedules."""
-    leads: bool = False
+    is_leader: bool = False
     """Whether the process is the leader, which sends reports and does the maintenance for all."""
-    has: Json = field(default_factory=dict)
+    capabilities: Json = field(default_factory=dict)
     """The names of the tools and MCP servers that the process has, which runs may need; empty where
     its version does not write them.
     """
@@ -63,7 +63,7 @@ class LeaseRenewal:
     """Runs of this process that a person wants stopped."""
     freed_runs: Sequence[str]
     """Runs of any process whose lease expired: they are queued again."""
-    leads: bool
+    is_leader: bool
     waits: MovedWaits = field(default_factory=MovedWaits)
     """The waits that had begun while the clock was ahead."""
 
@@ -110,7 +110,7 @@ class WorkerRepository(Repository):
         """
         now, claimed_fences = to_microseconds(self._clock()), self._runs.claimed_fences
         asked_at = seconds_since_boot()
-        has = json.dumps(worker.has, ensure_ascii=False)
+        capabilities = json.dumps(worker.capabilities, ensure_ascii=False)
 
         def work(connection: Connection) -> LeaseRenewal:
             database_now = connection.lease_clock(now)
@@ -128,7 +128,7 @@ class WorkerRepository(Repository):
                     database_now,
                     worker.running,
                     worker.capacity,
-                    has,
+                    capabilities,
                 ),
             )
             connection.execute("DELETE FROM worker WHERE seen < ?", (database_now - LISTED_FOR,))
@@ -145,18 +145,18 @@ class WorkerRepository(Repository):
             ]
             if repair:
                 repair(connection, database_now)
-            leads = may_lead and bool(
+            is_leader = may_lead and bool(
                 connection.execute(
                     _LEAD, (lease_until, worker.id, database_now, worker.id)
                 ).fetchall()
             )
-            if leads:
+            if is_leader:
                 waits = replace(waits, deliveries=move_deliveries(connection, now))
             return LeaseRenewal(
                 lost_runs=lost_runs,
                 cancelled_runs=cancelled_runs,
                 freed_runs=freed_runs,
-                leads=leads,
+                is_leader=is_leader,
                 waits=waits,
             )
 
@@ -223,8 +223,8 @@ class WorkerRepository(Repository):
                     seen=from_microseconds(row[6]),
                     running=row[7],
                     capacity=row[8],
-                    leads=row[9] > database_now,
-                    has=json.loads(row[10]),
+                    is_leader=row[9] > database_now,
+                    capabilities=json.loads(row[10]),
                     since_heartbeat=max(0, database_now - row[6]) * MICROSECOND,
                 )
                 for row in rows

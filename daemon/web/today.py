@@ -43,8 +43,8 @@ class RoutineStarts(NamedTuple):
     start_count: int
 
 
-def today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Whether all is well, the newest report, and today and tomorrow on a time line."""
+def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show whether all is well, the newest report, and today and tomorrow on a time line."""
     status = client.request("GET", "/v1/status")
     zone = ZoneInfo(status["zone"])
     now = datetime.now(zone)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 DAYS = 30
 
 
-def usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Dollars and tokens by day and routine against the caps, and the sums by routine and model."""
+def show_usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show dollars and tokens by day and routine beside the caps, and sums by routine and model."""
     zone = ZoneInfo(client.request("GET", "/v1/status")["zone"])
     amounts = client.request("GET", f"/v1/usage/days?days={DAYS}")["items"]
     usage_by_routine = client.request("GET", f"/v1/usage?by=routine&days={DAYS}")
@@ -52,5 +52,5 @@ def _daily_caps(caps: list[Mapping[str, Any]], unit: str) -> list[tuple[str, flo
     return [
         (cap["rule"], cap["limit"])
         for cap in caps
-        if cap["unit"] == unit and cap["routine"] is None and "day" in cap["rule"]
+        if cap["unit"] == unit and cap["routine"] is None and cap["period"] == "day"
     ]

@@ -15,9 +15,9 @@ from daemon.cli.call import quote
 from daemon.cli.client import Client, Problem
 from daemon.web.charts import WORST_FIRST, make_heat_map
 from daemon.web.queries import request_items
-from daemon.web.today import today
+from daemon.web.today import show_today
 from daemon.web.transcript import transcript_context
-from daemon.web.usage import usage
+from daemon.web.usage import show_usage
 
 Context = dict[str, Any]
 View = Callable[..., tuple[str, Context]]
@@ -42,8 +42,8 @@ class MenuEntry(NamedTuple):
     label: str
 
 
-def routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Every routine as a card, and how each day of the last weeks went."""
+def show_routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show every routine as a card, and how each day of the last weeks went."""
     status = client.request("GET", "/v1/status")
     last_day = datetime.now(ZoneInfo(status["zone"])).date()
     days = [last_day - timedelta(days=ago) for ago in reversed(range(HEAT_MAP_DAYS))]
@@ -67,8 +67,8 @@ def _request_routines(client: Client) -> list[Any]:
     return request_items(client, "/v1/routines?limit=500", MAX_ROUTINES)
 
 
-def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
-    """One routine: its definition, its slots, its runs."""
+def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show one routine: its definition, its slots, its runs."""
     quoted_name = quote(name)
     definition = client.request("GET", f"/v1/routines/{quoted_name}")
     try:
@@ -93,8 +93,8 @@ def routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str
     }
 
 
-def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """Runs, newest first."""
+def show_runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show runs, newest first."""
     filters = {key: query[key] for key in ("routine", "status", "cursor") if query.get(key)}
     path = f"/v1/runs?limit={PAGE_SIZE}"
     for key, value in filters.items():
@@ -110,16 +110,16 @@ def runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     }
 
 
-def run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
-    """One run as a transcript: what it was told, what it did and by which rule, what it used."""
+def show_run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show a run as a transcript: its prompt, what it did and by which rule, what it used."""
     record = client.request("GET", f"/v1/runs/{quote(name)}")
     if record["id"] != name:
         raise SeeOther(f"/runs/{record['id']}")
     return "run.html", transcript_context(client, record)
 
 
-def approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What waits for a person's word, with exactly what would happen; and the latest answers."""
+def show_approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show which calls wait for an approval, exactly what they would do, and the latest answers."""
     pending_approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
     latest = client.request("GET", "/v1/approvals?limit=50")["items"]
     return "approvals.html", {
@@ -141,8 +141,8 @@ def _request_exact_call(client: Client, approval_id: str) -> Context:
     return {key: value for key, value in approval.items() if key != "calls"}
 
 
-def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
-    """One approval, what allowing its call for good would write, and the buttons."""
+def show_approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show one approval, what allowing its call for good would write, and the buttons."""
     record = client.request("GET", f"/v1/approvals/{quote(name)}")
     proposal = None
     if record["status"] == "pending" and query.get("for") == "good":
@@ -154,8 +154,8 @@ def approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
     }
 
 
-def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What is wrong, where reports went, and which did not arrive."""
+def show_deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show what is wrong, where reports went, and which did not arrive."""
     status, include_closed = query.get("status", ""), query.get("over") == "1"
     path = f"/v1/deliveries?limit={PAGE_SIZE}"
     if query.get("cursor"):
@@ -178,8 +178,8 @@ def deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
     }
 
 
-def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What is remembered, searched; each hit links to its place in the run."""
+def show_memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show memory items, or the hits of a search; each links to its place in the run."""
     question = query.get("q", "").strip()
     context: Context = {"title": "Memory", "question": question, "hits": [], "items": []}
     if question:
@@ -191,8 +191,8 @@ def memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     return "memory.html", context
 
 
-def live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """What happens right now, in all runs."""
+def show_live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show what happens right now, in all runs."""
     return "live.html", {"title": "Live", "active": client.request("GET", "/v1/status")["active"]}
 
 
@@ -207,17 +207,17 @@ MENU = (
     MenuEntry("/live", "Live"),
 )
 VIEWS: tuple[tuple[str, View], ...] = (
-    ("/", today),
-    ("/routines", routines),
-    ("/routines/{name}", routine),
-    ("/runs", runs),
-    ("/runs/{name}", run),
-    ("/approvals", approvals),
-    ("/approvals/{name}", approval),
-    ("/usage", usage),
-    ("/deliveries", deliveries),
-    ("/memory", memory),
-    ("/live", live),
+    ("/", show_today),
+    ("/routines", show_routines),
+    ("/routines/{name}", show_routine),
+    ("/runs", show_runs),
+    ("/runs/{name}", show_run),
+    ("/approvals", show_approvals),
+    ("/approvals/{name}", show_approval),
+    ("/usage", show_usage),
+    ("/deliveries", show_deliveries),
+    ("/memory", show_memory),
+    ("/live", show_live),
 )
 
 

@@ -121,7 +121,14 @@ async def test_top_without_its_extra_names_the_install_command(home):
 
 def test_top_shows_todays_spending_beside_its_cap():
     days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
-    cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}
+    cap = {
+        "rule": "[budget] day = 5",
+        "routine": None,
+        "period": "day",
+        "unit": "usd",
+        "limit": 5.0,
+        "spent": 0.1,
+    }
     spending = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
     assert describe_spending(days, spending) == "2 runs, 1,234 tokens and $0.12 of $5.00"
     assert describe_spending(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"

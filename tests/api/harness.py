@@ -69,7 +69,7 @@ class FakeEngine:
             {name: routine.schedule_key for name, routine in self.routines.items()}
         )
 
-    async def trigger(
+    async def run_now(
         self,
         name: str,
         *,
@@ -112,7 +112,7 @@ class FakeEngine:
     def paced_start(self, name: str) -> datetime | None:
         return None
 
-    def next_starts(
+    def next_slots(
         self, name: str, count: int = 3, *, after: datetime | None = None
     ) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
@@ -160,7 +160,7 @@ class ApiHarness:
     path: Path
 
     async def claim(self, name: str = "daily-report") -> Run:
-        return await self.engine.trigger(name)
+        return await self.engine.run_now(name)
 
     async def take(self, name: str = "daily-report") -> Run:
         run = await self.journal.runs.claim((await self.claim(name)).id, owner="test")

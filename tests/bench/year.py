@@ -54,6 +54,7 @@ from tests.bench.reports import (
     ReportWriter,
 )
 from tests.command_line import run_command
+from tests.engine_harness import fire
 
 DAYS = 365
 MARKS = (1_000, 10_000, 100_000)
@@ -191,7 +192,7 @@ class Year:
                 engine = self.app.daemon.scheduling.engine
                 if not next_slots:
                     next_slots = [
-                        (engine.next_starts(routine.name, 1)[0], routine) for routine in ROUTINES
+                        (engine.next_slots(routine.name, 1)[0], routine) for routine in ROUTINES
                     ]
                     heapq.heapify(next_slots)
                 # all that are due at one moment: a start would catch up on those left
@@ -205,7 +206,7 @@ class Year:
                         night += timedelta(days=1)
                     self.app.clock.move_to(slot)
                     await self._run(routine, slot)
-                    following = engine.next_starts(routine.name, 1)[0]
+                    following = engine.next_slots(routine.name, 1)[0]
                     heapq.heapreplace(next_slots, (following, routine))
                     run_count += 1
                 await self._measure_open()
@@ -238,10 +239,13 @@ class Year:
         self.app.model.enqueue(*replies)
 
         async def run() -> None:
-            queued_run = await self.app.daemon.scheduling.engine.fire(routine.name)
-            if queued_run is None:
+            fire(self.app.daemon.scheduling.engine, routine.name)
+            claims = [task for task in asyncio.all_tasks() if task.get_name() == "slot claims"]
+            await asyncio.gather(*claims)
+            (row,) = await self.app.daemon.store.journal.slots.find(routine.name, limit=1)
+            if row.run is None or row.last != slot:
                 raise RuntimeError(f"{routine.name} did not start at {slot.isoformat()}")
-            ended_run = await self.app.finish(queued_run.id)
+            ended_run = await self.app.finish(row.run)
             if ended_run.status is not Status.SUCCEEDED:
                 raise RuntimeError(f"{routine.name} {ended_run.status}: {ended_run.detail}")
             await self.app.daemon.delivery.outbox.flush()

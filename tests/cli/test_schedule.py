@@ -49,7 +49,7 @@ async def test_next_shows_the_requested_number_or_days(harness: ApiHarness) -> N
 
 async def test_next_names_the_year_of_slots_in_another_year(harness: ApiHarness) -> None:
     harness.engine.now = datetime.now(UTC)
-    last = harness.engine.next_starts("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
+    last = harness.engine.next_slots("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
     lines = (await agentctl(harness.path, "next", "daily-report", "-n", "400")).out.splitlines()
     assert lines[-1].startswith(f"{last:%a %d %b %Y %H:%M %Z} ")
 

@@ -397,8 +397,8 @@ async def test_next_fires_are_the_random_moments_only(harness: Ledger) -> None:
     await settle_in(harness)
     days = ("02", "03", "04")
     expected = [at(f"{day} {moment}") for day in days for moment in draw_moments(day)]
-    assert harness.engine.next_starts("heartbeat", 6) == expected
-    assert harness.engine.next_starts("heartbeat", 1, after=expected[0]) == expected[1:2]
+    assert harness.engine.next_slots("heartbeat", 6) == expected
+    assert harness.engine.next_slots("heartbeat", 1, after=expected[0]) == expected[1:2]
 
 
 def test_random_moments_of_weekdays_continue_after_the_weekend() -> None:

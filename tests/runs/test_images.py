@@ -201,7 +201,7 @@ async def test_resumed_run_shows_the_same_pictures(app):
             "look", home_text(app).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"')
         )
         async with app:
-            run = await app.engine.trigger("look", event="e")
+            run = await app.engine.run_now("look", event="e")
             await app.daemon.runs.queue.running[run.id]
             assert (await app.journal.runs.get(run.id)).status is Status.QUEUED
         put(app, "plots/a.png", png(5, 5))
@@ -210,10 +210,10 @@ async def test_resumed_run_shows_the_same_pictures(app):
             await app.daemon.runs.queue.submit(await app.journal.runs.get(run.id))
             await app.daemon.runs.queue.running[run.id]
             assert (await app.journal.runs.get(run.id)).status is Status.SUCCEEDED
-            from daemon.api.schemas import step_view
+            from daemon.api.schemas import view_of_step
 
             steps = [
-                json.dumps(step_view(step)) for step in await app.journal.runs.get_steps(run.id)
+                json.dumps(view_of_step(step)) for step in await app.journal.runs.get_steps(run.id)
             ]
     assert pictures_of(vendor.requests[-1])[0] == [png()]
     assert not any(base64.b64encode(png()).decode() in step for step in steps), (

@@ -223,7 +223,7 @@ async def test_a_gate_compares_the_output_with_that_of_the_last_run(tmp_path, in
     async with ScriptApp(tmp_path, trigger + text) as app:
         for content, status in (("up", "succeeded"), ("up", "skipped"), ("down", "succeeded")):
             in_workspace("state", content)
-            run = await app.engine.trigger("job", trigger="cron")
+            run = await app.engine.run_now("job", trigger="cron")
             assert (await app.finish(run.id)).status == status
 
 

@@ -68,7 +68,7 @@ async def test_after_three_days_down_the_latest_slot_runs_and_the_others_are_mis
     (row, *_) = await harness.journal.slots.find()
     assert row.lateness == 4 * 3600
     await harness.boot(routine())
-    await harness.engine.fire("daily")
+    await harness.fire("daily")
     assert harness.starts == ["daily 03 09:00"], "a second restart starts nothing"
 
 
@@ -236,15 +236,8 @@ async def test_extra_alarm_changes_nothing(harness: EngineHarness) -> None:
     await harness.reach("01 09:00")
     await harness.ring()
     await harness.set_clock("01 09:00:01")
-    assert await harness.engine.fire("daily") is None
+    await harness.fire("daily")
     assert harness.starts == ["daily 01 09:00"]
-
-
-async def test_fire_returns_the_run_it_started(harness: EngineHarness) -> None:
-    await harness.boot(routine())
-    harness.time.move_to(at("01 09:00"))
-    run = await harness.engine.fire("daily")
-    assert run == harness.submitted_runs[0]
 
 
 async def test_a_thousand_routines_due_at_once_all_start(harness: EngineHarness) -> None:
@@ -300,7 +293,7 @@ async def test_a_spread_delays_the_start_and_keeps_the_slot(harness: EngineHarne
     assert at("01 09:00") < start < at("01 09:10")
     await harness.reach("01 09:10")
     assert await harness.rows() == ["01 09:00 ran"]
-    assert harness.engine.next_starts("daily", 1) == [at("02 09:00")]
+    assert harness.engine.next_slots("daily", 1) == [at("02 09:00")]
 
 
 async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
@@ -311,7 +304,7 @@ async def test_one_time_slot_starts_once(harness: EngineHarness) -> None:
     await harness.finish(*harness.submitted_runs)
     await harness.boot(once)
     assert harness.starts == ["daily 01 09:00"]
-    assert harness.engine.next_starts("daily") == []
+    assert harness.engine.next_slots("daily") == []
 
 
 async def test_a_slot_starts_with_the_real_clock(tmp_path: Path) -> None:
@@ -448,7 +441,7 @@ async def test_a_slot_outside_active_hours_is_skipped_and_not_shown_as_next(
     await harness.boot(routine(trigger=trigger))
     await harness.reach("01 09:30")
     assert await harness.rows() == ["01 08:30 ran", "01 09:00 to 01 09:30, 2 skipped quiet_hours"]
-    assert harness.engine.next_starts("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
+    assert harness.engine.next_slots("daily") == [at("02 08:00"), at("02 08:30"), at("03 08:00")]
 
 
 async def test_a_slot_is_skipped_while_a_run_of_the_routine_is_under_way(
@@ -483,11 +476,11 @@ async def test_a_run_whose_submission_failed_is_submitted_when_it_is_in_the_way(
     failing_harness = FailingQueue(harness.folder, harness.time)
     await failing_harness.boot(routine(trigger=HALF_HOURLY), routine("other", HALF_HOURLY))
     with pytest.raises(asyncio.CancelledError):
-        await failing_harness.engine.trigger("other")
+        await failing_harness.engine.run_now("other")
     with pytest.raises(MemoryError):
-        await failing_harness.engine.trigger("daily")
+        await failing_harness.engine.run_now("daily")
     with pytest.raises(Refused, match="is queued already"):  # as it is committed
-        await failing_harness.engine.trigger("other")
+        await failing_harness.engine.run_now("other")
     assert [run.routine for run in failing_harness.submitted_runs] == ["other"]
     await failing_harness.reach("01 08:30")
     assert await failing_harness.rows("daily") == ["01 08:00 ran", "01 08:30 skipped overlap"]
@@ -500,7 +493,7 @@ async def test_queue_one_lets_one_run_wait(harness: EngineHarness) -> None:
     await harness.reach("01 09:30")
     assert await harness.rows() == ["01 08:30 ran", "01 09:00 ran", "01 09:30 skipped overlap"]
     with pytest.raises(Refused):
-        await harness.engine.trigger("daily")
+        await harness.engine.run_now("daily")
 
 
 async def test_cancel_previous_cancels_the_active_run(harness: EngineHarness) -> None:
@@ -509,13 +502,13 @@ async def test_cancel_previous_cancels_the_active_run(harness: EngineHarness) ->
     first, second = harness.submitted_runs
     assert harness.cancelled_ids == [first.id]
     assert [run.id for run in await harness.journal.runs.find_active()] == [second.id]
-    third = await harness.engine.trigger("daily")
+    third = await harness.engine.run_now("daily")
     assert [run.id for run in await harness.journal.runs.find_active()] == [third.id]
 
 
 async def test_a_gate_closed_by_a_busy_operator_costs_no_run(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, gate={"idle": "1h"}), routine("other", {}))
-    await harness.engine.trigger("other")
+    await harness.engine.run_now("other")
     await harness.reach("01 09:00")
     assert await harness.rows("daily") == ["01 08:30 skipped gate", "01 09:00 ran"]
 
@@ -552,31 +545,31 @@ async def test_a_manual_run_ignores_hours_pause_and_gate(harness: EngineHarness)
     )
     await harness.boot(limited_routine)
     await harness.engine.pause("daily")
-    run = await harness.engine.trigger("daily")
+    run = await harness.engine.run_now("daily")
     assert (run.trigger, run.slot) == ("manual", at("01 08:00"))
     assert harness.submitted_runs == [run]
 
 
 async def test_a_manual_run_is_refused_while_another_run_is_active(harness: EngineHarness) -> None:
     await harness.boot(routine())
-    run = await harness.engine.trigger("daily")
+    run = await harness.engine.run_now("daily")
     with pytest.raises(Refused, match=f"daily is queued already .*agentctl cancel {run.id}"):
-        await harness.engine.trigger("daily")
+        await harness.engine.run_now("daily")
 
 
 async def test_the_same_event_gets_the_same_run(harness: EngineHarness) -> None:
     await harness.boot(routine())
-    run = await harness.engine.trigger("daily", event="client-1")
-    assert await harness.engine.trigger("daily", event="client-1") == run
+    run = await harness.engine.run_now("daily", event="client-1")
+    assert await harness.engine.run_now("daily", event="client-1") == run
     await harness.finish(run)
-    assert (await harness.engine.trigger("daily", event="client-1")).id == run.id
-    assert (await harness.engine.trigger("daily", event="client-2")).id != run.id
+    assert (await harness.engine.run_now("daily", event="client-1")).id == run.id
+    assert (await harness.engine.run_now("daily", event="client-2")).id != run.id
 
 
 async def test_a_manual_run_takes_no_slot(harness: EngineHarness) -> None:
     await harness.boot(routine())
     harness.time.move_to(at("01 09:00"))
-    await harness.finish(await harness.engine.trigger("daily"))
+    await harness.finish(await harness.engine.run_now("daily"))
     await harness.ring()
     assert harness.starts == ["daily 01 09:00", "daily 01 09:00"]
     assert sorted(run.trigger for run in harness.submitted_runs) == ["cron", "manual"]
@@ -585,11 +578,11 @@ async def test_a_manual_run_takes_no_slot(harness: EngineHarness) -> None:
 async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> None:
     await harness.boot(routine(), faulty_names=["torn"])
     with pytest.raises(NotFound, match="no routine 'nightly'; agentctl list"):
-        await harness.engine.trigger("nightly")
+        await harness.engine.run_now("nightly")
     with pytest.raises(Refused, match=r"torn cannot be used: x\.toml: run\.prompt: is missing"):
         await harness.engine.pause("torn")
     with pytest.raises(NotFound):
-        harness.engine.next_starts("nightly")
+        harness.engine.next_slots("nightly")
 
 
 async def test_engine_loaded_without_start_runs_only_on_command(
@@ -604,7 +597,7 @@ async def test_engine_loaded_without_start_runs_only_on_command(
         zone="UTC",
     )
     await engine.load(folder_contents(routine(first_run=True)))
-    run = await engine.trigger("daily", trigger="once")
+    run = await engine.run_now("daily", trigger="once")
     assert harness.submitted_runs == [run]
     assert await harness.journal.key_values.get("operator_seen") is None, (
         "a cron job is no operator"
@@ -631,7 +624,7 @@ async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> Non
         await harness.boot(starting)
         assert len(harness.submitted_runs) == runs
         await harness.finish(*await harness.journal.runs.find_active())
-    assert harness.engine.next_starts("daily") == []
+    assert harness.engine.next_slots("daily") == []
 
 
 async def test_on_start_is_no_slot_of_the_schedule_it_joins(harness: EngineHarness) -> None:
@@ -731,7 +724,7 @@ async def test_a_file_broken_at_start_loses_no_slot_once_corrected(
     await harness.boot(faulty_names=["daily"])
     await harness.reach("01 12:00")
     await harness.reload(routine())
-    await harness.engine.fire("daily")
+    await harness.fire("daily")
     assert await harness.rows() == ["01 09:00 late"]
 
 
@@ -753,8 +746,8 @@ async def test_a_change_of_the_host_zone_sets_a_new_baseline(
     here = routine("fixed", {**NINE, "timezone": "UTC"})
     await harness.boot(routine(), here, zone="UTC")
     await harness.reload(routine(), here, zone="America/New_York")
-    assert harness.engine.next_starts("daily", 1) == [at("01 14:00")]
-    assert harness.engine.next_starts("fixed", 1) == [at("01 09:00")]
+    assert harness.engine.next_slots("daily", 1) == [at("01 14:00")]
+    assert harness.engine.next_slots("fixed", 1) == [at("01 09:00")]
     assert harness.engine.describe_schedule(routine()) == "at 09:00, America/New_York"
     await harness.reach("01 14:00")
     assert harness.starts == ["fixed 01 09:00", "daily 01 14:00"]

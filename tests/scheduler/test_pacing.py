@@ -70,13 +70,13 @@ async def harness(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[
 
 async def test_the_first_run_comes_after_the_shortest_wait(harness: PacedHarness) -> None:
     await harness.boot(WATCH)
-    assert harness.engine.next_starts("watch") == [at("01 08:05")]
+    assert harness.engine.next_slots("watch") == [at("01 08:05")]
     await harness.reach("01 08:04")
     assert harness.submitted_runs == []
     await harness.reach("01 12:00")
     (run,) = harness.submitted_runs
     assert (f"{run.slot:%H:%M}", run.trigger) == ("08:05", "pace")
-    assert harness.engine.next_starts("watch") == [], "the run under way says when the next one is"
+    assert harness.engine.next_slots("watch") == [], "the run under way says when the next one is"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_the_next_run_comes_when_the_last_one_has_asked_for_within_the_bou
     await harness.boot(make_paced_routine(run={"retry": {"pause_after": 0}}))
     await harness.reach("01 08:10")
     await harness.end(harness.submitted_runs[0], next_start, status=status)
-    assert [f"{slot:%H:%M}" for slot in harness.engine.next_starts("watch")] == [start]
+    assert [f"{slot:%H:%M}" for slot in harness.engine.next_slots("watch")] == [start]
     await harness.reach("01 23:00")
     assert harness.starts == ["01 08:05", f"01 {start}"]
 
@@ -130,7 +130,7 @@ def test_the_first_finish_of_the_last_answer_counts() -> None:
 
 async def test_a_run_by_hand_says_when_to_come_again_too(harness: PacedHarness) -> None:
     await harness.boot(WATCH)
-    by_hand = await harness.engine.trigger("watch")
+    by_hand = await harness.engine.run_now("watch")
     await harness.reach("01 09:00")
     assert harness.submitted_runs == [by_hand], "a run is under way"
     await harness.end(by_hand, "30m")
@@ -144,11 +144,11 @@ async def test_a_restart_changes_nothing(harness: PacedHarness) -> None:
     await harness.end(harness.submitted_runs[0], "2h")
     await harness.reach("01 09:00")
     await harness.boot(WATCH)
-    assert harness.engine.next_starts("watch") == [at("01 10:05")]
+    assert harness.engine.next_slots("watch") == [at("01 10:05")]
     await harness.reach("01 10:06")
     await harness.boot(WATCH)
     assert harness.starts == ["01 08:05", "01 10:05"], "started once"
-    assert harness.engine.next_starts("watch") == []
+    assert harness.engine.next_slots("watch") == []
 
 
 async def test_what_came_while_the_daemon_was_down_starts_when_it_starts(
@@ -177,7 +177,7 @@ async def test_without_catch_up_it_comes_after_the_longest_wait_instead(
     harness.time.move_to(at("03 12:00"))
     await harness.boot(watch)
     assert len(harness.submitted_runs) == 1
-    assert harness.engine.next_starts("watch") == [at("03 18:00")]
+    assert harness.engine.next_slots("watch") == [at("03 18:00")]
     await harness.reach("03 18:01")
     assert harness.starts == ["01 08:05", "03 18:00"]
 
@@ -208,7 +208,7 @@ async def test_a_resume_before_its_time_changes_nothing(harness: PacedHarness) -
     await harness.reach("01 09:00")
     await harness.engine.resume("watch")
     await harness.quiet()
-    assert harness.engine.next_starts("watch") == [at("01 10:05")]
+    assert harness.engine.next_slots("watch") == [at("01 10:05")]
 
 
 async def test_outside_of_its_hours_it_waits_for_them(harness: PacedHarness) -> None:
@@ -249,9 +249,9 @@ async def test_a_clock_that_is_set_back_delays_by_the_longest_wait_at_most(
     assert harness.starts == ["01 08:05"]
     await harness.end(harness.submitted_runs[0], "10m")
     await harness.set_clock("01 09:00")
-    assert harness.engine.next_starts("watch") == [at("01 15:00")]
+    assert harness.engine.next_slots("watch") == [at("01 15:00")]
     await harness.set_clock("01 09:30")
-    assert harness.engine.next_starts("watch") == [at("01 15:00")], "not put off again and again"
+    assert harness.engine.next_slots("watch") == [at("01 15:00")], "not put off again and again"
     await harness.reach("01 15:01")
     assert harness.starts == ["01 08:05", "01 15:00"]
 
@@ -269,7 +269,7 @@ async def test_other_bounds_hold_for_what_was_asked_before(harness: PacedHarness
     await harness.reach("01 08:05")
     await harness.end(harness.submitted_runs[0], "2h")
     await harness.reload(routine("watch", {"pace": "5m..1h"}, run={"mode": "agent"}))
-    assert harness.engine.next_starts("watch") == [at("01 09:05")]
+    assert harness.engine.next_slots("watch") == [at("01 09:05")]
     await harness.reload()
     await harness.reach("02 09:00")
     assert len(harness.submitted_runs) == 1, "it was removed"
@@ -279,7 +279,7 @@ async def test_a_schedule_beside_the_pace_starts_runs_as_well(harness: PacedHarn
     await harness.boot(routine("watch", [PACE, {"cron": "0 9 * * *"}], run={"mode": "agent"}))
     await harness.reach("01 08:05")
     await harness.end(harness.submitted_runs[0], "2h")
-    assert harness.engine.next_starts("watch", 2) == [at("01 09:00"), at("01 10:05")]
+    assert harness.engine.next_slots("watch", 2) == [at("01 09:00"), at("01 10:05")]
     await harness.reach("01 09:00")
     await harness.end(harness.submitted_runs[1], "20m")
     await harness.reach("01 09:30")

@@ -193,7 +193,7 @@ async def test_failed_manual_runs_cause_neither_backoff_nor_pause(
 ) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 2}}))
     for _ in range(4):
-        await harness.engine.trigger("daily")
+        await harness.engine.run_now("daily")
         await fail(harness)
     assert not harness.engine.states["daily"].paused
     await harness.reach("01 08:30")
@@ -206,7 +206,7 @@ async def test_a_manual_run_ignores_backoff_and_pause(harness: EngineHarness) ->
     )
     await harness.reach("01 08:30")
     await fail(harness)
-    assert (await harness.engine.trigger("daily")).trigger == "manual"
+    assert (await harness.engine.run_now("daily")).trigger == "manual"
 
 
 async def test_a_failure_recorded_in_2031_causes_no_backoff_today(harness: EngineHarness) -> None:

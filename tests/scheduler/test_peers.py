@@ -23,6 +23,7 @@ from tests.engine_harness import (
     EngineHarness,
     FakeEventLoop,
     at,
+    fire,
     folder_contents,
     routine,
 )
@@ -188,7 +189,9 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(harness: EngineHar
     )
     await twin.start(folder_contents(routine()))
     harness.time.move_to(at("01 09:00"))
-    await asyncio.gather(harness.engine.fire("daily"), twin.fire("daily"))
+    fire(harness.engine, "daily")
+    fire(twin, "daily")
+    await harness.quiet()
     assert harness.starts == ["daily 01 09:00"]
     await twin.stop()
 

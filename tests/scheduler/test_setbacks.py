@@ -19,7 +19,7 @@ from freezegun.api import FrozenDateTimeFactory
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from daemon.api.schedule import why
+from daemon.api.schedule import explain_slot
 from daemon.definitions.schedule import EPOCH
 from daemon.scheduler.slot_ledger import BATCH_SIZE
 from daemon.scheduler.slots import INSTANT
@@ -108,7 +108,7 @@ async def test_an_unreported_clock_step_is_noticed_at_the_next_slot(
     harness.time.move_to(at("01 10:10"))
     await harness.ring()
     harness.time.move_to(at("01 08:40"))
-    await harness.engine.fire("often")
+    await harness.fire("often")
     await harness.set_clock("01 08:40")
     await harness.reach("01 09:00")
     assert await harness.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
@@ -183,7 +183,7 @@ async def test_why_ignores_slots_run_with_a_clock_ahead(
         journal=harness.journal,
         clock=SystemClock(),
     )
-    assert (await why(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
+    assert (await explain_slot(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 
 
 class Upheavals(RuleBasedStateMachine):

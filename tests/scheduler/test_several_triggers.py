@@ -147,12 +147,12 @@ async def test_ends_of_other_runs_count_by_the_trigger_that_waits_for_them(
         name="report",
     )
     await harness.boot(routine("backup", {}), routine("sync", {}), follower)
-    await harness.end(await harness.engine.trigger("backup"))
-    await harness.end(await harness.engine.trigger("sync"))
+    await harness.end(await harness.engine.run_now("backup"))
+    await harness.end(await harness.engine.run_now("sync"))
     await harness.quiet()
     assert [run for run in harness.submitted_runs if run.routine == "report"] == []
     assert await harness.rows("report") == ["01 08:02 skipped quiet_hours"]
-    await harness.end(await harness.engine.trigger("backup"), Status.FAILED)
+    await harness.end(await harness.engine.run_now("backup"), Status.FAILED)
     await harness.quiet()
     assert [run.trigger for run in harness.submitted_runs if run.routine == "report"] == ["after"]
 
@@ -165,7 +165,7 @@ async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
     )
     parents = routine("backup", {}), routine("sync", {})
     await harness.boot(*parents)
-    runs = [await harness.engine.trigger(name) for name in ("backup", "sync")]
+    runs = [await harness.engine.run_now(name) for name in ("backup", "sync")]
     await harness.boot(*parents, follower)
     harness.journal.runs.when_ended = lambda _run: None  # as if the daemon were down
     for run in runs:
@@ -197,9 +197,9 @@ async def test_a_routine_starts_with_the_daemon_and_by_the_clock(harness: Workpl
     assert [run.trigger for run in harness.submitted_runs] == ["on_start", "cron"]
 
 
-async def test_next_starts_are_those_of_all_triggers(harness: Workplace) -> None:
+async def test_next_slots_are_those_of_all_triggers(harness: Workplace) -> None:
     await harness.boot(several(NINE, {**NOON, "active_days": "sat"}, {"webhook": True}))
-    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_starts("daily", 4)] == [
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_slots("daily", 4)] == [
         "01 09:00",
         "02 09:00",
         "03 09:00",
@@ -238,9 +238,9 @@ async def test_slots_of_days_to_skip_are_recorded_with_the_entry(harness: Workpl
     assert row.rule == 'skip = "2026-01-02/2026-01-03"'
 
 
-async def test_next_starts_lie_behind_days_to_skip(harness: Workplace) -> None:
+async def test_next_slots_lie_behind_days_to_skip(harness: Workplace) -> None:
     await harness.boot(routine("daily", {**NINE, **NEW_YEAR}))
-    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_starts("daily", 3)] == [
+    assert [f"{slot:%d %H:%M}" for slot in harness.engine.next_slots("daily", 3)] == [
         "01 09:00",
         "04 09:00",
         "05 09:00",
@@ -282,7 +282,7 @@ async def test_the_end_of_another_run_is_skipped_on_a_day_to_skip(harness: Workp
     await harness.boot(
         routine("backup", {}), routine("report", {"after": ["backup"], "skip": ["2026-01-01"]})
     )
-    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.run_now("backup"))
     await harness.quiet()
     (row,) = await harness.journal.slots.find("report")
     assert (row.outcome, row.reason, row.rule) == (
@@ -302,10 +302,10 @@ async def test_another_calendar_counts_from_its_reload_on(harness: Workplace) ->
     await harness.boot(skipping("20260101"))
     await harness.reach("01 10:00")
     assert await harness.rows() == ["01 09:00 skipped quiet_hours"]
-    assert [f"{slot:%d}" for slot in harness.engine.next_starts("daily", 2)] == ["02", "03"]
+    assert [f"{slot:%d}" for slot in harness.engine.next_slots("daily", 2)] == ["02", "03"]
     changes = await harness.reload(skipping("20260102"))
     assert (changes.changed, changes.schedule_changed) == (("daily",), ())
-    assert [f"{slot:%d}" for slot in harness.engine.next_starts("daily", 2)] == ["03", "04"]
+    assert [f"{slot:%d}" for slot in harness.engine.next_slots("daily", 2)] == ["03", "04"]
     await harness.reach("03 09:30")
     assert harness.starts == ["daily 03 09:00"]
     assert (await harness.journal.slots.find("daily"))[1].rule == 'skip = "off.ics: Off"'

@@ -85,7 +85,7 @@ async def test_holders_of_the_shared_lock_wait_for_the_lock(ledger: SlotLedger) 
 async def test_a_run_that_ended_well_does_not_wait_for_claims_under_way(
     harness: EngineHarness, ledger: SlotLedger
 ) -> None:
-    queued_run, now = await harness.engine.trigger("daily"), datetime.now(UTC)
+    queued_run, now = await harness.engine.run_now("daily"), datetime.now(UTC)
     run = queued_run.to(Status.RUNNING, started=now)
     async with ledger.lock():
         success = asyncio.create_task(ledger.record_end(run.to(Status.SUCCEEDED, ended=now)))

@@ -231,7 +231,7 @@ async def test_files_wait_for_the_idle_gate(
     harness: Workplace, log_events: asyncio.Queue[dict[str, Any]]
 ) -> None:
     await harness.boot(inbox(gate={"idle": timedelta(hours=2)}), BACKUP)
-    await harness.engine.trigger("backup")
+    await harness.engine.run_now("backup")
     await harness.next_run()
     harness.drop("a.csv")
     assert (await next_log_event(log_events, "files.waiting"))[
@@ -284,7 +284,7 @@ async def test_an_after_trigger_starts_a_run_with_the_earlier_report(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
-    first = await harness.engine.trigger("backup")
+    first = await harness.engine.run_now("backup")
     await harness.end(first)
     await harness.quiet()
     _, second = harness.submitted_runs
@@ -323,7 +323,7 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
     statuses = set()
     for status in (status for status in Status if status.has_ended):
         before = len(harness.submitted_runs)
-        await harness.end(await harness.engine.trigger("backup"), status)
+        await harness.end(await harness.engine.run_now("backup"), status)
         await harness.quiet()
         if len(harness.submitted_runs) == before + 2:
             statuses.add(status)
@@ -333,7 +333,7 @@ async def test_after_trigger_depends_on_the_ending_of_the_other_routine(
 
 async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workplace) -> None:
     await harness.boot(BACKUP, after("report", "backup", on="ended"))
-    run = await harness.engine.trigger("backup")
+    run = await harness.engine.run_now("backup")
     harness.time.tick(60)
     await harness.journal.runs.request_cancel(run.id)
     await harness.quiet()
@@ -342,7 +342,7 @@ async def test_an_after_trigger_fires_for_a_cancelled_waiting_run(harness: Workp
 
 async def test_chain_of_after_triggers_runs_to_its_end(harness: Workplace) -> None:
     await harness.boot(BACKUP, after("sync", "backup"), after("report", "backup", "sync"))
-    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.run_now("backup"))
     await harness.quiet()
     sync = next(run for run in harness.submitted_runs if run.routine == "sync")
     report = next(run for run in harness.submitted_runs if run.routine == "report")
@@ -356,7 +356,7 @@ async def test_kill_9_between_two_chained_runs_loses_no_run(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
-    run = await harness.engine.trigger("backup")
+    run = await harness.engine.run_now("backup")
     harness.journal.runs.when_ended = lambda run: None  # the process dies before it could hear
     await harness.end(run)
     await harness.crash()
@@ -369,7 +369,7 @@ async def test_kill_9_between_two_chained_runs_loses_no_run(
 
 async def test_a_run_ended_before_the_routine_existed_starts_no_run(harness: Workplace) -> None:
     await harness.boot(BACKUP)
-    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.run_now("backup"))
     await harness.reach("01 09:00")
     await harness.reload(BACKUP, after("report", "backup"))
     await harness.boot(BACKUP, after("report", "backup"))
@@ -380,7 +380,7 @@ async def test_a_run_active_when_the_routine_was_added_starts_its_after_trigger(
     harness: Workplace,
 ) -> None:
     await harness.boot(BACKUP)
-    run = await harness.engine.trigger("backup")
+    run = await harness.engine.run_now("backup")
     await harness.reach("01 09:00")
     await harness.reload(BACKUP, after("report", "backup"))
     await harness.reach("01 10:00")
@@ -394,7 +394,7 @@ async def test_an_after_trigger_during_a_pause_is_skipped_for_good(
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
     await harness.engine.pause("report")
-    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.run_now("backup"))
     await harness.quiet()
     assert await harness.rows("report") == ["01 08:01 skipped paused"]
     await harness.engine.resume("report")
@@ -407,7 +407,7 @@ async def test_an_after_trigger_of_a_broken_file_fires_once_corrected(
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
     await harness.boot(BACKUP, faulty_names=["report"])
-    await harness.end(await harness.engine.trigger("backup"))
+    await harness.end(await harness.engine.run_now("backup"))
     await harness.boot(BACKUP, faulty_names=["report"])
     await harness.reload(BACKUP, after("report", "backup"))
     assert [run.routine for run in harness.submitted_runs] == ["backup", "report"]
@@ -507,17 +507,17 @@ async def test_a_routine_of_another_machine_starts_only_manually(
     ]
     await harness.boot(*routines)
     harness.drop("a.csv")
-    await harness.end(await harness.engine.trigger("by-hand"))
+    await harness.end(await harness.engine.run_now("by-hand"))
     await harness.reach("01 12:00")
     with pytest.raises(NotFound):
         await harness.engine.start_by_webhook("door", event="m", body={})
     assert [run.routine for run in harness.submitted_runs] == ["by-hand"]
     assert await harness.rows("daily") == []
-    assert harness.engine.next_starts("daily") == []
+    assert harness.engine.next_slots("daily") == []
     assert harness.engine.describe_schedule(routines[0]) == (
         "at 09:00, UTC; not on this machine: box-1.example.org is none of laptop, box-2"
     )
-    assert (await harness.engine.trigger("daily")).routine == "daily"
+    assert (await harness.engine.run_now("daily")).routine == "daily"
 
 
 # --- words

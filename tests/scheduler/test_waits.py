@@ -194,7 +194,7 @@ async def test_a_wait_written_just_after_a_clock_was_set_back_is_moved_soon(
 ) -> None:
     ahead, back = at("2046-01-01T08:00"), at("01 08:00")
     await machine.set_clock(ahead)
-    await machine.engine.trigger("a")
+    await machine.engine.run_now("a")
     await machine.ring()
     await machine.set_clock(back)
     stamp = int(ahead.timestamp() * 1_000_000)
@@ -221,7 +221,7 @@ async def test_waits_of_older_versions_without_a_start_last_a_day_at_most(
     machine: Machine,
 ) -> None:
     machine.first_waits = {"a": timedelta(minutes=5)}
-    run = await machine.engine.trigger("a")
+    run = await machine.engine.run_now("a")
     await machine.quiet()
     assert run.id not in machine.finished_ids
     await machine.journal._db.write(
@@ -308,7 +308,7 @@ class Clocks(RuleBasedStateMachine):
         async def work() -> str | None:
             self.machine.first_waits[name] = wait
             try:
-                run = await self.machine.engine.trigger(name)
+                run = await self.machine.engine.run_now(name)
             except Refused:
                 del self.machine.first_waits[name]
                 return None

@@ -187,7 +187,7 @@ async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
 
 
 async def test_a_file_target_by_another_name_calls_nobody(ledger: Ledger, clock: FakeClock) -> None:
-    ledger.journal.incidents.alerting = Alerting(to=("ops",), records=frozenset({"archive"}))
+    ledger.journal.incidents.alerting = Alerting(to=("ops",), record_targets=frozenset({"archive"}))
     for _ in range(3):
         await end_run(ledger, clock, to=[("archive", {})])
     assert await list_deliveries(ledger.journal, "archive") == ["failed"] * 3

@@ -38,8 +38,8 @@ async def test_runs_of_a_dead_process_and_delayed_runs_continue_after_a_clock_co
     claimed_run = await alive.runs.claim(late_run.id, owner="alive")
     assert claimed_run
     await alive.runs.suspend(claimed_run, not_before=now() + timedelta(minutes=5))
-    assert (await dead.workers.renew_leases(worker("dead"), may_lead=True)).leads
-    assert not (await alive.workers.renew_leases(worker("alive"), may_lead=True)).leads
+    assert (await dead.workers.renew_leases(worker("dead"), may_lead=True)).is_leader
+    assert not (await alive.workers.renew_leases(worker("alive"), may_lead=True)).is_leader
 
     def jump(
         connection: Any,

@@ -19,7 +19,7 @@ import structlog
 
 from daemon.errors import ProviderError
 from daemon.memory.summary import TIMEOUT as SUMMARY_TIMEOUT
-from daemon.models import LLMMessage, Run, Status
+from daemon.models import LLMMessage, Run
 
 if TYPE_CHECKING:
     from daemon.memory.memory import Memory
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# Messages of a conversation that the model is shown. A turn is two messages, and so is a summary.
-MAX_MESSAGES = 50
+# Turns of a conversation that the model is shown, two messages each; a summary counts as one.
+MAX_TURNS = 25
 # Turns that are summed up together: else a long conversation would pay for a summary with every
 # turn.
 TURNS_PER_SUMMARY = 10
@@ -108,23 +108,20 @@ class SessionHistory:
     ) -> EarlierConversation:
         """Return the turns of the conversation `name` before a run, oldest first.
 
-        Beyond MAX_MESSAGES, the model sums up the oldest, and the summary is saved. Without a model
+        From MAX_TURNS on, the model sums up the oldest, and the summary is saved. Without a model
         (None), or if it fails, the summary has the beginning of each message.
         """
         session = await self._load(name)
         start = max(session.since, session.until)
-        newest_first = await self._journal.runs.find_turns(
-            self._routine, name, before=run.id, limit=MAX_MESSAGES
+        newest_first = await self._journal.runs.find_answered_turns(
+            self._routine, name, after=start, before=run.id, limit=2 * MAX_TURNS
         )
-        turns = [
-            turn
-            for turn in reversed(newest_first)
-            if turn.id > start and turn.report and turn.status in (Status.SUCCEEDED, Status.FAILED)
-        ]
-        if 2 * len(turns) > MAX_MESSAGES - 2:  # a summary takes two messages
-            oldest_turns = turns[:TURNS_PER_SUMMARY]
+        turns = newest_first[::-1]
+        # A summary takes the place of a turn. Runs at the same time may have left some more turns.
+        if len(turns) >= MAX_TURNS:
+            kept_count = MAX_TURNS - TURNS_PER_SUMMARY
+            oldest_turns, turns = turns[:-kept_count], turns[-kept_count:]
             session = await self._sum_up(name, session, oldest_turns, provider)
-            turns = turns[TURNS_PER_SUMMARY:]
         texts = _TEXTS[self._language]
         messages: list[LLMMessage] = []
         if session.summary:

@@ -29,7 +29,7 @@ def examine(
     from daemon.app.doctor.survey import survey
 
     checks = judge(survey(config.file, state, socket, env, own_tools=own_tools))
-    return [_view(check) for check in checks]
+    return [_view_of_check(check) for check in checks]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
     file = find_config(options.config, env, Path.cwd(), home)
     state = (options.state or find_state(env, home, uid=uid)).absolute()
     socket = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
-    rows = [_view(check) for check in judge(survey(file, state, socket, env))]
+    rows = [_view_of_check(check) for check in judge(survey(file, state, socket, env))]
     sound = all(row["state"] != "fail" for row in rows)
     out = stdout_stream()
     if options.json:
@@ -57,5 +57,5 @@ def main(options: argparse.Namespace) -> int:
     return 0 if sound else 1
 
 
-def _view(check: Check) -> CheckView:
+def _view_of_check(check: Check) -> CheckView:
     return {"name": check.name, "state": check.state, "found": check.found, "fix": check.fix}

@@ -126,7 +126,7 @@ class Heartbeat:
             self._worker,
             running=len(self._queue.running),
             capacity=capacity,
-            has=self._host.capabilities(),
+            capabilities=self._host.capabilities(),
         )
         renewal = await self._journal.workers.renew_leases(
             worker, may_lead=self._may_lead, repair=self._repair
@@ -138,14 +138,14 @@ class Heartbeat:
             log.warning("cluster.took_over", runs=list(renewal.freed_runs))
         if renewal.waits.deliveries or renewal.waits.questions:
             self._host.handle_moved_waits()
-        if renewal.leads and not self._running_leader_tasks:
+        if renewal.is_leader and not self._running_leader_tasks:
             log.info("cluster.leads")
             self._running_leader_tasks = [
                 asyncio.create_task(work, name=name) for name, work in self._host.leader_tasks()
             ]
             for task in self._running_leader_tasks:
                 task.add_done_callback(lambda _: self._wake.set())
-        elif not renewal.leads:
+        elif not renewal.is_leader:
             await self._stop_leading()
 
     async def _stop_leading(self) -> None:

@@ -78,7 +78,7 @@ def describe_missing_worker(definition: str, workers: Sequence[Worker]) -> str:
         return ""
     missing_by_worker = {
         f"{worker.kind} {worker.host}:{worker.pid}": missing_requirements(
-            routine, worker.has, worker.host
+            routine, worker.capabilities, worker.host
         )
         for worker in workers
         if worker.capacity

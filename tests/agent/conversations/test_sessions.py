@@ -5,7 +5,7 @@ import pytest
 from daemon.agent.conversations.conversations import find_run_of_message
 from daemon.agent.conversations.sessions import (
     MAX_MESSAGE_CHARACTERS,
-    MAX_MESSAGES,
+    MAX_TURNS,
     TURNS_PER_SUMMARY,
     SessionHistory,
 )
@@ -110,13 +110,21 @@ async def test_reset_conversation_forgets_all_earlier_turns(chat):
     assert await chat.history(now) == [("user", "new"), ("assistant", "2")]
 
 
+async def test_many_failed_attempts_hide_no_earlier_turn(chat):
+    await chat.turn("my name is Ada", "hello, Ada")
+    for _ in range(2 * MAX_TURNS + 1):
+        await chat.turn("what is my name?", "", status=Status.FAILED)
+    now = await chat.turn("and now?", None)
+    assert await chat.history(now) == [("user", "my name is Ada"), ("assistant", "hello, Ada")]
+
+
 async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat):
-    for number in range(MAX_MESSAGES // 2):
+    for number in range(MAX_TURNS):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
     model = create_provider("scripted", replies=["They asked ten things."])
     messages = await chat.history(now, model)
-    assert len(messages) <= MAX_MESSAGES
+    assert len(messages) <= 2 * MAX_TURNS
     assert messages[0] == (
         "user",
         "[Earlier in this conversation, summed up:]\nThey asked ten things.",
@@ -129,16 +137,16 @@ async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat)
 
 
 async def test_summary_without_a_model_quotes_the_beginning_of_each_message(chat):
-    for number in range(MAX_MESSAGES // 2):
+    for number in range(MAX_TURNS):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
     messages = await chat.history(now)
     assert "user: question 0" in messages[0][1] and "assistant: answer 0" in messages[0][1]
-    assert len(messages) <= MAX_MESSAGES
+    assert len(messages) <= 2 * MAX_TURNS
 
 
 async def test_failed_summary_loses_no_turn(chat):
-    for number in range(MAX_MESSAGES // 2):
+    for number in range(MAX_TURNS):
         await chat.turn(f"question {number}", f"answer {number}")
     now = await chat.turn("now", None)
     messages = await chat.history(now, create_provider("scripted", replies=[]))

@@ -276,12 +276,12 @@ async def test_usage_is_shown_by_routine_model_and_day(app: ReplayedApp) -> None
     ]
     assert usage[GroupBy.DAY]["total"]["usd"] == 0.00402
     assert [
-        (cap["routine"], cap["rule"], cap["unit"], cap["spent"])
+        (cap["routine"], cap["rule"], cap["period"], cap["unit"], cap["spent"])
         for cap in usage[GroupBy.DAY]["caps"]
     ] == [
-        (None, "[budget] day = 1", "usd", 0.00202),
-        (None, "[budget] day_tokens = 9999", "tokens", 1111),
-        ("daily", "[run.budget] month = 2", "usd", 0.004),
+        (None, "[budget] day = 1", "day", "usd", 0.00202),
+        (None, "[budget] day_tokens = 9999", "day", "tokens", 1111),
+        ("daily", "[run.budget] month = 2", "month", "usd", 0.004),
     ]
 
 

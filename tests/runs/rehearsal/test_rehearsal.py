@@ -183,7 +183,7 @@ async def test_a_routine_with_rehearse_first_starts_only_after_an_approved_rehea
         with pytest.raises(
             Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"
         ):
-            await app.engine.trigger("tidy")
+            await app.engine.run_now("tidy")
         rehearsal = await rehearse(app)
         assert (rehearsal["held"], rehearsal["current"]) == (True, True)
         approval = await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
@@ -214,7 +214,7 @@ async def test_an_edit_of_the_task_requires_a_new_rehearsal_and_an_edit_of_the_t
         with pytest.raises(Refused, match="was edited since"):
             await app.parts.rehearsals.approve(rehearsal["run"], "uid 1000")
         with pytest.raises(Refused, match="held back"):
-            await app.engine.trigger("tidy")
+            await app.engine.run_now("tidy")
 
 
 async def test_a_failed_rehearsal_cannot_be_approved(app: ReplayedApp) -> None:

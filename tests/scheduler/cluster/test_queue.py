@@ -146,11 +146,11 @@ async def test_one_process_leads_until_its_heartbeat_stops(queue):
     other_worker = Worker(
         id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now()
     )
-    assert (await queue.beat()).leads
-    assert not (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).leads
+    assert (await queue.beat()).is_leader
+    assert not (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).is_leader
     queue.sql("UPDATE worker SET leads = 0 WHERE id = 'me'")
-    assert (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).leads
-    assert [(worker.id, worker.leads) for worker in await queue.journal.workers.find()] == [
+    assert (await queue.journal.workers.renew_leases(other_worker, may_lead=True)).is_leader
+    assert [(worker.id, worker.is_leader) for worker in await queue.journal.workers.find()] == [
         ("me", False),
         ("other", True),
     ]

@@ -29,7 +29,7 @@ def routine(*tools: str, machines: tuple[str, ...] = (), gather: str = "") -> Ro
     )
 
 
-def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
+def worker(host: str, capabilities: dict[str, list[str]], capacity: int = 4) -> Worker:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Worker(
         id=host,
@@ -40,7 +40,7 @@ def worker(host: str, has: dict[str, list[str]], capacity: int = 4) -> Worker:
         started=now,
         seen=now,
         capacity=capacity,
-        has=has,
+        capabilities=capabilities,
     )
 
 
