@@ -429,6 +429,10 @@ class ReloadView(TypedDict):
     """What else was taken up: config and policy by the names of their files, keys, addresses, tools
     of one's own.
     """
+    restart: list[str]
+    """Tables and keys of the config that have changed since the daemon was started, and that count
+    from its next start on.
+    """
     faults: list[FaultView]
     """Faults of the files that were not taken up."""
 

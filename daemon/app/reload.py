@@ -15,6 +15,7 @@ from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
 from daemon.app.settings import alerting_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
+from daemon.definitions.config.restart import find_restart_keys
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
@@ -82,6 +83,7 @@ class Reloader:
         self._installation, self._settings = installation, settings
         self._own_tools, self._sources, self._registry = own_tools, sources, registry
         self._tool_versions = user_tools.read_versions(settings.config)
+        self._config_at_start = settings.config
         self._journal, self._clock = journal, clock
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
@@ -210,6 +212,7 @@ class Reloader:
             "changed": list(changes.changed),
             "removed": list(changes.removed),
             "files": changed_files,
+            "restart": self._find_restart_keys(),
             "faults": [view for error in faults for view in views_of_faults(error)],
         }
 
@@ -283,16 +286,22 @@ class Reloader:
         changes = await self._apply_routines(contents)
         self._note_folders_in_use(config, self._engine.routines.values())
         if changes or changed_files or config != old.config:
+            restart_keys = self._find_restart_keys()
             log.info(
                 "definitions.reloaded",
                 added=changes.added,
                 changed=changes.changed,
                 removed=changes.removed,
                 **({"files": changed_files} if changed_files else {}),
+                **({"restart": restart_keys} if restart_keys else {}),
             )
         faults = list(contents.faults.values())
         self.log_faults(faults)
         return changes, changed_files, faults
+
+    def _find_restart_keys(self) -> list[str]:
+        """Return what has changed in the config since the start and takes a restart."""
+        return list(find_restart_keys(self._config_at_start, self._settings.config))
 
     def _replace_own_tools(self, config: Config, own_tools: FunctionRegistry) -> None:
         """Put other tools of `[tools]` in force; ConfigError for a name that another tool has."""

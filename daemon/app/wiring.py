@@ -166,7 +166,7 @@ async def _build(
     if config.chat:
         from daemon.chat.chats import Chats
 
-        chats = Chats(config, secrets=secrets, journal=journal, events=events)
+        chats = Chats(settings, secrets=secrets, journal=journal, events=events)
 
     def channel(target: str) -> Channel:
         if chats and target in chats.channels:

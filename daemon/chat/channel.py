@@ -7,7 +7,7 @@ behind it, and a person's reply finds its run.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,12 @@ class ChatChannel:
         name: str,
         chat: Chat,
         *,
-        conversation: str,
+        conversation: Callable[[], str],
         journal: Journal,
         live_answers: LiveAnswers,
     ) -> None:
-        """`conversation` is the id of the one that gets whatever is no answer to a message."""
-        self._name, self._chat, self._conversation = name, chat, conversation
+        """`conversation` returns the id of the one that gets whatever is no answer to a message."""
+        self._name, self._chat, self._report_conversation = name, chat, conversation
         self._journal, self._live_answers = journal, live_answers
 
     async def send(self, delivery: Delivery) -> Receipt:
@@ -137,7 +137,7 @@ class ChatChannel:
                 origin = origin_of(run)
                 if origin and origin.chat == self._name:
                     return origin.conversation, origin.message
-        return self._conversation, None
+        return self._report_conversation(), None
 
     async def _draft_of(self, delivery: Delivery) -> str | None:
         """Return the message in which the answer was shown while it was written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.chat.channel import ChatChannel
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.definitions.config.tables import ChatConfig
     from daemon.runs.events import EventBus
+    from daemon.runs.settings import LiveSettings
     from daemon.store.journal import Journal
     from daemon.telemetry.redaction import Secrets
 
@@ -38,9 +40,16 @@ class Chats:
     """The chats of this process."""
 
     def __init__(
-        self, config: Config, *, secrets: Secrets, journal: Journal, events: EventBus
+        self, settings: LiveSettings, *, secrets: Secrets, journal: Journal, events: EventBus
     ) -> None:
         """Raise ConfigError if a token cannot be read."""
+        config = settings.config
+
+        def report_conversation(name: str) -> str:
+            # a chat that the config no longer names is there until the next start
+            table = settings.config.chat.get(name, config.chat[name])
+            return table.report_conversation
+
         self._chats = {name: open_chat(config, name, secrets) for name in config.chat}
         self._live_answers = {
             name: LiveAnswers(chat, journal, events, redact=secrets.redact)
@@ -50,7 +59,7 @@ class Chats:
             name: ChatChannel(
                 name,
                 chat,
-                conversation=config.chat[name].report_conversation,
+                conversation=partial(report_conversation, name),
                 journal=journal,
                 live_answers=self._live_answers[name],
             )

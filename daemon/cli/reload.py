@@ -19,6 +19,8 @@ def reload(call: Call) -> int:
     if files := answer.get("files"):
         changes.append(f"taken up: {', '.join(files)}")
     call.out.write_line("; ".join(changes) if changes else "nothing has changed")
+    if restart := answer.get("restart"):
+        call.err.write_line(f"restart agentd for this to count: {', '.join(restart)}")
     for fault in answer["faults"]:
         call.err.write_line(call.err.paint(call.err.sanitize(fault["text"]), RED))
     return NOT_SUCCEEDED if answer["faults"] else DONE

@@ -308,7 +308,7 @@ async def open_harness(
     path = socket or folder / "run" / "agentd.sock"
 
     async def reload_nothing() -> ReloadView:
-        return ReloadView(added=["new"], changed=[], removed=[], files=[], faults=[])
+        return ReloadView(added=["new"], changed=[], removed=[], files=[], restart=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
         engine.routines = {

@@ -189,7 +189,14 @@ async def test_a_requested_reload_names_what_the_daemon_has_just_taken_up_by_its
     app.write("config.toml", "")
     text = '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n'
     app.write_routine("early", text)
-    no_changes = {"added": [], "changed": [], "removed": [], "files": [], "faults": []}
+    no_changes = {
+        "added": [],
+        "changed": [],
+        "removed": [],
+        "files": [],
+        "restart": [],
+        "faults": [],
+    }
     async with app, app.daemon.tasks:
         engine, reloader = app.daemon.scheduling.engine, app.daemon.reloader
         await engine.start(await reloader.load_routines())

@@ -132,6 +132,32 @@ async def test_somebody_who_is_taken_off_the_list_is_not_heard_any_more(app, tel
         assert telegram.messages == []
 
 
+async def test_reports_go_to_whom_an_edited_list_names_first(app, telegram):
+    """As where a person tries with a made-up id first, and writes in the right one later."""
+    async with app:
+        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[BEN, ADA]))
+        await app.daemon.reloader.reload()
+        app.model.enqueue("Half full.")
+        await app.run("disks")
+        await app.deliver()
+        (message,) = telegram.messages
+        assert message.chat == BEN
+
+
+async def test_a_reload_names_the_chat_that_takes_a_restart(app, telegram):
+    config = CONFIG.format(url=telegram.url, allow=[ADA])
+    async with app:
+        for edited, expected in (
+            (config, []),
+            (config.replace('token_file = "token"', 'token_file = "other"'), ["chat.phone"]),
+            (config.replace("[chat.phone]", "[chat.watch]"), ["chat.watch", "chat.phone"]),
+            (config, []),
+        ):
+            edited = edited.replace('to = ["phone"]', "to = []")
+            app.write("config.toml", edited)
+            assert (await app.daemon.reloader.reload_by_request())["restart"] == expected
+
+
 async def test_a_call_is_approved_once_and_the_message_shows_by_whom(app, telegram):
     async with app:
         app.model.enqueue(WRITE, "Written.")

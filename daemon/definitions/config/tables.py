@@ -391,7 +391,7 @@ class TargetConfig(Table):
 
 class ChatConfig(Table):
     """A chat in which people read reports, answer them and approve calls; also a target by its
-    name. A new one, and a change of all but `allow`, takes a restart.
+    name. A new one, and a change of `kind`, `token_file` or `base_url`, takes a restart.
     """
 
     kind: Literal["telegram"]
