@@ -110,6 +110,8 @@ def check_all(
         checkup = examine(config, env=env, state=state, tools=TOOLS)
         if elsewhere:
             checkup.missing = []
+    files = list(dict.fromkeys(fault.file for fault in checkup.faults))
+    checkup.faults.sort(key=lambda fault: (files.index(fault.file), fault.line or 0))
     sys.stdout.write(_as_json(checkup) if json else _as_text(checkup))
     return 1 if checkup.faults or checkup.missing else 0
 

@@ -45,6 +45,19 @@ def test_every_problem_of_every_file_is_printed_at_once(
     assert summary == f"{len(problems)} problems in 4 files"
 
 
+def test_problems_of_a_file_are_printed_in_the_order_of_its_lines(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "routines" / "typo.toml").write_text(
+        'descriptoin = "x"\n[run]\npromt = "x"\ntimeout = "-3s"\n[[deliver]]\nto = "nowhere"\n'
+    )
+    assert check_all(folder / "config.toml", env={}) == 1
+    *problems, _ = capsys.readouterr().out.splitlines()
+    lines = [int(problem.split(":")[1]) for problem in problems]
+    assert lines == sorted(lines)
+    assert len(lines) >= 4
+
+
 def test_validate_without_problems_lists_the_checked_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
