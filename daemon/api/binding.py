@@ -67,7 +67,7 @@ def _read_whole_number(value: object) -> int:
 
 WholeNumber = BeforeValidator(_read_whole_number)
 """The last annotation of each number, so that its bounds stand in the JSON Schema."""
-MAX_NUMBER = 2**63 - 1  # of SQLite and of Postgres
+MAX_NUMBER = 2**53 - 1  # that all programs read from JSON exactly (RFC 8259, section 6)
 Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), WholeNumber]
 RowNumber = Annotated[int, Field(ge=0, le=MAX_NUMBER), WholeNumber]
 Limit = Annotated[int, Field(ge=1, le=1000), WholeNumber]
