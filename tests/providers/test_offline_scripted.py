@@ -174,8 +174,8 @@ async def test_every_provider_streams_at_least_in_one_piece() -> None:
         (
             '{ tool_calls = [{ name = "a", argument = {} }] }',
             (
-                ".tool_calls[0].argument: unknown key, a tool call knows arguments, id, invalid, name "
-                "(found an empty table)"
+                ".tool_calls[0].argument: unknown key, a tool call knows arguments, id, invalid, "
+                "name (found an empty table)"
             ),
         ),
         ("{ text = 3 }", ".text: expected text in quotes (found 3)"),
