@@ -123,6 +123,8 @@ def examine(
     in routines.
     """
     checkup = Checkup(checked=[_display_relative(file)])
+    providers: frozenset[str] | None
+    targets: frozenset[str] | None
     try:
         config = load_config(file, env=env)
         providers = config.provider_names
@@ -260,14 +262,14 @@ def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
     ]
 
 
-def _salvage_config(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
+def _salvage_config(file: Path) -> tuple[Config, frozenset[str] | None, frozenset[str] | None]:
     """Return the paths of a config that cannot be loaded, and the names of its providers and
-    targets, as far as they can be read.
+    targets; None for both if the file is no TOML.
     """
     try:
         data = read_toml(file)
     except ConfigError:
-        data = {}
+        return Config().at(file), None, None
     paths = {
         key: value
         for key in ("routines", "policy")
@@ -275,12 +277,12 @@ def _salvage_config(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]
     }
     names_by_key = {
         key: frozenset(table if isinstance(table := data.get(key), dict) else ())
-        for key in ("providers", "targets")
+        for key in ("providers", "targets", "chat")
     }
     return (
         Config.model_validate(paths).at(file),
         names_by_key["providers"] | {"offline"},
-        names_by_key["targets"] | set(CHANNELS),
+        names_by_key["targets"] | names_by_key["chat"] | set(CHANNELS),
     )
 
 

@@ -428,22 +428,27 @@ AGENT_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
 
 
 def reference_checks(
-    providers: Collection[str],
+    providers: Collection[str] | None,
     tools: Collection[str] | None = None,
     *,
-    targets: Collection[str] = CHANNELS,
+    targets: Collection[str] | None = CHANNELS,
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return checks for `load_folder`: the providers, tools and targets that a routine names exist.
 
-    Patterns of tools may match none. `tools` None: tools are not checked.
+    Patterns of tools may match none. What is None is not checked.
     """
-    rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
-        CrossFieldCheck(
-            ("run.provider", "run.fallback", "check.judge.provider"),
-            lambda routine: _unknown_providers(routine, providers),
-        ),
-        CrossFieldCheck(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
-    )
+    rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = ()
+    if providers is not None:
+        rules += (
+            CrossFieldCheck(
+                ("run.provider", "run.fallback", "check.judge.provider"),
+                lambda routine: _unknown_providers(routine, providers),
+            ),
+        )
+    if targets is not None:
+        rules += (
+            CrossFieldCheck(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
+        )
     if tools:
         rules += (
             CrossFieldCheck(

@@ -106,7 +106,9 @@ class WebhookChannel:
 def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     """Return (id, body) of each message to post: one, or as many as a `limit` in bytes takes."""
     message = compose(delivery)
-    message_id = f"{delivery.run or 'notice'}-{delivery.id}"
+    # a new database counts its deliveries from 1 again, and a receiver drops an id that it knows
+    created = int((delivery.created or delivery.report.slot).timestamp())
+    message_id = f"{delivery.run or f'notice-{created}'}-{delivery.id}"
     body = _body(delivery, message, message.body, 1, 1)
     if limit is None or len(body) <= limit:
         return [(message_id, body)]

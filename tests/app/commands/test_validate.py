@@ -58,6 +58,25 @@ def test_problems_of_a_file_are_printed_in_the_order_of_its_lines(
     assert len(lines) >= 4
 
 
+@pytest.mark.parametrize(
+    "edit", ['[targets.box]\nurl = "nonsense"\n', "[log\n"], ids=["a target", "no TOML"]
+)
+def test_a_fault_of_the_config_makes_no_faults_of_routines(folder: Path, edit: str) -> None:
+    (folder / "token").write_text("1:a")
+    (folder / "token").chmod(0o600)
+    (folder / "config.toml").write_text(
+        f'{edit}[providers.own]\nkind = "scripted"\n'
+        '[chat.phone]\nkind = "telegram"\ntoken_file = "token"\nallow = [1]\n'
+    )
+    (folder / "routines/r.toml").write_text(
+        '[run]\nprompt = "x"\nprovider = "own"\n'
+        '[[deliver]]\nto = "box"\n[[deliver]]\nto = "phone"\n'
+    )
+    faults = check_folder(folder).faults
+    assert faults
+    assert {fault.file for fault in faults} == {f"{folder}/config.toml"}
+
+
 def test_validate_without_problems_lists_the_checked_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
