@@ -25,7 +25,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
 
     until = api.clock.now() + timedelta(days=days)
-    starts, paced = {}, []
+    starts, paced_routines = {}, []
     async for name in in_batches(sorted(api.engine.routines)):
         moments = api.engine.next_slots(name, MAX_STARTS)
         starts[name] = [moment for moment in moments if moment <= until]
@@ -37,7 +37,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
             starts[name] = sorted(
                 [*starts[name], *(first + longest * number for number in range(1, further + 1))]
             )
-            paced.append({"routine": name, "fewest": len(starts[name]), "most": most})
+            paced_routines.append({"routine": name, "fewest": len(starts[name]), "most": most})
     usage = await api.journal.history.get_usage_of_runs(
         [name for name, moments in starts.items() if moments]
     )
@@ -50,8 +50,14 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     }
     outlook = forecast(starts, history, api.settings.zone)
     view = ForecastView(
-        days=[_view_of_usage(day.isoformat(), need) for day, need in outlook.days.items()],
-        routines=[_view_of_usage(name, need) for name, need in outlook.routines.items()],
+        days=[
+            _view_of_usage(day.isoformat(), expected_usage)
+            for day, expected_usage in outlook.days.items()
+        ],
+        routines=[
+            _view_of_usage(name, expected_usage)
+            for name, expected_usage in outlook.routines.items()
+        ],
         unknown=list(outlook.unknown),
         without_model=[
             name
@@ -71,8 +77,8 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         breaches=_find_breaches(api, outlook.days),
         total=_view_of_usage("total", outlook.total),
     )
-    if paced:
-        view["paced"] = paced
+    if paced_routines:
+        view["paced"] = paced_routines
     return view
 
 
@@ -90,14 +96,14 @@ def _find_breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     budget = api.settings.config.budget
     breaches: list[dict[str, Any]] = []
     months: dict[str, UsageRange] = {}
-    for day, need in days.items():
+    for day, expected_usage in days.items():
         month = day.isoformat()[:7]
         so_far = months.get(month, UsageRange(p50=0, p95=0))
         months[month] = UsageRange(
-            p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95
+            p50=so_far.p50 + expected_usage.dollars.p50, p95=so_far.p95 + expected_usage.dollars.p95
         )
         for cap, limit, usage in (
-            ("day", budget.day, need.dollars),
+            ("day", budget.day, expected_usage.dollars),
             ("month", budget.month, months[month]),
         ):
             if limit is None or usage.p95 <= limit:
@@ -109,13 +115,13 @@ def _find_breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     return breaches
 
 
-def _view_of_usage(key: str, need: ExpectedUsage) -> ExpectedUsageView:
+def _view_of_usage(key: str, expected_usage: ExpectedUsage) -> ExpectedUsageView:
     return ExpectedUsageView(
         key=key,
-        starts=need.starts,
-        tokens=_view_of_range(need.tokens),
-        usd=_view_of_range(need.dollars),
-        seconds=_view_of_range(need.seconds),
+        starts=expected_usage.starts,
+        tokens=_view_of_range(expected_usage.tokens),
+        usd=_view_of_range(expected_usage.dollars),
+        seconds=_view_of_range(expected_usage.seconds),
     )
 
 

@@ -35,7 +35,9 @@ async def check_exists(api: ApiContext, name: str) -> None:
     names = names_of(api)
     if name in names:
         return
-    near = get_close_matches(name, names, 1) or [known for known in names if known.startswith(name)]
+    near = get_close_matches(name, names, 1) or [
+        other_name for other_name in names if other_name.startswith(name)
+    ]
     if not names:
         hint = f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
     elif near:

@@ -227,8 +227,8 @@ async def run_with_retries(task: BackgroundTask) -> None:
         except (OSError, StoreFull, ExceptionGroup) as error:
             cause: Exception = error
             if isinstance(error, ExceptionGroup):  # of a task that has tasks of its own
-                transient, others = error.split((OSError, StoreFull))
-                if transient is None or others is not None:
+                transient_errors, other_errors = error.split((OSError, StoreFull))
+                if transient_errors is None or other_errors is not None:
                     raise
                 while isinstance(cause, ExceptionGroup):
                     cause = cause.exceptions[0]

@@ -65,17 +65,17 @@ async def detect_models(
     """
     if provider != "offline":
         return []
-    detected = [
+    detected_models = [
         DetectedModel(name=vendor.name, finding=f"${vendor.key_variable} is set")
         for vendor in find_keys(env)
     ]
     models = await _list_ollama_models(*ollama, timeout)
     if models is not None:
         name = VENDORS["ollama"].name
-        detected.append(
+        detected_models.append(
             DetectedModel(name=name, finding="Ollama answers on this machine", models=models)
         )
-    return detected
+    return detected_models
 
 
 async def _list_ollama_models(host: str, port: int, timeout: float) -> list[str] | None:
@@ -126,10 +126,10 @@ def offer_setup(config: Path, state: Path, env: Mapping[str, str]) -> bool:
 
     It ends where the person says so by Ctrl-C, here or in one of the questions of setup.
     """
-    detected = asyncio.run(detect_models("offline", env))
+    detected_models = asyncio.run(detect_models("offline", env))
     say("No model is set up yet: reports are the gathered facts, laid out.")
-    if detected:
-        say(f"Found: {', '.join(model.finding for model in detected)}.")
+    if detected_models:
+        say(f"Found: {', '.join(model.finding for model in detected_models)}.")
     question = "Set up a model now? It takes a minute. y, or Enter to start without one: "
     try:
         answer = read_line(question, timeout=OFFER_SECONDS)

@@ -137,8 +137,10 @@ class Reloader:
         )
         # set before any of them can run or watch; earlier ones run until they are replaced
         old, new = self._engine.routines, contents.routines
-        replaced = [routine for name, routine in old.items() if routine is not new.get(name)]
-        self._note_folders_in_use(config, [*replaced, *new.values()])
+        replaced_routines = [
+            routine for name, routine in old.items() if routine is not new.get(name)
+        ]
+        self._note_folders_in_use(config, [*replaced_routines, *new.values()])
         return contents
 
     def routine_rules(

@@ -153,13 +153,13 @@ async def _build(
     tasks, metrics = asyncio.TaskGroup(), Metrics()
 
     # the store, and who is told when it takes nothing
-    shared = config.executor.kind == "procrastinate" and role != "once"
+    is_shared = config.executor.kind == "procrastinate" and role != "once"
     journal = Journal(
         database,
         clock=clock.now,
         alerting=alerting_of(config),
         lease=config.executor.lease,
-        in_turn=shared,
+        in_turn=is_shared,
     )
     events = EventBus()
     chats: Chats | None = None
@@ -189,7 +189,7 @@ async def _build(
     journal.audit.keep_policy(settings.policy.hash, settings.policy.text)
     await journal.move_waits()  # before anything that waits is read
     memory = await open_memory(database, config, installation, clock=clock, settings=settings)
-    store = Store(database=database, journal=journal, memory=memory, owner=owner, shared=shared)
+    store = Store(database=database, journal=journal, memory=memory, owner=owner, shared=is_shared)
     settings.tracer = open_tracer(installation, config, settings, journal, clock)
 
     # tools; most are registered further down, when the parts that they use are there
@@ -223,7 +223,7 @@ async def _build(
     def group_of(run: Run) -> ConcurrencyGroup:
         return supervisor.group_of(run)
 
-    queue = _queue_class(shared=shared)(
+    queue = _queue_class(shared=is_shared)(
         run, max_concurrent=config.daemon.max_concurrent, clock=clock, group_of=group_of
     )
     approvals = Approvals(
@@ -232,7 +232,7 @@ async def _build(
         RememberedCalls(state / "approvals.toml"),
         queue=queue,
         clock=clock,
-        shared=shared,
+        shared=is_shared,
         outbox=outbox,
         zone=settings.zone.key,
         redact=secrets.redact,
@@ -245,7 +245,7 @@ async def _build(
         journal.spending,
         clock=clock,
         settings=settings,
-        is_shared=shared,
+        is_shared=is_shared,
         incidents=journal.incidents,
     )
     directory_watcher = DirectoryWatcher(wake_every=seconds_between_wakes(installation.env))
@@ -255,7 +255,7 @@ async def _build(
         cancel=cancel,
         clock=clock,
         zone=settings.zone.key,
-        shared_journal=shared,
+        shared_journal=is_shared,
         workspace=workspace,
         directory_watcher=directory_watcher,
         find_used_up_cap=budget_ledger.find_exhausted_cap,
@@ -308,7 +308,7 @@ async def _build(
         conversations=conversations,
         model_outages=delivery.model_outages,
         metrics=metrics,
-        shared=shared,
+        shared=is_shared,
     )
     runs = RunExecution(
         queue=queue,
@@ -322,7 +322,7 @@ async def _build(
 
     webhooks = Webhooks(engine, installation, settings, tasks)
     cluster: Cluster | None = None
-    if shared:
+    if is_shared:
         from daemon.scheduler.cluster.cluster import Cluster, ClusterServices
 
         member = ClusterMember(

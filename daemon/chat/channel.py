@@ -60,24 +60,24 @@ class ChatChannel:
             await self._live_answers.finish(delivery.run)
         parts, buttons = await self._parts_of(delivery)
         messages = self._journal.chat_messages
-        arrived = {
+        message_ids = {
             message.part: message.message
             for message in await messages.find_of_delivery(self._name, delivery.id)
         }
-        draft = await self._draft_of(delivery) if 0 not in arrived else None
+        draft = await self._draft_of(delivery) if 0 not in message_ids else None
         try:
             for number, part in enumerate(parts):
-                if number in arrived:
+                if number in message_ids:
                     continue
                 rows = buttons if number == len(parts) - 1 else ()
-                arrived[number] = await self._send(
+                message_ids[number] = await self._send(
                     conversation, part, rows, reply_to=reply_to, draft=draft if not number else None
                 )
                 await messages.record(
                     ChatMessage(
                         chat=self._name,
                         conversation=conversation,
-                        message=arrived[number],
+                        message=message_ids[number],
                         run=delivery.run or None,
                         delivery=delivery.id,
                         part=number,
@@ -85,7 +85,7 @@ class ChatChannel:
                 )
         except ChatFailed as error:
             raise DeliveryFailed(str(error), retry=error.retry, after=error.after) from None
-        numbers = ", ".join(arrived[number] for number in sorted(arrived))
+        numbers = ", ".join(message_ids[number] for number in sorted(message_ids))
         return Receipt(detail=f"message {numbers}")
 
     async def refresh_questions(self, run: str) -> None:
@@ -171,10 +171,12 @@ class ChatChannel:
         if outcomes:
             parts[-1] = self._add_outcomes(parts[-1], outcomes)
         numbered_approvals = [*enumerate(approvals, 1)]
-        pending = [item for item in numbered_approvals if item[1].status is ApprovalStatus.PENDING]
+        pending_approvals = [
+            item for item in numbered_approvals if item[1].status is ApprovalStatus.PENDING
+        ]
         has_several = len(numbered_approvals) > 1
         return parts, [
-            _make_buttons(item, number if has_several else 0) for number, item in pending
+            _make_buttons(item, number if has_several else 0) for number, item in pending_approvals
         ]
 
     def _add_outcomes(self, part: str, outcomes: Sequence[str]) -> str:

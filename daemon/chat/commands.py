@@ -118,13 +118,13 @@ class ChatCommands:
 
     async def _status(self, command: ChatCommand) -> str:
         active = await self._journal.runs.find_active()
-        pending = await self._journal.approvals.find(status=ApprovalStatus.PENDING)
+        pending_approvals = await self._journal.approvals.find(status=ApprovalStatus.PENDING)
         incidents = await self._journal.incidents.find_open()
         lines = [f"{len(self._engine.routines)} routines."]
         lines += _list_paragraph("Under way", [_run_line(run) for run in active])
         lines += _list_paragraph(
             "Waiting for an answer",
-            [f"`{item.approval_request.tool}` for {item.routine}" for item in pending],
+            [f"`{item.approval_request.tool}` for {item.routine}" for item in pending_approvals],
         )
         lines += _list_paragraph("Incidents", [incident.subject for incident in incidents])
         lines += _list_paragraph("Paused", [f"`{name}`" for name in self._paused_names()])

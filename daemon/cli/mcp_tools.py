@@ -75,8 +75,8 @@ class ServedTool:
                 expected = ", ".join(schemas) or "none"
                 raise InvalidArgument(f"there is no argument {name!r}; there are: {expected}")
             _check_value(name, value, schemas[name])
-        if missing := [name for name in self.required if name not in arguments]:
-            raise InvalidArgument(f"the argument {missing[0]} is missing")
+        if missing_names := [name for name in self.required if name not in arguments]:
+            raise InvalidArgument(f"the argument {missing_names[0]} is missing")
         defaults = {name: schema.get("default") for name, schema in self.optional.items()}
         return defaults | dict(arguments)
 

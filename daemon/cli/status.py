@@ -77,9 +77,9 @@ def show_status(call: Call) -> int:
         out.write_title("Under way")
         runs = [_active_run_row(run, now, status["waiting"]) for run in status["active"]]
         out.write_table(["", "", ""], runs)
-        stranded = status.get("stranded", {})
+        reason_by_run = status.get("stranded", {})
         for run in status["active"]:
-            if reason := stranded.get(run["id"]):
+            if reason := reason_by_run.get(run["id"]):
                 text = f"  {out.sanitize(run['routine'])}  {short_id(run['id'])} "
                 out.write_line(out.paint(text + out.sanitize(reason), RED))
     if status["next"]:

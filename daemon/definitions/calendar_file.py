@@ -294,13 +294,13 @@ def read_calendar(workspace: Path, path: str) -> Calendar:
 def parse_calendar(content: bytes, path: str) -> Calendar:
     """Return the calendar with this content. Raises CalendarFault with the number of the line."""
     events: list[CalendarEvent] = []
-    moved: dict[str, set[datetime]] = {}
+    moved_dates: dict[str, set[datetime]] = {}
     uids: list[str] = []
     recurring = per_year = 0
     for begin, properties in _split_events(content):
         uid = next((item.value for item in properties if item.name == "UID"), "")
         if any(item.name == "RECURRENCE-ID" for item in properties):
-            moved.setdefault(uid, set()).add(_instance_of(properties))
+            moved_dates.setdefault(uid, set()).add(_instance_of(properties))
         if any((item.name, item.value.upper()) == ("STATUS", "CANCELLED") for item in properties):
             continue
         event = _read_event(begin, properties)
@@ -319,8 +319,8 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         events.append(event)
         uids.append(uid)
     for index, (uid, event) in enumerate(zip(uids, events, strict=True)):
-        if event.recurrence and uid in moved:  # that instance is an event of its own
-            events[index] = replace(event, excluded=event.excluded | moved[uid])
+        if event.recurrence and uid in moved_dates:  # that instance is an event of its own
+            events[index] = replace(event, excluded=event.excluded | moved_dates[uid])
     digest = hashlib.sha256(content).hexdigest()
     return Calendar(path, digest, tuple(events))
 
@@ -360,14 +360,14 @@ def _read_lines(content: bytes) -> Iterator[_Property]:
     """Yield the properties of a calendar. A line that begins with a space or a tab goes on with
     the one before, even within a character (RFC 5545, 3.1).
     """
-    unfolded: list[tuple[int, bytes]] = []
+    unfolded_lines: list[tuple[int, bytes]] = []
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         text = line.removesuffix(b"\r")
-        if text[:1] in (b" ", b"\t") and unfolded:
-            unfolded[-1] = (unfolded[-1][0], unfolded[-1][1] + text[1:])
+        if text[:1] in (b" ", b"\t") and unfolded_lines:
+            unfolded_lines[-1] = (unfolded_lines[-1][0], unfolded_lines[-1][1] + text[1:])
         elif text.strip():
-            unfolded.append((number, text))
-    for number, raw in unfolded:
+            unfolded_lines.append((number, text))
+    for number, raw in unfolded_lines:
         try:
             match = _LINE.fullmatch(raw.decode())
         except UnicodeDecodeError:

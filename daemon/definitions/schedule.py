@@ -334,7 +334,9 @@ class Schedule:
                 if counted_entries:
                     slot = entry.next(after)
                     while slot and slot <= until:
-                        total += not any(counted.has(slot) for counted in counted_entries)
+                        total += not any(
+                            earlier_entry.has(slot) for earlier_entry in counted_entries
+                        )
                         slot = entry.next(slot)
                 else:
                     total += entry.count(after, until)

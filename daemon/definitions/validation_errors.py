@@ -103,11 +103,11 @@ def field_errors(error: ValidationError, data: Json, model: type[BaseModel]) -> 
     findings: dict[Loc, FieldError] = {}
     for item in error.errors(include_url=False):
         kind, context, value = item["type"], item.get("ctx", {}), item["input"]
-        missing = kind in ("missing", "union_tag_not_found")
+        is_missing = kind in ("missing", "union_tag_not_found")
         path = path_of(item["loc"], data, value, missing=kind == "missing")
         if kind.startswith("union_tag"):
             path, value = (*path, context["discriminator"].strip("'")), context.get("tag")
-        finding = findings.setdefault(path, FieldError(path, value, missing=missing))
+        finding = findings.setdefault(path, FieldError(path, value, missing=is_missing))
         if kind == "extra_forbidden" and (close := nearest(str(path[-1]), _keys_at(path, model))):
             finding.meant_path = (*path[:-1], close)
         hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)

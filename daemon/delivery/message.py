@@ -187,11 +187,11 @@ def _timing_phrases(slot: datetime, options: MessageOptions) -> list[str]:
     started, ended = options.get("started"), options.get("ended")
     start = datetime.fromisoformat(started).astimezone(slot.tzinfo) if started else slot
     end = datetime.fromisoformat(ended).astimezone(slot.tzinfo) if ended else slot
-    unscheduled = _UNSCHEDULED.get(options.get("trigger", ""))
-    phrases = [f"{unscheduled or 'scheduled for'} {slot:%Y-%m-%d %H:%M %Z}"]
+    trigger_words = _UNSCHEDULED.get(options.get("trigger", ""))
+    phrases = [f"{trigger_words or 'scheduled for'} {slot:%Y-%m-%d %H:%M %Z}"]
     if start - slot >= _SHORTEST_DELAY:
         phrases.append(f"begun {_time_of_day(start, slot)}")
-        if not unscheduled:
+        if not trigger_words:
             phrases.append(f"{duration_in_words((start - slot).total_seconds())} late")
     if end - start >= timedelta(minutes=1):
         phrases.append(f"done {_time_of_day(end, slot)}")

@@ -139,11 +139,11 @@ class Memory:
 
     async def delete_item(self, key: str) -> bool:
         """Delete the item with this key; False if there was none."""
-        existed = await self.memory_store.write(
+        is_deleted = await self.memory_store.write(
             lambda connection: rows.drop_item(connection, clean(key).strip())
         )
         self.notify_watchers()
-        return existed
+        return is_deleted
 
     async def pin(self, key: str, is_pinned: bool = True) -> None:
         """Protect an item from retention, or end the protection; raises NotFound."""
@@ -264,7 +264,7 @@ class Memory:
                 read_extra(connection) if read_extra else None,
             )
 
-        recalled: RecallContext = await self._search(
+        context: RecallContext = await self._search(
             query,
             limit,
             exclude_run=exclude_run,
@@ -274,7 +274,7 @@ class Memory:
             without_goals=True,
             convert=make_context,
         )
-        return recalled
+        return context
 
     async def _search(
         self,

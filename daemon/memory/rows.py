@@ -511,7 +511,7 @@ def drop_run(connection: Connection, run: str) -> bool:
     )
     # of several texts that an indexed text of the run superseded, the last is indexed instead and
     # supersedes the others
-    reinstated = connection.execute(
+    reinstated_ids = connection.execute(
         "SELECT max(earlier.id), gone.id FROM memory_segment earlier"
         " JOIN memory_segment gone ON gone.id = earlier.superseded"
         " WHERE gone.memory_run = ? AND earlier.memory_run != gone.memory_run GROUP BY gone.id",
@@ -519,11 +519,11 @@ def drop_run(connection: Connection, run: str) -> bool:
     ).fetchall()
     connection.executemany(
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
-        [(reinstated_id, gone_id, reinstated_id) for reinstated_id, gone_id in reinstated],
+        [(reinstated_id, gone_id, reinstated_id) for reinstated_id, gone_id in reinstated_ids],
     )
     # the foreign keys delete its segments and set `superseded` of the reinstated ones to NULL
     connection.execute("DELETE FROM memory_run WHERE id = ?", row)
-    index.add_segments(connection, [reinstated_id for reinstated_id, _ in reinstated])
+    index.add_segments(connection, [reinstated_id for reinstated_id, _ in reinstated_ids])
     _index_run_line(connection, run)
     return True
 

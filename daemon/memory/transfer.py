@@ -243,11 +243,11 @@ def _read_place(value: object) -> rows.PartPlace:
 
 def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
     """Store the rows; an item with a later change here, and an archived run, stay as they are."""
-    unchanged = 0
+    unchanged_count = 0
     for item in work.items:
         old_item = rows.item(connection, item.key)
         if old_item and old_item.updated >= item.updated:
-            unchanged += 1
+            unchanged_count += 1
             continue
         rows.put_item(
             connection,
@@ -267,8 +267,8 @@ def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
         if connection.execute(
             "SELECT 1 FROM memory_run WHERE run_id = ?", (fields["run"],)
         ).fetchone():
-            unchanged += 1
+            unchanged_count += 1
             continue
         rows.put_run(connection, **fields, parts=parts, repeated=repeated)
         rows.hide_run_line(connection, fields["run"])
-    return ImportResult(len(work.items), len(work.runs), unchanged)
+    return ImportResult(len(work.items), len(work.runs), unchanged_count)

@@ -49,7 +49,7 @@ def explain(
         parts = analyze_call(tool, arguments, policy.reach, rules).parts
     except Unreadable:
         return Explanation(verdict=verdict)
-    explained = (
+    explained_parts = (
         ExplainedPart(
             text=str(part),
             verdict=judge_part(part, policy.rules, routine=routine, default=policy.default),
@@ -59,4 +59,4 @@ def explain(
         )
         for part in parts
     )
-    return Explanation(verdict=verdict, parts=tuple(explained))
+    return Explanation(verdict=verdict, parts=tuple(explained_parts))

@@ -228,10 +228,10 @@ def _parse_ps_cluster(text: str, remaining: list[str]) -> list[str]:
             value = text[position:]
             if value and letter != "o" and not re.fullmatch(r"[\d,]+", value):
                 raise _ps_unknown(text)  # -auxe is the option u with the value xe, or aux and e
-            valued = _join_ps_value(
+            last_option = _join_ps_value(
                 long_names[letter], value or _take_value(remaining, f"-{letter}")
             )
-            return [f"-{flags}", valued] if flags else [valued]
+            return [f"-{flags}", last_option] if flags else [last_option]
         else:
             raise _ps_unknown(text)
     return [f"-{flags}"]

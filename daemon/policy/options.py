@@ -378,15 +378,17 @@ def _refuse_misfit(name: str, kind: str, word: Word, *, option: str = "") -> Non
 
 def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
     """Return the kinds of the operands, in order. Raises Unreadable for too few or too many."""
-    assigned: list[str] = []
+    operand_kinds: list[str] = []
     remaining = len(operands)
     for kind, count, _ in OPERAND.findall(kinds):
         count_taken = remaining if count in ("*", "+") else min(remaining, 1)
         if not count_taken and count in ("", "+"):
             raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")
-        assigned += [kind] * count_taken
+        operand_kinds += [kind] * count_taken
         remaining -= count_taken
     if remaining:
         expectation = f"it takes {kinds}" if kinds else "it takes none"
-        raise Unreadable(f"{name} does not take {operands[len(assigned)].text!r} here", expectation)
-    return assigned
+        raise Unreadable(
+            f"{name} does not take {operands[len(operand_kinds)].text!r} here", expectation
+        )
+    return operand_kinds

@@ -236,7 +236,7 @@ class HttpxClients:
             await client.aclose()
             return
         now = time.monotonic()
-        expired = [
+        expired_clients = [
             idle_client
             for idle_client, idle_since in self._idle
             if now - idle_since > self._keepalive
@@ -248,7 +248,7 @@ class HttpxClients:
             if now - idle_since <= self._keepalive
         ]
         self._idle.append((client, now))
-        for expired_client in expired:
+        for expired_client in expired_clients:
             await expired_client.aclose()
 
     async def close(self) -> None:

@@ -71,9 +71,9 @@ class Rates:
     def cost(self, usage: Usage) -> int:
         """Return what a call cost in billionths of a dollar, rounded up."""
         size = usage.input
-        uncached = max(0, size - usage.cache_read - usage.cache_write)
+        uncached_tokens = max(0, size - usage.cache_read - usage.cache_write)
         # in millionths of a dollar
-        amount = uncached * self.input.at(size) + usage.output * self.output.at(size)
+        amount = uncached_tokens * self.input.at(size) + usage.output * self.output.at(size)
         amount += usage.cache_read * self.cache_read.at(
             size
         ) + usage.cache_write * self.cache_write.at(size)

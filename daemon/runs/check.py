@@ -116,9 +116,11 @@ class ReportCheckup:
         been repaired.
         """
         check = self.check
-        missing = [text for text in check.contains if text not in report]
-        if missing:
-            return _Fault(reason=f"the report does not contain {', '.join(map(repr, missing))}")
+        missing_texts = [text for text in check.contains if text not in report]
+        if missing_texts:
+            return _Fault(
+                reason=f"the report does not contain {', '.join(map(repr, missing_texts))}"
+            )
         if check.schema_file:
             key, arguments = f"check.schema.{repairs}", {"file": check.schema_file}
             ask = partial(self.checker.check_schema, key, check.schema_file, report)

@@ -432,11 +432,13 @@ class RunContext:
         """
         if routine.pace is None or run.trigger in (ASK, SUBAGENT):
             return self.services.registry, self._executor_for(run)
-        registry, plain, paced = (FunctionRegistry(known_good=True) for _ in range(3))
-        finish.register(plain)
-        finish.register_paced(paced, routine.pace)
+        registry, plain_registry, paced_registry = (
+            FunctionRegistry(known_good=True) for _ in range(3)
+        )
+        finish.register(plain_registry)
+        finish.register_paced(paced_registry, routine.pace)
         registry.adopt(self.services.registry)
-        registry.replace(plain, paced)
+        registry.replace(plain_registry, paced_registry)
         if run.trigger == REHEARSAL:
             return registry, DryRunToolExecutor(registry, self.services.settings)
         return registry, ToolExecutor(registry)

@@ -166,8 +166,8 @@ def end_of(run: Run) -> Json:
 
 def waiting_of(run: Run) -> Json:
     """Return the event of a run that is parked until somebody approves of what it wants to do."""
-    parked = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
-    return {**parked, "status": run.status.value, "detail": run.detail}
+    waiting_event = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
+    return {**waiting_event, "status": run.status.value, "detail": run.detail}
 
 
 def retry_of(run: Run) -> Json | None:

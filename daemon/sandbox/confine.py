@@ -42,15 +42,19 @@ def create_ruleset(paths: list[tuple[str, str]]) -> int:
     A place that is not there, or that we may not see, is left out.
     """
     version = syscalls.landlock_version()
-    handled = 2 * _HIGHEST_RIGHTS.get(version, _IOCTL_DEV) - 1
+    handled_rights = 2 * _HIGHEST_RIGHTS.get(version, _IOCTL_DEV) - 1
     rights = {
         READ: _READ_FILE | _READ_DIR,
         RUN: _READ_FILE | _READ_DIR | _EXECUTE,
-        WRITE: handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
-        INSIDE: handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
+        WRITE: handled_rights & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
+        INSIDE: handled_rights & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
         DEVICE: _READ_FILE | _WRITE_FILE | _IOCTL_DEV,
     }
-    fields = [handled, *([_TCP] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
+    fields = [
+        handled_rights,
+        *([_TCP] if version >= 4 else []),
+        *([_SCOPES] if version >= 6 else []),
+    ]
     rules = syscalls.landlock_create_ruleset(fields)
     for path, access_kind in paths:
         try:
@@ -60,7 +64,7 @@ def create_ruleset(paths: list[tuple[str, str]]) -> int:
         except OSError:
             continue
         try:
-            access, mode = rights[access_kind] & handled, os.fstat(descriptor).st_mode
+            access, mode = rights[access_kind] & handled_rights, os.fstat(descriptor).st_mode
             if stat.S_ISLNK(mode):
                 continue
             if not stat.S_ISDIR(mode):

@@ -99,9 +99,9 @@ def _candidates(
     if sys.platform != "linux":
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
         return
-    if installed := next((path for path in bwrap if os.access(path, os.X_OK)), None):
-        has_sizes = b"--size" in subprocess.run([installed, "--help"], capture_output=True).stdout
-        yield Sandbox(level="bubblewrap", bwrap=installed, bwrap_sizes=has_sizes, user=user)
+    if bwrap_path := next((path for path in bwrap if os.access(path, os.X_OK)), None):
+        has_sizes = b"--size" in subprocess.run([bwrap_path, "--help"], capture_output=True).stdout
+        yield Sandbox(level="bubblewrap", bwrap=bwrap_path, bwrap_sizes=has_sizes, user=user)
     else:
         unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
     version = syscalls.landlock_version()

@@ -36,8 +36,8 @@ class BoundedOutput:
         head = head[: head.rfind(b"\n", len(head) // 2) + 1] or head
         begin = tail.find(b"\n", 0, len(tail) // 2) + 1
         tail = tail[begin:]
-        missing = self.size - len(head) - len(tail)
-        note = f"[… {missing:,} bytes cut from the middle …]"
+        missing_size = self.size - len(head) - len(tail)
+        note = f"[… {missing_size:,} bytes cut from the middle …]"
         return f"{_decode_start(head)}\n{note}\n{_decode_end(tail)}"
 
 

@@ -117,11 +117,11 @@ class Line:
         while remaining := processes - self._codes.keys():
             poll = select.poll()
             poll.register(self._control, select.POLLIN)
-            watched = [fd for pid in remaining if (fd := _open_pidfd(pid)) >= 0]
-            for fd in watched:
+            pidfds = [fd for pid in remaining if (fd := _open_pidfd(pid)) >= 0]
+            for fd in pidfds:
                 poll.register(fd, select.POLLIN)
-            ready = poll.poll(None if len(watched) == len(remaining) else 20)
-            for fd in watched:
+            ready = poll.poll(None if len(pidfds) == len(remaining) else 20)
+            for fd in pidfds:
                 os.close(fd)
             if any(fd == self._control for fd, _ in ready):
                 raise LineStopped

@@ -341,7 +341,7 @@ def _compose_definition(
     except UnclearSchedule as error:
         raise ToolFailed(str(error)) from None
     maker_settings = maker.run
-    inherited = {
+    inherited_keys = {
         "provider": maker_settings.provider,
         "model": maker_settings.model,
         "fallback": list(maker_settings.fallback),
@@ -363,7 +363,7 @@ def _compose_definition(
             "mode": "agent",
             "prompt": proposal.prompt.strip(),
             "tools": list(_choose_tools(proposal, maker_settings.tools)),
-            **{key: value for key, value in inherited.items() if value not in (None, [], {})},
+            **{key: value for key, value in inherited_keys.items() if value not in (None, [], {})},
         },
         "origin": {"routine": maker.name, "run": run.id, **({"tainted": True} if tainted else {})},
     }

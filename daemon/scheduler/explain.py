@@ -136,9 +136,9 @@ def _describe_approvals(approvals: Sequence[Approval], run: str) -> str:
 
 
 def _explain_slot(query: SlotQuery) -> SlotExplanation:
-    scheduled = [row for row in query.rows if row.event is None]
-    if scheduled:
-        return _from_row(query, scheduled[0])
+    scheduled_rows = [row for row in query.rows if row.event is None]
+    if scheduled_rows:
+        return _from_row(query, scheduled_rows[0])
     if query.rows:
         row = query.rows[0]
         return _from_event(query, row) if row.run else _from_row(query, row)

@@ -192,11 +192,13 @@ def wait_after(run: Run, steps: Sequence[Step], pace: Pace) -> timedelta:
     shortest, longest = pace
     if run.status is not Status.SUCCEEDED:
         return longest
-    done = {step.call_id for step in steps if step.kind is StepKind.RESULT and step.body["ok"]}
+    successful_calls = {
+        step.call_id for step in steps if step.kind is StepKind.RESULT and step.body["ok"]
+    }
     ended_by: Step | None = None
     for step in steps:
         is_finish = step.kind is StepKind.CALL and step.body.get("tool") == FINISH
-        if not is_finish or not step.iteration or step.call_id not in done:
+        if not is_finish or not step.iteration or step.call_id not in successful_calls:
             continue
         # the first one of an answer ends the conversation; a repair of the report begins another
         if ended_by is None or step.iteration > ended_by.iteration:

@@ -308,11 +308,11 @@ class SlotLedger:
             schedule = self.schedules.get(name)
             if schedule is None:
                 continue
-            floor, paused = self._floors[name], self.states[name].is_paused(now)
-            key = (id(schedule), floor, paused)
+            floor, is_paused = self._floors[name], self.states[name].is_paused(now)
+            key = (id(schedule), floor, is_paused)
             if key not in shared_decisions:
                 shared_decisions[key] = classify_slots(
-                    schedule, floor=floor, now=now, up_since=self.up_since, paused=paused
+                    schedule, floor=floor, now=now, up_since=self.up_since, paused=is_paused
                 )
             decision = shared_decisions[key]
             if decision is None:

@@ -75,23 +75,25 @@ def classify_slots(
         return SlotDecision(slot=slot, skipped=(make_skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
         return SlotDecision(slot=slot, skipped=(_make_missed(first, slot),))
-    missed: tuple[SkippedSlots, ...] = ()
+    missed_slots: tuple[SkippedSlots, ...] = ()
     if first < slot:
-        missed = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
+        missed_slots = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     moment = slot if on_time else now
     if not schedule.is_active(moment, slot=slot):
         rule = schedule.quiet_rule(moment, slot=slot)
-        skipped = make_skipped(slot, Reason.QUIET_HOURS, rule=rule)
-        return SlotDecision(slot=slot, skipped=(*missed, skipped))
+        skipped_slots = make_skipped(slot, Reason.QUIET_HOURS, rule=rule)
+        return SlotDecision(slot=slot, skipped=(*missed_slots, skipped_slots))
     if on_time:
         start = Outcome.RAN
     elif slot + schedule.delay < up_since:
         start = Outcome.CAUGHT_UP
     else:
         start = Outcome.LATE
-    return SlotDecision(slot=slot, skipped=missed, start=start, lateness=lateness.total_seconds())
+    return SlotDecision(
+        slot=slot, skipped=missed_slots, start=start, lateness=lateness.total_seconds()
+    )
 
 
 def slots_between(schedule: Schedule, after: datetime, before: datetime) -> SlotRange | None:

@@ -203,12 +203,12 @@ class SqliteConnection(sqlite3.Connection):
 
     def shrink(self, least: int) -> int:
         pages, free = self._count_pages()
-        unused = free * self._page_size()
-        if unused < least or free * 4 < pages:
+        unused_bytes = free * self._page_size()
+        if unused_bytes < least or free * 4 < pages:
             return 0
         self.execute("VACUUM")
         self.truncate_log()
-        return unused
+        return unused_bytes
 
     def rewrite(self, tables: Sequence[str]) -> None:
         # VACUUM removes free pages and the gaps in pages, the checkpoint their copies in the log
@@ -364,12 +364,14 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
         "CREATE TABLE IF NOT EXISTS migration"
         " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied INTEGER NOT NULL)"
     )
-    applied = {version for (version,) in connection.execute("SELECT version FROM migration")}
+    applied_versions = {
+        version for (version,) in connection.execute("SELECT version FROM migration")
+    }
     new = migrations / "new"
-    if not applied and new.is_dir():
+    if not applied_versions and new.is_dir():
         _create_tables(connection, new, files_by_version)
         return
-    if newer := applied - set(files_by_version):
+    if newer := applied_versions - set(files_by_version):
         copies = sorted(path.parent.glob(f"{path.name}.before-upgrade-*"))
         copy = f", such as {copies[-1]}" if copies else ""
         raise _unusable(
@@ -380,14 +382,14 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
             ),
             f"install that version again, or put back a copy from before the upgrade{copy}",
         )
-    missing_versions = sorted(set(files_by_version) - applied)
-    if applied and missing_versions:
-        copy_path = _copy_before_upgrade(connection, path, max(applied))
+    missing_versions = sorted(set(files_by_version) - applied_versions)
+    if applied_versions and missing_versions:
+        copy_path = _copy_before_upgrade(connection, path, max(applied_versions))
         log.info(
             "database.upgraded",
             database=str(path),
             schema=max(missing_versions),
-            was=max(applied),
+            was=max(applied_versions),
             copy=str(copy_path),
         )
     for version in missing_versions:

@@ -151,7 +151,7 @@ class HistoryRepository(Repository):
         begin, end = to_microseconds(since), to_microseconds(until)
 
         def work(connection: Connection) -> DigestTotals:
-            missed = dict(connection.execute(_MISSED, (begin, end)).fetchall())
+            missed_counts = dict(connection.execute(_MISSED, (begin, end)).fetchall())
             digests = {}
             rows = connection.execute(_RUNS, (begin, begin, end))
             for name, runs, quiet, failures, open_runs in rows:
@@ -161,15 +161,15 @@ class HistoryRepository(Repository):
                     quiet=quiet,
                     failures=failures,
                     open=open_runs,
-                    missed=missed.pop(name, 0),
+                    missed=missed_counts.pop(name, 0),
                 )
-            for name, count in missed.items():  # routines without a run
+            for name, count in missed_counts.items():  # routines without a run
                 digests[name] = RoutineDigest(routine=name, missed=count)
-            (undelivered,) = connection.execute(_UNDELIVERED, (begin, end)).fetchone()
+            (undelivered_count,) = connection.execute(_UNDELIVERED, (begin, end)).fetchone()
             (cost,) = connection.execute(_COST, (begin, end)).fetchone()
             return DigestTotals(
                 routines=tuple(digests[name] for name in sorted(digests)),
-                undelivered=undelivered,
+                undelivered=undelivered_count,
                 dollars=(cost or 0) / 1e9,
             )
 
@@ -227,8 +227,8 @@ def _add_usage(connection: Connection, totals: UsageTotals, last_call: int) -> U
     for provider, model, *amounts in rows:
         before = sums.get((provider, model), (None,) * len(amounts))
         sums[provider, model] = tuple(
-            amount if known is None else known if amount is None else known + amount
-            for known, amount in zip(before, amounts, strict=True)
+            amount if total is None else total if amount is None else total + amount
+            for total, amount in zip(before, amounts, strict=True)
         )
     return UsageTotals(last_call, sums)
 

@@ -420,17 +420,17 @@ def decide_deliveries(
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     subject = f"routine {run.routine}"
     report_status = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
-    decided: list[DecidedDelivery] = []
+    decided_deliveries: list[DecidedDelivery] = []
     for target, options in deliveries:
         status = DeliveryStatus.PENDING if options.get("ping") else report_status
-        decided.append((target, options, status, None))
+        decided_deliveries.append((target, options, status, None))
     if run.status is Status.SUCCEEDED:
         close_incidents(connection, subject, run, zone, run.ended)
-        return decided
+        return decided_deliveries
     if run.status not in FAILURES or run.trigger in BY_HAND:
-        return decided
-    if run.trigger == "ask" and decided:  # each question of a chat is answered there
-        return decided
+        return decided_deliveries
+    if run.trigger == "ask" and decided_deliveries:  # each question of a chat is answered there
+        return decided_deliveries
     incident, is_alert = _count_failure(
         connection, subject, run.detail or run.status.value, run, run.ended, alerting
     )
@@ -440,7 +440,7 @@ def decide_deliveries(
             delivery
             if _is_record(delivery[0], delivery[1], alerting)
             else (delivery[0], delivery[1], DeliveryStatus.SUPPRESSED, reason)
-            for delivery in decided
+            for delivery in decided_deliveries
         ]
     alerted_targets = [
         target for target, options in deliveries if not _is_record(target, options, alerting)
@@ -449,7 +449,7 @@ def decide_deliveries(
         alerted_targets = [name for name in alerting.to if name not in dict(deliveries)]
         options = dict(deliveries[0][1]) if deliveries else {}
         options.pop("path", None)
-        decided += [(name, options, report_status, None) for name in alerted_targets]
+        decided_deliveries += [(name, options, report_status, None) for name in alerted_targets]
     _add_alerted_targets(connection, incident, alerted_targets, run.ended)
     alert_options = {
         "incident": incident.id,
@@ -458,7 +458,7 @@ def decide_deliveries(
     }
     return [
         (target, {**options, **alert_options}, status, reason)
-        for target, options, status, reason in decided
+        for target, options, status, reason in decided_deliveries
     ]
 
 

@@ -125,8 +125,8 @@ class RoutineRepository(Repository):
         its count of failures. Raises NotFound.
         """
         now = to_microseconds(self._clock())
-        resumed = to_microseconds_or_none(since) or now
-        values = (resumed, resumed, now, routine)
+        resumed_at = to_microseconds_or_none(since) or now
+        values = (resumed_at, resumed_at, now, routine)
         # A baseline after the end of the pause stays: the routine was edited or disabled since.
         baseline = "CASE WHEN paused = 1 AND baseline < ? THEN ? ELSE baseline END"
         changes = (

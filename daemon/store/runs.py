@@ -174,17 +174,17 @@ class RunRepository(Repository):
         with `takeover` (a sub-agent of a run that was taken over) even while it is leased. With
         `in_turn`, None also while another run of its routine is running or waits.
         """
-        now, shared = to_microseconds(self._clock()), self._db.shared
+        now, is_shared = to_microseconds(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)
         statement = CLAIM
-        if shared:
+        if is_shared:
             statement = CLAIM_IN_TURN if self._in_turn else CLAIM_SHARED
 
         def work(connection: Connection) -> tuple[Run, int] | None:
             database_now = connection.lease_clock(now)
             lease_until = database_now + self._lease_microseconds
             values: tuple[str | int, ...] = (owner, lease_until, now, run_id, now)
-            if shared:
+            if is_shared:
                 values += (END_OF_TIME if takeover else database_now,)
                 if self._in_turn:
                     values += (database_now,)
@@ -193,7 +193,7 @@ class RunRepository(Repository):
 
         # a server that crashes must not forget a fence: two owners would have the same
         asked_at = seconds_since_boot()
-        row = await self._db.write(work, durable=shared)
+        row = await self._db.write(work, durable=is_shared)
         if row is None:
             return None
         run, steps = row
@@ -362,8 +362,8 @@ class RunRepository(Repository):
             rows = connection.execute(
                 f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)
             )
-            read = BodyReader(connection)
-            return [step_of(row, read) for row in rows]
+            read_body = BodyReader(connection)
+            return [step_of(row, read_body) for row in rows]
 
         return await self._db.read(work)
 
@@ -496,9 +496,9 @@ class RunRepository(Repository):
                 since=since,
             )
 
-        suspended = await self._db.write(work)
+        suspended_run = await self._db.write(work)
         self.release(run)
-        return suspended
+        return suspended_run
 
     def release(self, run: Run) -> None:
         """Forget the claim of a run that was released in the journal.
@@ -520,16 +520,15 @@ class RunRepository(Repository):
         those whose lease expired, and those of this state folder: their owner begins like `owner`,
         up to the colon.
         """
-        now, shared = to_microseconds(self._clock()), self._db.shared
+        now, is_shared = to_microseconds(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"
 
         def work(connection: Connection) -> list[Run]:
             connection.execute(
                 "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = "
-                "NULL"
-                " WHERE status = "
-                f"'running'{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if shared else ''}",
-                (connection.lease_clock(now), len(home), home) if shared else (),
+                "NULL WHERE status = 'running'"
+                f"{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if is_shared else ''}",
+                (connection.lease_clock(now), len(home), home) if is_shared else (),
             )
             return runs_in(connection, "WHERE status = 'queued' ORDER BY id")
 

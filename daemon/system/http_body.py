@@ -75,10 +75,10 @@ async def limit_body(
                     await asyncio.sleep(0)
                 yield data if len(data) <= _PIECE_BYTES else data[start : start + _PIECE_BYTES]
             continue
-        packed = data
+        packed_data = data
         while not unpacker.eof:
             try:
-                piece = unpacker.decompress(packed, _PIECE_BYTES)
+                piece = unpacker.decompress(packed_data, _PIECE_BYTES)
             except zlib.error as error:
                 raise BodyDamaged(
                     f"the answer says it is packed, and cannot be unpacked: {error}"
@@ -89,7 +89,7 @@ async def limit_body(
             if unpacked_bytes > limit:
                 raise BodyTooLarge(f"it unpacks to more than {limit:,} bytes")
             yield piece
-            packed = unpacker.unconsumed_tail
+            packed_data = unpacker.unconsumed_tail
             await asyncio.sleep(0)
     if unpacker is not None and received_bytes and not unpacker.eof:
         raise BodyDamaged(

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
 from daemon.web.access import PageAccess
 from daemon.web.attention import request_attention
-from daemon.web.editing import Refusal, edit, new, save
+from daemon.web.editing import Refusal, save, show_editor, show_new_routine
 from daemon.web.rendering import render
 from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
 
@@ -146,7 +146,10 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
             *(Route(path, view_handler(view, daemon)) for path, view in VIEWS),
             *(
                 route
-                for path, view in (("/new", new), ("/routines/{name}/edit", edit))
+                for path, view in (
+                    ("/new", show_new_routine),
+                    ("/routines/{name}/edit", show_editor),
+                )
                 for route in (
                     Route(path, view_handler(view, daemon)),
                     Route(path, editing_handler(daemon), methods=["POST"]),

@@ -48,16 +48,16 @@ class Refusal(NamedTuple):
     status: HTTPStatus
 
 
-def edit(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
-    """The file of one routine as a text to be changed."""
+def show_editor(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show the file of a routine as a text to be changed."""
     source = client.request("GET", f"/v1/routines/{quote(name)}/source")
     if source.get("read_only", "") is not None:
         raise SeeOther(f"/routines/{quote(name)}")
     return "edit.html", _form(name, source["text"], source=source)
 
 
-def new(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
-    """A new routine as a text to be written, which begins as a recipe or nearly empty."""
+def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
+    """Show a new routine as a text to be written, which begins as a recipe or nearly empty."""
     if not client.request("GET", "/v1/status").get("edit"):
         raise SeeOther("/routines")
     recipe = query.get("recipe", "")

@@ -121,9 +121,11 @@ def find_troubles(
 
     `status` is the daemon's, with its open incidents.
     """
-    acknowledged = {incident["subject"] for incident in status["incidents"] if incident["acked"]}
+    acknowledged_subjects = {
+        incident["subject"] for incident in status["incidents"] if incident["acked"]
+    }
     failing_names = [
-        routine for routine in failing_names if f"routine {routine}" not in acknowledged
+        routine for routine in failing_names if f"routine {routine}" not in acknowledged_subjects
     ]
     incidents = [
         incident for incident in without_approvals(status["incidents"]) if not incident["acked"]

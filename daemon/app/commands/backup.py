@@ -169,7 +169,7 @@ def restore(
         database, temporary_file = state / "agentd.db", state / "agentd.db.part"
         temporary_file.unlink(missing_ok=True)
         try:
-            taken_at, files = _prepare(file, temporary_file, moment, progress)
+            time_row, files = _prepare(file, temporary_file, moment, progress)
             if database.exists():
                 old_database = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
                 _checkpoint(database)
@@ -183,7 +183,7 @@ def restore(
             raise Refused(f"{state} cannot be written: {error.strerror or error}") from error
         finally:
             temporary_file.unlink(missing_ok=True)
-        report.insert(0, f"restored what was backed up at {taken_at}")
+        report.insert(0, f"restored what was backed up at {time_row}")
         roots = {"state": state}
         if definitions:
             roots["config"] = definitions
@@ -205,8 +205,8 @@ def _prepare(
         with closing(sqlite3.connect(temporary_file, isolation_level=None)) as copy:
             _check(copy, file)
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
-            taken = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
-            if taken is None:
+            time_row = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
+            if time_row is None:
                 raise Refused(f"{file} is no backup of agentd: it does not say when it was taken")
             for row in files:
                 _check_file(row, file)
@@ -220,7 +220,7 @@ def _prepare(
     except sqlite3.Error as error:
         raise Refused(f"{file} is no backup of agentd: {error}") from error
     _sync(temporary_file)
-    return shorten(str(taken[0])), files
+    return shorten(str(time_row[0])), files
 
 
 def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
@@ -232,8 +232,8 @@ def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds a file {shown_path} that is none"
         )
-    allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
-    if root == "state" and not allowed:
+    is_allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
+    if root == "state" and not is_allowed:
         shown_path = shorten(str(path))
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds {shown_path} of a state folder"

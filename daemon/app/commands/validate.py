@@ -445,13 +445,13 @@ def _obstructed_calls(policy: Policy, routines: Iterable[Routine]) -> Iterator[_
         for index, step in enumerate(routine.gather):
             if PATH_PLACEHOLDER not in step.args.values():
                 calls.append((f"gather[{index}]", step.name, step.tool, step.args, step.required))
-        for key, found, tool, args, required in calls:
+        for key, text, tool, args, required in calls:
             verdict = policy.judge(tool, args, routine=routine.policy_name)
             if not verdict.allows:
                 yield _ObstructedCall(
                     routine=routine,
                     key=key,
-                    found=display(found),
+                    found=display(text),
                     tool=tool,
                     args=args,
                     verdict=verdict,

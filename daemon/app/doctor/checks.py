@@ -237,11 +237,11 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
     elif not vendor.models:
         yield Check(name=name, state="ok", found="answers, and lists no models")
     elif not _is_listed(model, vendor.models) and _is_of_one_model(provider, vendor):
-        (listed,) = vendor.models
+        (listed_model,) = vendor.models
         yield Check(
             name=name,
             state="warn",
-            found=f"lists only {listed}; some servers of one model answer by any name",
+            found=f"lists only {listed_model}; some servers of one model answer by any name",
             fix=f"if its runs fail, name that one in [providers.{provider.name}]",
         )
     elif not _is_listed(model, vendor.models):

@@ -48,8 +48,8 @@ def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
         folder = state if os.access(state, os.W_OK) else Path(elsewhere)
         with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
             sandbox = thread.submit(asyncio.run, choose_sandbox("prefer", folder, user)).result()
-    blocked = find_blocked_folder(workspace, user) if user and workspace.exists() else None
-    return Confinement(mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked=blocked)
+    blocked_folder = find_blocked_folder(workspace, user) if user and workspace.exists() else None
+    return Confinement(mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked=blocked_folder)
 
 
 def _namespace_fix() -> str:

@@ -284,8 +284,10 @@ class ProviderConfig(Table):
 
     def program_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return all variables of the program of kind command; `env` are those of agentd."""
-        passed = {name: env[name] for name in (*PROGRAM_VARIABLES, *self.pass_env) if name in env}
-        return passed | self.env
+        passed_variables = {
+            name: env[name] for name in (*PROGRAM_VARIABLES, *self.pass_env) if name in env
+        }
+        return passed_variables | self.env
 
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"

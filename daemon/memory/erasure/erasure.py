@@ -288,8 +288,8 @@ class Eraser:
             "before": request.before,
         }
         is_ended_by_run = await self._store.read(partial(journal_rows.runs_where, **limits))
-        archived = await self._store.read(partial(memory_rows.runs, **limits))
-        for run in archived:
+        archived_runs = await self._store.read(partial(memory_rows.runs, **limits))
+        for run in archived_runs:
             is_ended_by_run.setdefault(run, True)
         if request.query is None:
             return is_ended_by_run

@@ -196,8 +196,8 @@ def change_shared_entries(
     )
     replaced_ids = {revoked_id, new_entry.id if new_entry else ""}
     other_entries = [entry for entry in entries if entry.id not in replaced_ids]
-    remembered = (*other_entries, new_entry) if new_entry else tuple(other_entries)
-    return ApprovalsFile(remembered=remembered).model_dump_json()
+    entries_after_change = (*other_entries, new_entry) if new_entry else tuple(other_entries)
+    return ApprovalsFile(remembered=entries_after_change).model_dump_json()
 
 
 def _format_entries(entries: Sequence[RememberedCall]) -> str:

@@ -95,7 +95,7 @@ class Replays:
             else [self._provider_named(model, routine)]
         )
         budget = RunBudget(run=new_id(), routine=routine.name, budget=routine.run.budget)
-        metered: Sequence[LLMProvider] = [
+        metered_providers: Sequence[LLMProvider] = [
             provider
             if provider.kind == "offline"
             else MeteredProvider(provider, budget_ledger=services.budget_ledger, run_budget=budget)
@@ -103,7 +103,9 @@ class Replays:
         ]
         result = await replay(
             cassette,
-            ReplayChange(models=metered, prompt=prompt, current_policy=services.settings.policy),
+            ReplayChange(
+                models=metered_providers, prompt=prompt, current_policy=services.settings.policy
+            ),
         )
         rates = await services.budget_ledger.prices.load(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not result.usage.total

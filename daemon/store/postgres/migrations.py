@@ -39,8 +39,10 @@ def migrate(connection: PostgresConnection, url: str) -> None:
     with connection.driver.transaction():
         connection.control(LOCKED)
         _claim(connection, url)
-        applied = {version for (version,) in connection.control("SELECT version FROM migration")}
-        if newer := applied - set(migrations):
+        applied_versions = {
+            version for (version,) in connection.control("SELECT version FROM migration")
+        }
+        if newer := applied_versions - set(migrations):
             raise make_unusable_error(
                 url,
                 (
@@ -49,12 +51,12 @@ def migrate(connection: PostgresConnection, url: str) -> None:
                 ),
                 "install that version on this machine as well",
             )
-        if not applied:
+        if not applied_versions:
             for file in ("schema.sql", "index.sql"):
                 connection.control((MIGRATIONS / "new" / file).read_text(encoding="utf-8"))
-        for version in sorted(set(migrations) - applied):
+        for version in sorted(set(migrations) - applied_versions):
             name, script = migrations[version]
-            if applied:
+            if applied_versions:
                 connection.control(script)
             now = int(datetime.now(UTC).timestamp() * 1_000_000)
             connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, name, now))

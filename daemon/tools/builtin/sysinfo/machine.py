@@ -80,16 +80,16 @@ def read_host(files: Files, now: datetime, boottime: str = "") -> Json:
     """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS'
     answer to that.
     """
-    booted = _boot_time(files.read("proc/stat"), boottime, now)
+    boot_time = _boot_time(files.read("proc/stat"), boottime, now)
     facts = {
         "name": platform.node() or None,
         "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "machine": kind_of_machine(files),
     }
-    if booted:
-        uptime = duration_in_words((now - booted).total_seconds())
-        facts["up"] = f"{uptime}, since {format_moment(booted)}"
+    if boot_time:
+        uptime = duration_in_words((now - boot_time).total_seconds())
+        facts["up"] = f"{uptime}, since {format_moment(boot_time)}"
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 
@@ -173,10 +173,10 @@ def read_memory(files: Files) -> Json:
     }
     if limit := _container_limit(files, total):
         facts["container_limit"] = limit
-    if stalled := re.search(
+    if match := re.search(
         r"^some .*avg300=(\d+)\.", files.read("proc/pressure/memory"), re.MULTILINE
     ):
-        facts["pressure"] = f"{stalled[1]} % of the last 5 minutes" if int(stalled[1]) else "none"
+        facts["pressure"] = f"{match[1]} % of the last 5 minutes" if int(match[1]) else "none"
     return facts
 
 
