@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
-from daemon.api.binding import Caller, Limit, RouteRow
+from daemon.api.binding import Caller, Limit, RouteRow, RowNumber
 from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.models import Approval, ApprovalStatus
@@ -262,12 +262,11 @@ async def show_quarantine(api: ApiContext, *, id: str) -> QuarantineView:  # noq
 
 
 async def list_audit(
-    api: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
+    api: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: RowNumber | None = None
 ) -> Page[AuditView]:
     """List the rows of the audit, newest first."""
     run_id = (await api.journal.runs.get(run)).id if run else None
-    before = int(cursor) if cursor and cursor.isdigit() else None
-    entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=before)
+    entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=cursor)
     page = entries[:limit]
     return Page(
         items=[_view_of_entry(entry) for entry in page],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -66,7 +67,9 @@ def _read_whole_number(value: object) -> int:
 
 WholeNumber = BeforeValidator(_read_whole_number)
 """The last annotation of each number, so that its bounds stand in the JSON Schema."""
-Number = Annotated[int, WholeNumber]
+MAX_NUMBER = 2**53 - 1  # that all programs read from JSON exactly (RFC 8259, section 6)
+Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), WholeNumber]
+RowNumber = Annotated[int, Field(ge=0, le=MAX_NUMBER), WholeNumber]
 Limit = Annotated[int, Field(ge=1, le=1000), WholeNumber]
 Offset = Annotated[int, Field(ge=0, le=1_000_000_000), WholeNumber]
 Flag = Annotated[bool, Strict()]
@@ -154,9 +157,11 @@ def _without_none(hint: Any) -> Any:
 
 
 def _validate(model: type[BaseModel], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a model; InvalidRequest names the first unknown field, else the first
-    value that does not fit.
+    """Return the fields of a model; InvalidRequest names the first text that cannot be stored, else
+    the first unknown field, else the first value that does not fit.
     """
+    for name, value in values.items():
+        _refuse_unstorable_text(name, value)
     try:
         fields = model.model_validate(
             {name: value for name, value in values.items() if value is not None}
@@ -169,6 +174,25 @@ def _validate(model: type[BaseModel], values: Mapping[str, Any], source: str) ->
     return dict(fields)
 
 
+def _refuse_unstorable_text(name: str, value: object) -> None:
+    """Raise InvalidRequest for a field that no database and no file can take, or its name."""
+    for text in (name, value):
+        if not isinstance(text, str):
+            continue
+        found = None
+        if "\0" in text:  # Postgres stores none, and no path has one
+            found = "a NUL character"
+        elif not text.isascii() and (lone := re.search("[\ud800-\udfff]", text)):
+            # JSON writes it as an escape, and UTF-8 has no form for it.
+            found = f"half of a surrogate pair, \\u{ord(lone[0]):04x}"
+        if found:
+            label = name.encode("ascii", "backslashreplace").decode()[:80].replace("\0", "\\x00")
+            raise InvalidRequest(
+                f"'{label}': expected text in Unicode (found {found})",
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+            )
+
+
 def _describe_error(model: type[BaseModel], error: ErrorDetails, source: str) -> str:
     """Word an error of pydantic as all errors of the API are: what was expected, what was found."""
     name, fields = str(error["loc"][0]), model.model_fields
@@ -178,8 +202,18 @@ def _describe_error(model: type[BaseModel], error: ErrorDetails, source: str) ->
         return f"unknown {source} field {name!r}; {hint}"
     if error["type"] == "missing":
         return f"{name!r} is missing"
-    value = json.dumps(error["input"], ensure_ascii=False)[:80]
-    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {value})"
+    found = _quote(error["input"])
+    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {found})"
+
+
+def _quote(value: object) -> str:
+    """Return the beginning of a value as JSON writes it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        text = "a list or an object that is nested deeply"
+    # Within a list or an object, any text may have half of a surrogate pair.
+    return text[:80].encode("utf-8", "backslashreplace").decode()
 
 
 def _describe_expected(field: FieldInfo, error: ErrorDetails) -> str:

@@ -14,11 +14,11 @@ def parse_moment(key: str, text: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        expectation = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
-        raise InvalidRequest(
-            f"{key!r}: {expectation} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
-        )
-    return moment.astimezone(UTC)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # none, or one before the year 1 or after 9999 in UTC
+        pass
+    expectation = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
+    raise InvalidRequest(
+        f"{key!r}: {expectation} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY
+    )

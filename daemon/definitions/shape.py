@@ -40,8 +40,13 @@ def path_of(loc: Loc, data: Any, value: Any, *, missing: bool) -> Loc:
 
     path = walk(data, 0)
     if path is None:  # the error is about a key of a dict, or a value that a validator made
-        path = names
+        path = tuple(name for name in names if not _is_validator(name))
     return (*path, loc[-1]) if missing else path
+
+
+def _is_validator(part: int | str) -> bool:
+    """Tell whether a part is how pydantic names a union branch with a validator of ours."""
+    return isinstance(part, str) and re.fullmatch(r"function-\w+\[.*\]", part) is not None
 
 
 def _is_index(part: int | str, node: list[Any]) -> bool:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar, TypeAlias
 
+from daemon.definitions.config.scripted_replies import find_reply_fault
+from daemon.definitions.shape import format_key_path
+from daemon.definitions.words import show_value
 from daemon.errors import BadRequest, ConfigError, Fault, ProviderError
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.base import LLMProvider
@@ -116,40 +119,18 @@ class ScriptedProvider(LLMProvider):
         )
 
 
-_KEYS = frozenset({"text", "tool_calls", "finish_reason", "reasoning", "usage"})
-_CALL_KEYS = frozenset({"name", "arguments", "id", "invalid"})
-
-
 def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
-    """Return the reply, or raise ConfigError if it has no valid form: replies of config.toml are
-    checked at the start.
-    """
-    if isinstance(reply, str | LLMResponse | ProviderError):
+    """Return the reply, or raise ConfigError if it has no valid form."""
+    if isinstance(reply, LLMResponse | ProviderError):
         return reply
-    problem = _find_problem(reply)
-    if problem:
+    if fault := find_reply_fault(reply):
+        path, problem, value = fault
         raise ConfigError(
             Fault(
                 file="config",
-                key=f"providers.{name}.replies",
-                found=f"{reply!r:.80}",
+                key=format_key_path("providers", name, "replies", *path),
+                found="" if value is None else show_value(value),
                 problem=problem,
             )
         )
     return reply
-
-
-def _find_problem(reply: object) -> str:
-    if not isinstance(reply, dict):
-        return "a reply is a text or a table"
-    if unknown_keys := set(reply) - _KEYS:
-        return f"unknown key {min(unknown_keys)!r}, a reply knows {', '.join(sorted(_KEYS))}"
-    for call in reply.get("tool_calls", ()):
-        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-            return "a tool call needs a name"
-        if unknown_keys := set(call) - _CALL_KEYS:
-            key, keys = min(unknown_keys), ", ".join(sorted(_CALL_KEYS))
-            return f"unknown key {key!r}, a tool call knows {keys}"
-        if not isinstance(call.get("arguments", {}), dict):
-            return "the arguments of a tool call are a table"
-    return ""

@@ -9,6 +9,7 @@ tainted, all runs of the routine begin tainted.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -208,7 +209,8 @@ class AgentRoutines:
         """Return the file of a routine that an agent made; `name` may be `maker/name`."""
         name = name.rpartition("/")[2]
         path = self.folder / f"{name}.toml"
-        if not path.is_file() or path.name != f"{name}.toml":
+        is_file = os.path.isfile(path)  # noqa: PTH113 - Path raises for a name that is too long
+        if not is_file or path.name != f"{name}.toml":
             if name in self.engine.routines:
                 raise Refused(
                     f"{name} is a person's, not an agent's: its file is "

@@ -69,14 +69,14 @@ def test_every_table_is_read(load: Any) -> None:
         '[daemon]\ngrace = "5s"\nmax_concurrent = 9\n[log]\nlevel = "debug"\nmax_mb = 1\nkeep = 2\n'
         + CLAUDE
         + 'timeout = "90s"\ntemperature = 0.3\n[providers.claude.capabilities]\ntools = false\n'
-        + '[providers.test]\nkind = "scripted"\nreplies = ["a", { content = "b" }]\n'
+        + '[providers.test]\nkind = "scripted"\nreplies = ["a", { text = "b" }]\n'
     )
     assert config.agent.language == "zh"
     assert config.daemon.grace == timedelta(seconds=5)
     assert config.log.keep == 2
     assert config.provider_config("claude").timeout == timedelta(seconds=90)
     assert config.provider_config("claude").capabilities == {"tools": False}
-    assert config.provider_config("test").replies == ("a", {"content": "b"})
+    assert config.provider_config("test").replies == ("a", {"text": "b"})
 
 
 @pytest.mark.parametrize(

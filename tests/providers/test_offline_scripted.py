@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from daemon.errors import BadRequest, Overloaded
+from daemon.definitions.config.loading import load_config
+from daemon.errors import BadRequest, ConfigError, Overloaded
 from daemon.models import Chunk, Fact, FunctionCall, LLMMessage, LLMResponse, Usage
 from daemon.providers import create_provider
 from daemon.providers.facts import new_boundary, wrap
@@ -145,3 +149,73 @@ async def test_every_provider_streams_at_least_in_one_piece() -> None:
     assert [(piece.delta, piece.thinking) for piece in pieces] == [("hello", "hm")]
     assert isinstance(pieces[-1], Chunk)
     assert pieces[-1].response is not None
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        (
+            "{ tool_calls = 1 }",
+            '.tool_calls: expected a list of tables, like [{ name = "shell" }] (found 1)',
+        ),
+        (
+            '{ tool_calls = ["x"] }',
+            '.tool_calls[0]: a tool call is a table, like { name = "shell" } (found "x")',
+        ),
+        ("{ tool_calls = [{}] }", ".tool_calls[0].name: is missing; a tool call needs a name"),
+        (
+            "{ tool_calls = [{ name = 1 }] }",
+            ".tool_calls[0].name: expected text in quotes (found 1)",
+        ),
+        (
+            '{ tool_calls = [{ name = "a", arguments = 3 }] }',
+            ".tool_calls[0].arguments: the arguments of a tool call are a table (found 3)",
+        ),
+        (
+            '{ tool_calls = [{ name = "a", argument = {} }] }',
+            (
+                ".tool_calls[0].argument: unknown key, a tool call knows arguments, id, invalid, "
+                "name (found an empty table)"
+            ),
+        ),
+        ("{ text = 3 }", ".text: expected text in quotes (found 3)"),
+        (
+            "{ usage = 1 }",
+            ".usage: expected a table, like { input = 1200, output = 85 } (found 1)",
+        ),
+        (
+            '{ usage = { input = "x" } }',
+            '.usage.input: expected a whole number of tokens (found "x")',
+        ),
+        (
+            "{ usage = { inputs = 1 } }",
+            (
+                ".usage.inputs: unknown key, usage knows input, cache_read, cache_write, output, "
+                "reasoning (found 1)"
+            ),
+        ),
+        (
+            '{ content = "a" }',
+            (
+                ".content: unknown key, a reply knows finish_reason, reasoning, text, tool_calls, "
+                'usage (found "a")'
+            ),
+        ),
+        ("3", ': expected text in quotes or a table of keys and values (found 3); write "3"'),
+        ("[1]", ": expected text in quotes or a table of keys and values (found [1])"),
+    ],
+)
+def test_a_reply_of_no_valid_form_is_one_fault_with_its_key_and_line(
+    tmp_path: Path, reply: str, fault: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[providers.mine]\nkind = "scripted"\nreplies = [\n"a",\n{reply},\n]\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert str(caught.value) == f"{file}:5: providers.mine.replies[1]{fault}"
+
+
+@pytest.mark.parametrize("reply", [{"tool_calls": 1}, 3, {"usage": {"input": 1.5}}])
+def test_a_program_that_scripts_an_invalid_reply_gets_a_config_error(reply: Any) -> None:
+    with pytest.raises(ConfigError, match=r"providers\.mine\.replies"):
+        create_provider("scripted", name="mine", replies=[reply])

@@ -27,7 +27,8 @@ async def rename(
     """
     routine = engine.routines.get(old)
     path = (routine and routine.path) or Path(f"{old}.toml")
-    for fault in name_faults(new, path.with_name(f"{new}.toml")):
+    new_path = path.parent / f"{new}.toml"
+    for fault in name_faults(new, new_path):
         raise Refused(str(fault))
     if new in engine.routines or new in engine.faults:
         raise Refused(f"there is a routine {new!r} already")
@@ -50,7 +51,7 @@ async def rename(
             f"runs of {old} made {', '.join(children)}; adopt or remove them first: "
             f"agentctl adopt {children[0]}"
         )
-    await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
+    await engine.rename(old, new, _mover(path, new_path))
     old_key, new_key = (f"routine:{name}:approach" for name in (old, new))
     if item := await memory.item(old_key):
         await memory.store(

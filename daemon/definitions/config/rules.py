@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from daemon.definitions.config.config import Config
+from daemon.definitions.config.scripted_replies import find_reply_fault
 from daemon.definitions.config.tables import (
     CHANNELS,
     KINDS_BY_KEY,
@@ -100,6 +101,15 @@ def _keys_fit_their_kind(config: Config) -> Iterator[Conflict]:
                 yield Conflict(
                     format_key_path("providers", name, key), f"only kind {kind} takes it", value
                 )
+
+
+def _replies_are_valid(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        for index, reply in enumerate(provider.replies):
+            if fault := find_reply_fault(reply):
+                path, problem, value = fault
+                key = format_key_path("providers", name, "replies", index, *path)
+                yield Conflict(key, problem, value)
 
 
 def _targets_are_valid(config: Config) -> Iterator[Conflict]:
@@ -271,6 +281,7 @@ RULES = (
         ),
         _keys_fit_their_kind,
     ),
+    CrossFieldCheck(("providers.*.replies",), _replies_are_valid),
     CrossFieldCheck(("targets.*",), _targets_are_valid),
     CrossFieldCheck(("chat.*", "targets.*"), _chats_are_valid),
     CrossFieldCheck(("digest.to", "targets.*", "chat.*"), _digest_targets_exist),
