@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -191,6 +192,9 @@ class Client:
                 reason = "the path is too long for a socket"
             else:
                 reason = CONNECT_ERRORS.get(error.errno, str(error.strerror))
+            # Linux answers ECONNREFUSED for whatever is no socket.
+            if error.errno == errno.ECONNREFUSED and (kind := _kind_of_file(self.socket_path)):
+                reason = f"is {kind}, not a socket"
             raise Unreachable((self.socket_path, reason)) from None
         if not self.is_trusted and (uid := _foreign_uid(connection)) is not None:
             connection.close()
@@ -211,6 +215,17 @@ def open_first(paths: Iterable[str], *, is_named: bool = False) -> Client:
         except Unreachable as error:
             attempts += error.attempts
     raise Unreachable(*attempts)
+
+
+def _kind_of_file(path: str) -> str:
+    """Return what is at a path, in words; empty for a socket, or if that is not known."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib takes 10 ms to import
+    except OSError:
+        return ""
+    if stat.S_ISSOCK(mode):
+        return ""
+    return "a folder" if stat.S_ISDIR(mode) else "a file"
 
 
 def _foreign_uid(connection: socket.socket) -> int | None:

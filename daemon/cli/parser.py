@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, HelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from typing import Any
 
 
@@ -12,12 +12,42 @@ class Parser(ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=_HelpFormatter, **settings)
+        # argparse names the function that reads a value: "invalid int value: 'x'".
+        self.register("type", int, whole_number)
+        self.register("type", float, number)
 
     def format_help(self) -> str:
         """Return the help with examples, which are imported only here."""
         from daemon.cli.examples import examples_of
 
         return super().format_help() + examples_of(self.prog)
+
+
+def whole_number(text: str) -> int:
+    """Return the number of an argument, or raise ArgumentTypeError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"expected a whole number (found {text[:80]!r})") from None
+
+
+def positive_number(text: str) -> int:
+    """Return a whole number from 1 on, or raise ArgumentTypeError."""
+    value = whole_number(text)
+    if value < 1:
+        raise ArgumentTypeError(f"must be at least 1 (found {text[:80]!r})")
+    return value
+
+
+def number(text: str) -> float:
+    """Return the number of an argument, or raise ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise ArgumentTypeError(f"expected a number (found {text[:80]!r})")
+    return value
 
 
 class _HelpFormatter(HelpFormatter):

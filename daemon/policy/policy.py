@@ -679,7 +679,11 @@ class Policy:
                 "the rule speaks of it" if (all(applicable) if allows else any(applicable)) else ""
             )
         if not any(applicable):
-            misfits = [part.refusal or part.misfit for part in parts]
+            # Why a command fits no profile says nothing about a rule that names its words itself.
+            by_words = rule.argv and not rule.profile
+            misfits = [part.refusal or (None if by_words else part.misfit) for part in parts]
+            if by_words and not any(misfits):
+                return f"the rule does not speak of it: its argv is {rule.argv_text}"
             return next(
                 (str(misfit) for misfit in misfits if misfit), "the rule does not speak of it"
             )

@@ -420,6 +420,11 @@ class Rule:
             tool not in NAMED_ONLY_TOOLS or self.effect is Effect.DENY
         )
 
+    @property
+    def argv_text(self) -> str:
+        """The words of `argv`, with the choices of each."""
+        return " ".join("|".join(sorted(words)) for words in self.argv)
+
     def matches_words(self, words: Sequence[str]) -> bool:
         """Tell whether a command begins with the words of the rule."""
         if not self.argv:

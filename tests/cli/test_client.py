@@ -113,7 +113,7 @@ def test_each_socket_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -
     assert [path for path, _ in error.value.attempts] == paths
     assert [why for _, why in error.value.attempts] == [
         "no such file",
-        "a daemon was here, but nobody listens any more",
+        "is a file, not a socket",
         "a daemon was here, but nobody listens any more",
         "no such file",
         "the path is too long for a socket",

@@ -233,3 +233,23 @@ async def test_the_usage_of_every_verb_says_agentctl(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["ui", "top", "completion"])
 async def test_verbs_without_json_do_not_offer_it(name: str, tmp_path: Path) -> None:
     assert "--json" not in (await agentctl(tmp_path / "none", "help", name)).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expectation"),
+    [
+        (["logs", "-n", "x"], "expected a whole number (found 'x')"),
+        (["logs", "-n", "0"], "must be at least 1 (found '0')"),
+        (["next", "--days", "1.5"], "expected a whole number (found '1.5')"),
+        (["memory", "search", "x", "--limit", "many"], "expected a whole number (found 'many')"),
+        (["next", "--days", "9" * 5_000], f"expected a whole number (found '{'9' * 80}')"),
+        (["stop", "--timeout", "soon"], "expected a number (found 'soon')"),
+        (["stop", "--timeout", "nan"], "expected a number (found 'nan')"),
+    ],
+)
+async def test_a_number_that_is_none_is_refused_with_what_is_expected(
+    tmp_path: Path, arguments: list[str], expectation: str
+) -> None:
+    result = await agentctl(tmp_path / "none.sock", *arguments)
+    assert result.code == 2
+    assert result.err.endswith(f": {expectation}\n")

@@ -450,3 +450,39 @@ def test_settings_of_agents_that_cannot_be_reached_are_none(tmp_path: Path) -> N
 def test_each_kind_of_target_is_known_to_call_a_person_or_not() -> None:
     kinds = get_args(TargetConfig.model_fields["kind"].annotation)
     assert CALLS_A_PERSON.keys() == set(kinds)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://[x]/", "http://", "http:///x", "http://a:99999/", "http://a:b/",
+     "http://a b/", "http://:80/", "ftp://a/"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ('[providers.a]\nkind = "open_source"\nmodel = "m"\n', "providers.a.base_url"),
+        ('[targets.a]\nkind = "webhook"\n', "targets.a.url"),
+        ('[targets.a]\nkind = "ping"\n', "targets.a.url"),
+        ("[mcp.a]\n", "mcp.a.url"),
+        ('[search]\nkind = "searxng"\n', "search.base_url"),
+    ],
+)
+def test_an_address_that_is_none_is_one_fault_with_its_line(
+    tmp_path: Path, table: str, key: str, url: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'{table}{key.rpartition(".")[2]} = "{url}"\n')
+    file.chmod(0o600)
+    with pytest.raises(ConfigError) as error:
+        load_config(file)
+    (fault,) = error.value.faults
+    assert (fault.key, fault.line) == (key, table.count("\n") + 1)
+    assert fault.problem.startswith("expected an address")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1]:8080/v1", "https://ada:secret@example.org/?a=b", "http://localhost"]
+)
+def test_addresses_of_all_kinds_are_read(load: Any, url: str) -> None:
+    config = load(f'[providers.a]\nkind = "open_source"\nmodel = "m"\nbase_url = "{url}"\n')
+    assert config.provider_config("a").base_url == url

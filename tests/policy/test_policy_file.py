@@ -129,6 +129,10 @@ def test_the_empty_policy_allows_only_the_tool_finish(write_policy: Write) -> No
         ),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls $HOME"]', "$ is not expanded"),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["cat x"]', "the rule does not speak of it"),
+        (
+            f'{ALLOW_SHELL}argv = ["mytool", ["run", "list"]]\nmatch = ["mytoool run"]',
+            "the rule does not speak of it: its argv is mytool list|run",
+        ),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls; rm x"]', "default says deny"),
         (
             f'{ALLOW_SHELL}argv = ["ls"]\nnot_match = ["ls -a"]',

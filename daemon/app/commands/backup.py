@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import IDENTITY_FILES
-from daemon.definitions.words import shorten
+from daemon.definitions.words import display, shorten
 from daemon.errors import ConfigError, Fault, Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.lock import lock_state
@@ -81,6 +81,10 @@ def backup(
         _sync(temporary_file)
         os.link(temporary_file, file)  # a rename would overwrite what somebody put there meanwhile
     except OSError as error:
+        # A file of the state or of the definitions, which is read in between, or the backup itself.
+        source = Path(os.fsdecode(error.filename)) if error.filename else temporary_file
+        if source != temporary_file:
+            raise Refused(f"{source} cannot be read: {error.strerror}") from error
         raise Refused(f"{file} cannot be written: {error.strerror or error}") from error
     except sqlite3.Error as error:
         raise Refused(f"{file} cannot be written: {error}") from error
@@ -90,7 +94,10 @@ def backup(
 
 
 def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None:
-    """Copy a database as it is at one moment; `progress` gets the share that is done, 0 to 1."""
+    """Copy a database as it is at one moment; `progress` gets the share that is done, 0 to 1.
+
+    Raises Refused if the source cannot be opened.
+    """
 
     def report(_status: int, remaining: int, total: int) -> None:
         progress(1 - remaining / total if total else 1.0)
@@ -101,11 +108,20 @@ def _copy(source: Path, target: Path, progress: Callable[[float], None]) -> None
         closing(sqlite3.connect(target)) as copy,
     ):
         # in a transaction, else the copy would begin anew with each write of a daemon
-        original.execute("BEGIN")
         try:
+            original.execute("BEGIN")
             original.execute("SELECT count(*) FROM migration").fetchone()
         except UnicodeDecodeError as error:  # the message of a fault quotes a damaged schema
-            raise sqlite3.DatabaseError("its schema is damaged") from error
+            raise Refused(f"{source} cannot be read: its schema is damaged") from error
+        except sqlite3.OperationalError as error:
+            hint = ""
+            if error.sqlite_errorcode in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                # In WAL mode even a reader makes the files agentd.db-wal and agentd.db-shm.
+                hint = (
+                    f"; SQLite writes files beside it to read it: run this as the user of agentd, "
+                    f"with a {display(source.parent)} that can be written"
+                )
+            raise Refused(f"{source} cannot be read: {error}{hint}") from error
         original.backup(copy, pages=_PAGES_PER_STEP, progress=report)
 
 

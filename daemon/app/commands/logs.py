@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from daemon.cli.call import Call, start_command
 from daemon.cli.client import Unreachable
-from daemon.cli.parser import Parser
+from daemon.cli.parser import Parser, positive_number
 from daemon.cli.times import parse_time
 from daemon.definitions.paths import find_state, user_home
 from daemon.telemetry.log import LEVELS, format_line, wants_colour
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-n",
         "--lines",
-        type=_positive,
+        type=positive_number,
         metavar="N",
         help=f"how many; default {DEFAULT_LINES}, or all --since",
     )
@@ -167,13 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="the lines as they are")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def _raw(line: str, _record: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from daemon.definitions.config.tables import (
     KINDS_WITH_MODEL,
     MAIL_SCHEMES,
     PROVIDER_KINDS,
+    is_http_address,
 )
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.shape import format_key_path
@@ -129,9 +130,9 @@ def _targets_are_valid(config: Config) -> Iterator[Conflict]:
         ):
             yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
         if (
-            target.kind == "webhook"
+            target.kind in ("webhook", "ping")
             and target.url
-            and not target.url.get_secret_value().startswith(("http://", "https://"))
+            and not is_http_address(target.url.get_secret_value())
         ):
             yield Conflict(
                 f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"'
@@ -180,12 +181,17 @@ def _digest_targets_exist(config: Config) -> Iterator[Conflict]:
 
 
 def _mcp_servers_are_valid(config: Config) -> Iterator[Conflict]:
-    for name, server in config.mcp.items():
+    for name in config.mcp:
         key = format_key_path("mcp", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
             yield Conflict(
                 key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name
             )
+
+
+def _mcp_servers_have_one_transport(config: Config) -> Iterator[Conflict]:
+    for name, server in config.mcp.items():
+        key = format_key_path("mcp", name)
         if bool(server.command) == bool(server.url):
             yield Conflict(
                 key,
@@ -288,6 +294,10 @@ RULES = (
     CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
     CrossFieldCheck(("hooks.senders.*",), _sender_keys_fit),
     CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
+    CrossFieldCheck(
+        ("mcp.*.command", "mcp.*.url", "mcp.*.api_key_file", "mcp.*.api_key_env"),
+        _mcp_servers_have_one_transport,
+    ),
     CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
     CrossFieldCheck(("incidents.to", "targets.*", "chat.*"), _incident_targets_exist),
     CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_only_for_foreign_kinds),

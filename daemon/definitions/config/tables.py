@@ -10,6 +10,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -153,8 +154,20 @@ def _check_kind(value: Any) -> Any:
     )
 
 
+def is_http_address(value: str) -> bool:
+    """Tell whether a text is an address of http or https with a host, and a port if it has one."""
+    authority = re.match(r"https?://([^/?#]*)", value)
+    if authority is None or not authority[1] or re.search(r"[\s\0-\x1f\x7f]", authority[1]):
+        return False
+    try:
+        parts = urlsplit(value)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that are no IPv6 address, or a port that is no number
+        return False
+
+
 def _check_address(value: str) -> str:
-    if not re.match(r"https?://[^\s/]+", value):
+    if not is_http_address(value):
         raise InvalidValue('expected an address, like "http://127.0.0.1:11434/v1"')
     return value
 

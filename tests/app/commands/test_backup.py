@@ -265,3 +265,28 @@ async def test_a_backup_of_a_running_daemon_is_restored_and_resumed(home, tmp_pa
     assert (await home.agentctl("status", "--json")).json["routines"]["on"] == 1
     assert len((await home.agentctl("runs", "--json")).json["items"]) == 1
     await home.stop()
+
+
+async def test_a_backup_of_an_unreadable_source_names_the_source(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    log = home.state / "agentd.db-wal"
+    log.mkdir()  # SQLite cannot make its file, as in a folder that is read-only
+    with pytest.raises(Refused) as error:
+        backup(home.state, tmp_path / "b", config, progress=QUIET)
+    assert str(error.value) == (
+        f"{home.state}/agentd.db cannot be read: unable to open database file; SQLite writes files "
+        f"beside it to read it: run this as the user of agentd, with a {home.state} that can be "
+        "written"
+    )
+    log.rmdir()
+    (config.routines_path / "odd.toml").mkdir()
+    with pytest.raises(Refused, match=r"routines/odd\.toml cannot be read: Is a directory"):
+        backup(home.state, tmp_path / "b", config, progress=QUIET)
+    assert not [path for path in tmp_path.iterdir() if path.name.strip(".").startswith("b")]
+
+
+async def test_a_backup_to_a_folder_that_is_not_there_names_the_backup(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    file = tmp_path / "nowhere/b"
+    with pytest.raises(Refused, match=f"{file} cannot be written: No such file or directory"):
+        backup(home.state, file, config, progress=QUIET)
