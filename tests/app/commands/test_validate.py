@@ -394,14 +394,14 @@ def test_validate_without_a_config_names_the_tried_paths(
 def test_validate_reports_invalid_provider_settings(folder: Path) -> None:
     (folder / "config.toml").write_text(
         '[providers.a]\nkind = "claude"\nmodel = "m"\ncapabilities = { tool = true }\n'
-        '[providers.b]\nkind = "scripted"\nreplies = [{ txt = "x" }]\n'
+        '[providers.b]\nkind = "openai"\nmodel = "m"\ncapabilities = { tols = true }\n'
         '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = '
         '"http://127.0.0.1:1/v1"\ntimeout = "9s"\n'
     )
     examination = examine(folder / "config.toml", env={}, state=folder)
     assert [fault.key for fault in examination.faults] == [
         "providers.a.capabilities.tool",
-        "providers.b.replies",
+        "providers.b.capabilities.tols",
     ]
     assert {fault.file for fault in examination.faults} == {str(folder / "config.toml")}
 
