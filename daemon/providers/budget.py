@@ -350,34 +350,39 @@ class BudgetLedger:
         for cap in await self._caps_of_periods(run_budget):
             spent = cap.limit - cap.remaining
             level = max((level for level in levels if spent * 100 >= cap.limit * level), default=0)
-            subject, start = f"{cap.routine} {cap.key}".strip(), f"{cap.start:%Y-%m-%d}"
-            last_start, last_level = self._warned.get(subject, ("", 0))
-            if not level or not cap.limit or (last_start == start and last_level >= level):
-                continue
-            amounts = f"{spent} of {cap.limit} tokens"
-            if cap.is_money:
-                amounts = f"${spent / NANO:.4f} of ${cap.limit / NANO:.2f}"
-            owner = f"{cap.routine}: " if cap.routine else ""
-            title = f"{owner}{level} % of {cap.key} is spent"
-            text = (
-                f"{amounts} since {start}. A call that the cap does not cover is not "
-                "made; `agentctl usage` shows what was spent."
+            if level and cap.limit:
+                consequence = "A call that the cap does not cover is not made"
+                await self._tell(cap, level, f"{level} % of {cap.key} is spent", consequence)
+
+    async def _tell(self, cap: Cap, level: int, problem: str, consequence: str) -> None:
+        """Tell people about a cap, unless they were told of this level or a higher one in its day
+        or month.
+        """
+        subject, start = f"{cap.routine} {cap.key}".strip(), f"{cap.start:%Y-%m-%d}"
+        last_start, last_level = self._warned.get(subject, ("", 0))
+        if self._incidents is None or (last_start == start and last_level >= level):
+            return
+        spent = cap.limit - cap.remaining
+        amounts = f"{spent} of {cap.limit} tokens"
+        if cap.is_money:
+            amounts = f"${spent / NANO:.4f} of ${cap.limit / NANO:.2f}"
+        owner = f"{cap.routine}: " if cap.routine else ""
+        text = f"{amounts} since {start}. {consequence}; `agentctl usage` shows what was spent."
+        try:
+            is_new = await self._incidents.warn_once(
+                f"budget warning: {subject}", start, level, title=f"{owner}{problem}", text=text
             )
-            try:
-                is_new = await self._incidents.warn_once(
-                    f"budget warning: {subject}", start, level, title=title, text=text
-                )
-            except StoreFull:  # which the next write of the run meets as well
-                return
-            self._warned[subject] = (start, level)
-            if is_new:
-                log.warning(
-                    "budget.warning", cap=cap.key, routine=cap.routine, percent=level, spent=amounts
-                )
+        except StoreFull:  # which the next write meets as well
+            return
+        self._warned[subject] = (start, level)
+        if is_new:
+            log.warning(
+                "budget.warning", cap=cap.key, routine=cap.routine, percent=level, spent=amounts
+            )
 
     async def find_exhausted_cap(self, routine: Routine) -> str | None:
         """Return the cap that leaves no room for a run of `routine`, described for a person;
-        None if there is room.
+        None if there is room. People are told once in the day or month of the cap.
         """
         if not routine.run.asks_model:
             return None
@@ -395,12 +400,16 @@ class BudgetLedger:
         configured_max = routine.run.max_tokens or config.provider_config(provider).max_tokens
         max_answer = configured_max or DEFAULT_ANSWER
         for cap in await self._caps_of_periods(run_budget):
-            if cap.remaining <= 0:
-                return cap.describe()
-            if known_rates:
+            is_used_up = cap.remaining <= 0
+            if not is_used_up and known_rates:
                 room = cap.answer_room(0, known_rates, ignore_reservations=True)
-                if room < min(max_answer, cap.min_answer):
+                is_used_up = room < min(max_answer, cap.min_answer)
+            if is_used_up:
+                if not cap.limit:  # a cap of 0 is a switch, and no news
                     return cap.describe()
+                consequence = "What comes due until it begins anew is skipped as `budget`"
+                await self._tell(cap, 100, f"{cap.key} is used up", consequence)
+                return cap.describe()
         return None
 
     async def list_caps(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:

@@ -221,7 +221,8 @@ class BudgetConfig(Table):
         | None
     ) = None
     """Per cent of a cap on a day or month, of a routine's too, such as [50, 75, 90]: each is told
-    once in its day or month, to the target of `[incidents] to`, and to the log; by default none.
+    once in its day or month, to the target of `[incidents] to`, and to the log; by default none. A
+    cap that is used up is told always.
     """
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from daemon.errors import Refused
 from tests.replaying import ReplayedApp
 
 CONFIG = """
@@ -79,6 +82,25 @@ async def test_a_restart_and_a_smaller_cap_repeat_no_warning(tmp_path: Path) -> 
     configure(again, "month = 0.0079\nwarn_at = [50]")
     async with again:
         assert await warn(again, 1) == [first]
+
+
+@pytest.mark.parametrize("levels", ["", "warn_at = [50]"])
+async def test_a_used_up_cap_is_told_once_whatever_the_levels(tmp_path: Path, levels: str) -> None:
+    app = ReplayedApp(tmp_path)
+    configure(app, f"day = 0.004\n{levels}")
+    async with app:
+        warnings = await warn(app, 2)
+        for name in ("daily", "daily", "other"):
+            with pytest.raises(Refused, match="may spend no more for now"):
+                await app.run(name)
+        titles = [title for _, title in await notices(app)]
+        assert titles == [*warnings, "[budget] day is used up"]
+        app.advance(days=1)
+        await warn(app, 2)
+        with pytest.raises(Refused):
+            await app.run("daily")
+        titles = [title for _, title in await notices(app)]
+        assert titles == [*warnings, "[budget] day is used up"] * 2
 
 
 async def test_only_the_highest_of_several_levels_is_told(tmp_path: Path) -> None:
