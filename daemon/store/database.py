@@ -395,11 +395,14 @@ class Database:
         self._outcomes.extend(outcomes)
         if self._loop_woken:
             return  # `_resolve_futures` is scheduled already, and will find them
-        self._loop_woken = True
         try:
+            self._loop_woken = True
             self._loop.call_soon_threadsafe(self._resolve_futures)
         except RuntimeError:
             return  # the loop is closed, so nobody waits for the futures
+        except BaseException:  # such as a MemoryError: the next outcomes wake the loop
+            self._loop_woken = False
+            raise
 
     # --- on the loop
 

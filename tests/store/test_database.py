@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -261,6 +262,25 @@ async def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     with pytest.raises(ConfigError, match="is damaged"):
         await Database.open(path)
+
+
+async def test_a_lack_of_memory_when_the_loop_is_woken_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, loop = await Database.open(tmp_path / "agentd.db"), asyncio.get_running_loop()
+    wake_loop, errors = loop.call_soon_threadsafe, [MemoryError()]
+
+    def wake_or_fail(*arguments: Any) -> asyncio.Handle:
+        if threading.current_thread() is not threading.main_thread() and errors:
+            raise errors.pop()
+        return wake_loop(*arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", wake_or_fail)
+    async with asyncio.timeout(60):
+        await db.write(lambda connection: None)  # it was committed before the error
+        with pytest.raises(RuntimeError, match="a thread of the database has failed"):
+            await db.wait_for_failure()
+        await db.close()
 
 
 async def test_a_database_whose_record_of_migrations_is_lost_is_damaged(tmp_path: Path) -> None:
