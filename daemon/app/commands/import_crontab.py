@@ -48,6 +48,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.requests import analyze_call
 from daemon.policy.verdicts import judge_part
+from daemon.sandbox.system_paths import system_folders
 from daemon.scheduler.routine_rules import routine_rules
 from daemon.tools.builtin.command_lines import find_program
 
@@ -329,6 +330,16 @@ class _Composer:
         if verdict.effect is Effect.DENY:
             instead = f"; {verdict.alternative}" if verdict.alternative else ""
             raise NotTaken(f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}")
+        shown_folders = [policy.reach.workspace, *policy.reach.readable]
+        shown_folders += [*system_folders(), "/proc", "/dev"]
+        for path in dict.fromkeys(word for part in denied_parts for word in part.words[1:]):
+            is_shown = any(Path(path).is_relative_to(folder) for folder in shown_folders)
+            if path.startswith("/") and not is_shown and os.path.lexists(path):
+                remark = (
+                    f"commands do not see {path}: where this one is to read it, name it in [paths] "
+                    "read of policy.toml (a rule of the policy may allow the command then)"
+                )
+                self._result.notes.append(LineRemark(line=job.line, text=job.text, remark=remark))
         return new_rules
 
     def _deliver(self, job: CrontabJob) -> tuple[dict[str, dict[str, str]], list[dict[str, str]]]:

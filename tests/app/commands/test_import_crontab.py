@@ -156,6 +156,17 @@ argv = ["touch", "a", "b"]""",
     )
 
 
+def test_a_folder_that_commands_do_not_see_is_noted(importer, tmp_path):
+    (tmp_path / "backup").mkdir()
+    result = importer.compose(
+        f"@daily du -sh {tmp_path}/backup\n@daily du -sh /usr/share\n@daily du -sh /nowhere\n"
+    )
+    assert [(note.line, f"see {tmp_path}/backup:" in note.remark) for note in result.notes] == [
+        (1, True)
+    ]
+    assert "[paths] read of policy.toml" in result.notes[0].remark
+
+
 def test_the_proposed_rules_are_enough_and_for_this_routine_alone(importer, capsys):
     assert importer.run("@daily touch a\n", "--write") == 0
     policy = importer.folder / "policy.toml"
