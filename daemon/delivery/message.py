@@ -22,6 +22,9 @@ _UNSCHEDULED = {
     "once": "started by hand",
     "first_run": "first run",
     "on_start": "at start",
+    "watch": "started by new files",
+    "webhook": "started by a webhook",
+    "after": "started after another routine",
 }
 
 # What the title says of a run that did not succeed.

@@ -64,6 +64,7 @@ def test_a_heading_lookalike_stays_in_the_body_of_the_message(delivery, text):
             "started by hand 2026-11-20 08:30 CET, begun 08:40, done 08:50",
         ),
         ({"trigger": "first_run"}, "first run 2026-11-20 08:30 CET"),
+        ({"trigger": "watch"}, "started by new files 2026-11-20 08:30 CET"),
     ],
 )
 def test_late_report_shows_due_time_and_start_time(delivery, options, about):
