@@ -52,7 +52,9 @@ class ScriptedProvider(LLMProvider):
 
     def enqueue(self, *replies: ScriptedReply) -> None:
         """Add replies to the end of the list."""
-        self._replies.extend(_check_reply(reply, self.name) for reply in replies)
+        self._replies.extend(
+            _check_reply(reply, self.name, index) for index, reply in enumerate(replies)
+        )
 
     @property
     def remaining(self) -> int:
@@ -119,8 +121,10 @@ class ScriptedProvider(LLMProvider):
         )
 
 
-def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
-    """Return the reply, or raise ConfigError if it has no valid form."""
+def _check_reply(reply: ScriptedReply, name: str, index: int) -> ScriptedReply:
+    """Return the reply, which is the one of this index, or raise ConfigError if it has no valid
+    form.
+    """
     if isinstance(reply, LLMResponse | ProviderError):
         return reply
     if fault := find_reply_fault(reply):
@@ -128,7 +132,7 @@ def _check_reply(reply: ScriptedReply, name: str) -> ScriptedReply:
         raise ConfigError(
             Fault(
                 file="config",
-                key=format_key_path("providers", name, "replies", *path),
+                key=format_key_path("providers", name, "replies", index, *path),
                 found="" if value is None else show_value(value),
                 problem=problem,
             )

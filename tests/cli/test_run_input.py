@@ -117,9 +117,11 @@ async def test_the_api_takes_a_flag_only_as_a_boolean_and_with_an_input(
     assert (answer.status, "expected text" in answer.json["detail"]) == (422, True)
 
 
-async def test_half_a_surrogate_pair_is_replaced(harness: ApiHarness) -> None:
+async def test_half_a_surrogate_pair_is_refused(harness: ApiHarness) -> None:
     answer = await post(harness, {"input": "a\ud800b"})
-    assert answer.json["input"]["text"] == "a?b"
+    assert answer.status == 422
+    assert "'input'" in answer.json["detail"]
+    assert "half of a surrogate pair" in answer.json["detail"]
 
 
 async def test_secrets_in_an_input_are_not_kept(harness: ApiHarness) -> None:

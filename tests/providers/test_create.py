@@ -81,15 +81,19 @@ def test_unknown_setting_is_a_type_error() -> None:
         ),
         (
             {"kind": "scripted", "replies": [{"txt": "x"}]},
-            "providers.scripted.replies",
-            "unknown key 'txt'",
+            "providers.scripted.replies[0].txt",
+            "unknown key, a reply knows",
         ),
         (
             {"kind": "scripted", "replies": [{"tool_calls": [{"nam": "x"}]}]},
-            "providers.scripted.replies",
-            "needs a name",
+            "providers.scripted.replies[0].tool_calls[0].nam",
+            "unknown key, a tool call knows",
         ),
-        ({"kind": "scripted", "replies": [3]}, "providers.scripted.replies", "a text or a table"),
+        (
+            {"kind": "scripted", "replies": [3]},
+            "providers.scripted.replies[0]",
+            "a text or a table",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_with_place_and_correction(
