@@ -176,9 +176,27 @@ def _parser(*, for_mail: bool = False) -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
     parser.inline.ruler.at("emphasis", _scan_emphasis)
+    parser.inline.ruler.at("backticks", _scan_code)
     if for_mail:  # fetching an image would tell its server that the mail was read
         parser.enable("table").disable("image")
     return parser
+
+
+def _scan_code(state: StateInline, silent: bool) -> bool:
+    """Parse code in backticks: the rule `backticks` of markdown-it, but the spaces inside stay.
+
+    CommonMark drops one at each end, and ``evil.c` om `` would become an address.
+    """
+    from markdown_it.rules_inline import backtick
+
+    start, count = state.pos, len(state.tokens)
+    if not backtick(state, silent):
+        return False
+    token = state.tokens[-1] if state.tokens else None
+    if token and len(state.tokens) > count and token.type == "code_inline":
+        length = len(token.markup)
+        token.content = state.src[start + length : state.pos - length].replace("\n", " ")
+    return True
 
 
 def _scan_emphasis(state: StateInline, silent: bool) -> bool:

@@ -9,7 +9,8 @@ none.
 
 Theory of operation: text is brought to one form first (entities decoded, invisible characters
 removed), so that a construct cannot be spelt in another way. Then each construct that Markdown,
-HTML, chats or terminals interpret is broken at its beginning. Doing it twice changes nothing more.
+HTML, chats or terminals interpret is broken at its beginning, also where signs of Markdown that
+disappear when it is rendered stand inside. Doing it twice changes nothing more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate, pairwise
 
 # ECMA-48 escape sequences with their content (CSI; OSC, DCS and the like up to their terminator),
 # then any other control character. A sequence without terminator ends with its line, or it would
@@ -37,7 +39,24 @@ _MAX_DECODINGS = 8  # entities within entities: &amp;lt; is &lt; is <
 # thousands of digits, and programs differ in what they make of them.
 _LONG_REFERENCE = re.compile(r"&(?=#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,}))")
 
-_SCHEME = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}?)(\\?[:：]\\?)(?=[\\/／]{2})")
+# Signs of Markdown that are gone where it is rendered: escapes, emphasis, code, strikethrough. They
+# may stand anywhere in an address: `evil\.com`, ``evil`.`com``. Which of them disappear depends on
+# the program, so all are taken as possibly absent. `_` inside a word never is.
+_MARK = r"[*`~\\]"
+_EDGE_MARK = r"[*_`~\\]"
+_NO_WORD_BEFORE = r"(?<![^\W_])"
+# A character of a name: no white space and no punctuation. Letters are too few: a name may end in a
+# combining character, an emoji or a joiner.
+_NO_NAME = (
+    r"\s!-/:-@\[-`{-~\u00a1\u00a7\u00ab\u00b6\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u205e"
+    r"\u3001-\u3003\u3008-\u3011\u3014-\u301f\u30fb\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+)
+_NAME = f"[^{_NO_NAME}]"
+
+_SCHEME = re.compile(
+    rf"{_NO_WORD_BEFORE}(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{{0,30}}?)(?P<before>{_EDGE_MARK}*+)"
+    rf"(?P<colon>[:：])(?={_EDGE_MARK}*[\\/／]{_EDGE_MARK}*[\\/／])"
+)
 # Schemes that act without two slashes: those of IANA's registry that address something
 # (https://www.iana.org/assignments/uri-schemes), and those of programs that many have.
 _BARE_SCHEMES = (
@@ -50,24 +69,42 @@ _BARE_SCHEMES = (
     "x-apple[a-z.-]{0,40} cid mid dav git svn smb nfs afp vnc rdp feed aim ymsgr teamspeak "
     "ts3server mumble ventrilo lync matrix acct urn wtai jar unreal"
 )
-_BARE_SCHEME = re.compile(rf"(?i)\b({_BARE_SCHEMES.replace(' ', '|')})([:：])(?=\S)")
+_BARE_SCHEME = re.compile(rf"(?i){_NO_WORD_BEFORE}(?:{_BARE_SCHEMES.replace(' ', '|')})\Z")
+# What may be one of them: a word before a colon.
+_WORD_AND_COLON = re.compile(
+    rf"{_NO_WORD_BEFORE}(?P<word>[A-Za-z](?:{_MARK}*+[A-Za-z0-9+.-]){{0,60}}+)"
+    rf"(?P<before>{_EDGE_MARK}*+)(?P<colon>[:：])(?=\S)"
+)
 # `//host/path` and `\\server\share` are addresses as well: one uses the scheme of its page, the
 # other is a network share, which is sent the user's name.
-_SLASHES = re.compile(r"(?<![:\w/\\])(?:[\\/]{2})(?=[\w\[])|(?<=:)(?:\\{2}|/\\|\\/)(?=[\w\[])")
-_LABEL = r"[^\W_](?:[\w-]{0,62}[^\W_])?"
+_SLASHES = re.compile(
+    rf"(?<![:/\\]|[^\W_])(?:\\?/{_EDGE_MARK}*+/|[\\/]{{2}}){_EDGE_MARK}*+(?=\w|\[(?![.:]))"
+    r"|(?<=:)(?:\\{2}|/\\|\\/)(?=\w|\[(?![.:]))"
+)
+_DOTS = "[.。．｡]"
+_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
 # A name of a host that a chat or a mail client would turn into a link; `in_path` is the slash of a
 # path that it stands in.
 _HOST = re.compile(
-    rf"(?P<in_path>(?<=[\w.~])/)?(?<![^\W_])(?:{_LABEL}[.。．｡]){{1,10}}"
-    r"(?P<top>xn--[\w-]{1,59}|[^\W\d_]{2,24})(?P<port>:\d{1,5})?(?P<rest>[/?#]|(?!\w|[.][^\W_]))"
+    rf"(?P<in_path>(?<=[\w.~])/)?(?<!{_NAME})(?<![-*_`~\\])(?P<name>(?:{_LABEL}{_DOTS}){{1,10}}{_LABEL})"
+    rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
 )
+# The part of a name up to which a program may read it as the top-level domain.
+_PIECE = re.compile(r"\w+|[^\w*`~\\]")
+_MAX_PIECES = 70  # more characters than a label of a host has
+_MAX_LABEL = 63
+_TOP_LEVEL = re.compile(r"xn--[\w-]*|[^\W\d_]{2,24}")
 # An IP address with a path or a query; `10.0.0.0/8` is a network and stays.
+_NUMBER = rf"\d(?:{_MARK}*+\d){{0,2}}+{_EDGE_MARK}*+"
 _IP_ADDRESS = re.compile(
-    r"(?<![\w.])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?=(?::\d{1,5})?[/?#])"
-    r"(?!/\d{1,2}(?:[.,;:!)\]}]?(?:\s|$)|[^\w/?#:.\\-]))"
+    rf"(?<![.]|[^\W_])(?:{_NUMBER}\.{_EDGE_MARK}*+){{3}}{_NUMBER}"
+    rf"(?=(?::{_EDGE_MARK}*\d{{1,5}}{_EDGE_MARK}*)?[/?#])"
+    rf"(?!/\d{{1,2}}{_EDGE_MARK}*(?:[.,;:!)\]}}]?{_EDGE_MARK}*(?:\s|$)|[^\w/?#:.\\*`~-]))"
 )
-_MENTIONS = re.compile(r"@(?=(?:everyone|here|channel|all)\b)")
-_WWW = re.compile(r"(?i)\bwww(?=[.。．｡])")
+_MENTIONS = re.compile(rf"@(?={_EDGE_MARK}*(?:everyone|here|channel|all)(?![^\W_]))")
+_WWW = re.compile(rf"(?i){_NO_WORD_BEFORE}(w{_MARK}*w{_MARK}*w{_EDGE_MARK}*){_DOTS}")
+# `[name]: address`, whose name may have several lines; it may stand in a quote or a list.
+_DEFINITION = re.compile(r"(?m)^([ \t>*+\-\d.)]*\[(?:\\[^\n]|[^\\\[\]]){1,999}+\])(?=:)")
 # Endings of names of files and units. Some are top-level domains, too (`md`, `py`, `sh`, `zip`).
 _FILE_ENDINGS = (
     "service socket timer target mount slice scope path device conf cfg toml yaml yml json "
@@ -95,32 +132,54 @@ def neutralize(text: str) -> str:
         text = decoded_text
     else:
         text = text.replace("&", "＆")
-    text = re.sub(r"<(?=[\s/]*[A-Za-z!?/])", "‹", text)  # HTML, and Markdown's <address>
+    # HTML, and Markdown's <address>
+    text = re.sub(r"<(?=[\s/]*[A-Za-z!?/]|[^\s<>]*@)", "‹", text)
     text = re.sub(r"\](?=\()", "] ", text)  # [text](address), ![picture](address)
-    text = re.sub(r"(?m)^([ \t>]*\[[^\]\n]{1,999}\])(?=:)", r"\1 ", text)  # [name]: address
+    text = _DEFINITION.sub(r"\1 ", text)
     text = _SCHEME.sub(_break_scheme, text)
-    text = _BARE_SCHEME.sub(r"\1[\2]", text)
+    text = _WORD_AND_COLON.sub(_break_bare_scheme, text)
     text = _SLASHES.sub("[//]", text)
-    text = _WWW.sub("www[.]", text).replace("www[.].", "www[.]")
-    text = _IP_ADDRESS.sub(r"\1[.]\2[.]\3[.]\4", _MENTIONS.sub("@ ", text))
+    text = _WWW.sub(r"\1[.]", text)
+    text = _MENTIONS.sub("@ ", text)
+    text = _IP_ADDRESS.sub(lambda match: match[0].replace(".", "[.]"), text)
     return _HOST.sub(_break_host, text)
 
 
 def _break_scheme(match: re.Match[str]) -> str:
-    scheme = match[1]
+    scheme = match["scheme"]
     if scheme.lower() in ("hxxp", "hxxps"):
         return match[0]
     if scheme.lower() in ("http", "https"):
-        return f"{scheme[0]}xx{scheme[3:]}{match[2]}"
-    return f"{scheme}[{match[2]}]"
+        return f"{scheme[0]}xx{scheme[3:]}{match['before']}{match['colon']}"
+    return f"{scheme}{match['before']}[{match['colon']}]"
+
+
+def _break_bare_scheme(match: re.Match[str]) -> str:
+    pieces = re.split(f"{_MARK}+", match["word"])
+    # a program may read the word from any sign on
+    if any(_BARE_SCHEME.search("".join(pieces[first:])) for first in range(len(pieces))):
+        return f"{match['word']}{match['before']}[{match['colon']}]"
+    return match[0]
 
 
 def _break_host(match: re.Match[str]) -> str:
-    top_level, port, suffix = match["top"].lower(), match["port"] or "", match["rest"]
+    name, port, suffix = match["name"], match["port"] or "", match["rest"]
     slash = match["in_path"] or ""
-    name = match[0][len(slash) : len(match[0]) - len(suffix) - len(port)]
-    labels = re.split(r"[.。．｡]", name)
-    is_file_ending, is_domain = top_level in _FILE_ENDING_WORDS, _is_top_level_domain(top_level)
+    broken_name = slash + re.sub(_DOTS, "[.]", name) + port + suffix
+    labels = re.split(_DOTS, name)
+    if any(
+        re.search(r"[^\w-]", label + next_label)
+        and _top_level_domains_in(label) - _FILE_ENDING_WORDS
+        for label, next_label in pairwise(labels[1:])
+    ):
+        return broken_name  # a sign may end the address before the last label
+    endings = _endings_of(labels[-1])
+    domains = _top_level_domains_in(labels[-1])
+    if not any(map(_TOP_LEVEL.fullmatch, endings)) and not domains:
+        return match[0]
+    is_domain = bool(domains)
+    is_file_ending = not (domains or set(endings)).isdisjoint(_FILE_ENDING_WORDS)
+    is_file_ending = is_file_ending and domains <= _FILE_ENDING_WORDS
     if not is_domain and (is_file_ending or slash):
         return match[0]
     if len(labels) == 2 and not suffix:
@@ -129,10 +188,22 @@ def _break_host(match: re.Match[str]) -> str:
         has_other_dot = name[len(labels[0])] != "."
         if is_file or not is_domain or has_other_dot:
             return match[0]
-    return slash + "[.]".join(labels) + port + suffix
+    return broken_name
+
+
+def _endings_of(label: str) -> list[str]:
+    """Return what a program may read as the label: all of it, or up to a sign inside."""
+    pieces = _PIECE.findall(label)[:_MAX_PIECES]
+    return [ending.strip("_").lower() for ending in accumulate(pieces)]
+
+
+def _top_level_domains_in(label: str) -> set[str]:
+    return {ending for ending in _endings_of(label) if ending and _is_top_level_domain(ending)}
 
 
 def _is_top_level_domain(name: str) -> bool:
+    if len(name) > _MAX_LABEL:
+        return False
     if not name.isascii():
         try:
             name = name.encode("idna").decode()

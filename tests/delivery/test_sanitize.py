@@ -1,5 +1,6 @@
 """Sanitized reports contain no usable address and no markup that acts by itself."""
 
+import html
 import re
 
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from linkify_it import LinkifyIt
 from linkify_it.tlds import TLDS as ALL_TLDS
 
+from daemon.chat.telegram_html import telegram_html
+from daemon.delivery.markup import render_html, render_text
 from daemon.delivery.sanitize import neutralize, strip_controls
+from daemon.web.rendering import report_html
 from tests.properties import scaled_settings
 
 ADDRESSES = [
@@ -88,6 +92,7 @@ pieces = st.sampled_from([*ADDRESSES, *bits])
 
 
 @scaled_settings(300)
+@example("secret.evil.example:8080secret.evil.example:8080")
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_sanitizing_is_idempotent(text):
     once = neutralize(text)
@@ -140,6 +145,97 @@ def links_in(text):
 def test_no_linkifier_finds_an_address_in_a_sanitized_report(pieces):
     text = neutralize("".join(piece + blank for piece, blank in pieces))
     assert links_in(text) == []
+
+
+# Signs that Markdown takes away, alone and with the spaces that it takes out of code.
+SIGNS = ["", "", "", "", "\\", "*", "**", "_", "__", "`", "``", "~~", "` ", " `", "&#42;", "&bsol;"]
+DOTS = [".", ".", "\\.", "&#46;", "&period;", "\\&#46;", "`.`", "**.**", "*\\.*", "。"]
+COLONS = [":", "\\:", "&colon;", "**:**", "`:`"]
+LABELS = [
+    "evil",
+    "KEY",
+    "cafe\u0301",
+    "हिन्दी",
+    "\U0001f600",
+    "a\u200d",
+    "e",
+    "*ev*il",
+    "e`vi`l",
+    "_x_",
+]
+TOPS = ["com", "ws", "c`o`m", "c` om `", "**com**", "com*x*", "com`x`", "com_", "co.uk", "рф"]
+SCHEMES_WITH_SIGNS = ["https", "_https", "h`ttp`s", "*http*", "mailto", "mail`to`", "javascript"]
+
+
+@st.composite
+def disguised_addresses(draw):
+    """Return an address whose parts Markdown puts together."""
+    parts = []
+    if draw(st.booleans()):
+        parts += [draw(st.sampled_from(SCHEMES_WITH_SIGNS)), draw(st.sampled_from(COLONS))]
+        parts += draw(st.sampled_from([["/", "/"], ["\\/", "\\/"], ["**/**", "/"], []]))
+    parts += draw(st.sampled_from([[], ["x", "@"], ["www", draw(st.sampled_from(DOTS))]]))
+    for label in draw(st.lists(st.sampled_from(LABELS), min_size=1, max_size=2)):
+        parts += [label, draw(st.sampled_from(DOTS))]
+    parts += [
+        draw(st.sampled_from(TOPS)),
+        *draw(st.sampled_from([[], ["/", "?d=KEY"], ["\\?d=KEY"]])),
+    ]
+    return "".join(part + draw(st.sampled_from(SIGNS)) for part in parts)
+
+
+def shown_texts(report):
+    """Return a sanitized report as a desktop, a mail, Telegram and the web page show it."""
+    sanitized = neutralize(report)
+    pages = [
+        render_html(sanitized),
+        telegram_html(sanitized),
+        report_html(report, "low", top_level=2),
+    ]
+    return [render_text(sanitized), *(html.unescape(re.sub("<[^>]+>", "", page)) for page in pages)]
+
+
+@scaled_settings(500)
+@example("evil.café&bsol;\\.com")
+@example("www\\.evil\\.com/?d=KEY")
+@example("https:**/**/evil\\.com/?d=KEY")
+@example("https&colon;**/**/localhost\\&#46;com")
+@example("mailto\\:x@evil\\.com")
+@example("evil`.`com")
+@example("evil.c` om `")
+@example("evil&#92;&#46;com*x*")
+@example("see cafe\u0301.com/?d=KEY")
+@example("हिन्दी.com/?d=KEY")
+@example("\U0001f600.ws/?d=KEY")
+@example("a\u200d.com/?d=KEY")
+@example("_evil.com_")
+@example("[evil][a\\]b].com\n\n- [a\\]b]: x")
+@given(
+    st.lists(
+        st.one_of(disguised_addresses(), words, st.sampled_from(["*", "`", "**", "\n- ", "\n\n"])),
+        max_size=5,
+    ).map(" ".join)
+)
+def test_no_linkifier_finds_an_address_in_what_is_shown_of_a_sanitized_report(report):
+    assert [links_in(text) for text in shown_texts(report)] == [[], [], [], []]
+    assert neutralize(neutralize(report)) == neutralize(report)
+
+
+def test_a_mailbox_without_a_domain_is_no_link():
+    assert "href" not in render_html(neutralize("<1@localhost>"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Changed: `main.py`, **src/main.rs**, `a.md`—`b.md`, _notes.md_ and ~~old.sh~~.",
+        "文件`main.py`、test.py，foo.md。\n完成",
+        "See `foo`. `bar` calls `str.is_valid`; the `.com` and `.env` files, C:\\dir\\main.py",
+        "**Load**: 0.1/0.2/0.3, **10.0.0.0/8**, `10.0.0.0/8`, version **3.11.2**",
+    ],
+)
+def test_names_of_files_and_code_are_not_changed_by_sanitizing(text):
+    assert neutralize(text) == text
 
 
 @scaled_settings(300)
