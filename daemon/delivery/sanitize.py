@@ -78,15 +78,17 @@ _WORD_AND_COLON = re.compile(
 # `//host/path` and `\\server\share` are addresses as well: one uses the scheme of its page, the
 # other is a network share, which is sent the user's name.
 _SLASHES = re.compile(
-    rf"(?<![:/\\]|[^\W_])(?:\\?/{_EDGE_MARK}*+/|[\\/]{{2}}){_EDGE_MARK}*+(?=\w|\[(?![.:]))"
+    rf"(?<![:/\\]|[^\W_])(?:\\?/{_EDGE_MARK}*+/|[\\/]{{2}})"
+    rf"(?=[-.*_`~\\]*{_NAME}|\[(?![.:]))"
     r"|(?<=:)(?:\\{2}|/\\|\\/)(?=\w|\[(?![.:]))"
 )
 _DOTS = "[.。．｡]"
-_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
+_LABEL = rf"[*`~\\]*+(?:{_NAME}|[-_])(?:{_NAME}|[-*_`~\\])*+"
+_LAST_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
 # A name of a host that a chat or a mail client would turn into a link; `in_path` is the slash of a
 # path that it stands in.
 _HOST = re.compile(
-    rf"(?P<in_path>(?<=[\w.~])/)?(?<!{_NAME})(?<![-*_`~\\])(?P<name>(?:{_LABEL}{_DOTS}){{1,10}}{_LABEL})"
+    rf"(?P<in_path>(?<=[\w.~])/)?(?<!{_NAME})(?<![-*_`~\\])(?P<name>(?:{_LABEL}{_DOTS}){{1,10}}{_LAST_LABEL})"
     rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
 )
 # The part of a name up to which a program may read it as the top-level domain.
@@ -133,8 +135,7 @@ def neutralize(text: str) -> str:
     else:
         text = text.replace("&", "＆")
     # HTML, and Markdown's <address>
-    text = re.sub(r"<(?=[\s/]*[A-Za-z!?/]|[^\s<>]*@)", "‹", text)
-    text = re.sub(r"\](?=\()", "] ", text)  # [text](address), ![picture](address)
+    text = re.sub(r"<(?=[\s/]*[A-Za-z!?/]|[^\s<>‹]*@)", "‹", text)
     text = _DEFINITION.sub(r"\1 ", text)
     text = _SCHEME.sub(_break_scheme, text)
     text = _WORD_AND_COLON.sub(_break_bare_scheme, text)
@@ -142,7 +143,8 @@ def neutralize(text: str) -> str:
     text = _WWW.sub(r"\1[.]", text)
     text = _MENTIONS.sub("@ ", text)
     text = _IP_ADDRESS.sub(lambda match: match[0].replace(".", "[.]"), text)
-    return _HOST.sub(_break_host, text)
+    text = _HOST.sub(_break_host, text)
+    return re.sub(r"\](?=\()", "] ", text)  # [text](address), ![picture](address)
 
 
 def _break_scheme(match: re.Match[str]) -> str:
