@@ -79,7 +79,7 @@ _WORD_AND_COLON = re.compile(
 # other is a network share, which is sent the user's name.
 _SLASHES = re.compile(
     rf"(?<![:/\\]|[^\W_])(?:\\?/{_EDGE_MARK}*+/|[\\/]{{2}})"
-    rf"(?=[-.*_`~\\]*{_NAME}|\[(?![.:]))"
+    rf"(?=[-.*_`~\\|$+=^@]*{_NAME}|\[(?![.:]))"
     r"|(?<=:)(?:\\{2}|/\\|\\/)(?=\w|\[(?![.:]))"
 )
 _DOTS = "[.。．｡]"
@@ -87,9 +87,13 @@ _LABEL = rf"[*`~\\]*+(?:{_NAME}|[-_])(?:{_NAME}|[-*_`~\\])*+"
 _LAST_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
 # A name of a host that a chat or a mail client would turn into a link; `in_path` is the slash of a
 # path that it stands in.
+# Some take a symbol before the dot for a letter of the name (`evil|.com`).
 _HOST = re.compile(
-    rf"(?P<in_path>(?<=[\w.~])/)?(?<!{_NAME})(?<![-*_`~\\])(?P<name>(?:{_LABEL}{_DOTS}){{1,10}}{_LAST_LABEL})"
-    rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
+    rf"(?P<in_path>(?<=[\w.~])/)?"
+    rf"(?P<name>(?:(?<!{_NAME})(?<![-*_`~\\]){_LABEL}|[$+=^|~]{_EDGE_MARK}{{0,9}}+){_DOTS}"
+    rf"(?:{_LABEL}{_DOTS}){{0,9}}{_LAST_LABEL})"
+    rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?"
+    rf"(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
 )
 # The part of a name up to which a program may read it as the top-level domain.
 _PIECE = re.compile(r"\w+|[^\w*`~\\]")
