@@ -29,7 +29,9 @@ class ApprovalView(TypedDict):
     tool: str
     """The tool that is called."""
     what: str
-    """What would happen, in words."""
+    """What would happen, in words. Of a long call the beginning of each argument, and the command
+    that shows all; one approval alone has it whole.
+    """
     rule: str
     """The rule of policy.toml, or its default, by which the call needs a person."""
     reason: str
@@ -186,7 +188,7 @@ async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa:
     approval = await api.journal.approvals.get(id)
     approval_request = approval.approval_request
     return ApprovalDetail(
-        **_view_of_approval(approval, 1),
+        **_view_of_approval(approval, 1, is_whole=True),
         request=approval_request.request,
         digest=approval_request.digest,
     )
@@ -280,8 +282,8 @@ async def prove_audit(api: ApiContext) -> ProofView:
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _view_of_approval(approval: Approval, calls: int) -> ApprovalView:
-    from daemon.runs.approvals.request import format_request
+def _view_of_approval(approval: Approval, calls: int, *, is_whole: bool = False) -> ApprovalView:
+    from daemon.runs.approvals.request import MAX_LISTED_CHARACTERS, format_request
 
     approval_request = approval.approval_request
     return ApprovalView(
@@ -289,7 +291,11 @@ def _view_of_approval(approval: Approval, calls: int) -> ApprovalView:
         run=approval.run,
         routine=approval.routine,
         tool=approval_request.tool,
-        what=format_request(approval_request.request),
+        what=format_request(
+            approval_request.request,
+            id_=approval.id,
+            max_characters=None if is_whole else MAX_LISTED_CHARACTERS,
+        ),
         rule=approval_request.rule,
         reason=approval_request.reason,
         taint=approval_request.taint.value,

@@ -24,11 +24,16 @@ from daemon.durations import duration_in_words
 
 
 def approvals(call: Call) -> int:
-    """List what waits for an answer, or what is allowed for good."""
+    """List what waits for an answer, or what is allowed for good, or show one call in full."""
     if call.revoke:
         return _revoke(call)
     if call.remembered:
         return _list_remembered(call)
+    if call.approval:
+        approval = call.request("GET", f"/v1/approvals/{quote(call.approval)}")
+        if approval is not None:
+            _write_approval(call, approval, local_now())
+        return DONE
     status_filter = "" if call.all else "&status=pending"
     answer = call.request("GET", f"/v1/approvals?limit=200{status_filter}")
     if answer is None:

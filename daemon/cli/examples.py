@@ -88,6 +88,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentctl approvals": (
         ("agentctl approvals", "what waits for your word"),
+        ("agentctl approvals 4KD2P", "one call, however long it is"),
         ("agentctl approvals --remembered", "what you have allowed for good"),
         ("agentctl approvals --revoke 4KD2P", "not any more"),
     ),

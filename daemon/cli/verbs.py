@@ -343,6 +343,7 @@ VERBS = {
     "approvals": Verb(
         "cli.approvals:approvals",
         "calls that wait for your word",
+        option("approval", metavar="ID", nargs="?", help="show this one with the whole call"),
         option("--all", action="store_true", help="answered ones, too"),
         option("--remembered", action="store_true", help="what is allowed for good instead"),
         option("--revoke", metavar="ID", help="take back what was allowed for good"),

@@ -30,7 +30,7 @@ MAX_BYTES = 1_000_000
 MAX_EVENTS = 5_000
 # Events that recur: each of them is worked out anew for each year that is asked about.
 MAX_RECURRING = 500
-# Times of recurring events within a year.
+# Times of recurring events within a year, and those that RDATE names.
 MAX_PER_YEAR = 20_000
 # Days that are looked at for the last day of a rule with COUNT.
 MAX_DAYS_OF_COUNT = 20_000
@@ -160,7 +160,7 @@ class CalendarEvent:
     zone: ZoneInfo | None
     """None: that of the trigger."""
     recurrence: Recurrence | None = None
-    further: tuple[datetime, ...] = ()
+    further: frozenset[datetime] = frozenset()
     excluded: frozenset[datetime] = frozenset()
 
     def periods(
@@ -304,13 +304,14 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         if any((item.name, item.value.upper()) == ("STATUS", "CANCELLED") for item in properties):
             continue
         event = _read_event(begin, properties)
+        per_year += len(event.further)
         if event.recurrence:
             recurring += 1
             per_year += event.recurrence.count_in_first_year(event.begin.date())
-            if per_year > MAX_PER_YEAR:
-                raise CalendarFault(
-                    f"line {begin}: more than {MAX_PER_YEAR:,} recurring events come in a year"
-                )
+        if per_year > MAX_PER_YEAR:
+            raise CalendarFault(
+                f"line {begin}: more than {MAX_PER_YEAR:,} recurring events come in a year"
+            )
         if len(events) == MAX_EVENTS or recurring > MAX_RECURRING:
             number, kind = (
                 (MAX_EVENTS, "") if len(events) == MAX_EVENTS else (MAX_RECURRING, "recurring ")
@@ -360,16 +361,16 @@ def _read_lines(content: bytes) -> Iterator[_Property]:
     """Yield the properties of a calendar. A line that begins with a space or a tab goes on with
     the one before, even within a character (RFC 5545, 3.1).
     """
-    unfolded_lines: list[tuple[int, bytes]] = []
+    unfolded_lines: list[tuple[int, list[bytes]]] = []
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         text = line.removesuffix(b"\r")
         if text[:1] in (b" ", b"\t") and unfolded_lines:
-            unfolded_lines[-1] = (unfolded_lines[-1][0], unfolded_lines[-1][1] + text[1:])
+            unfolded_lines[-1][1].append(text[1:])
         elif text.strip():
-            unfolded_lines.append((number, text))
-    for number, raw in unfolded_lines:
+            unfolded_lines.append((number, [text]))
+    for number, pieces in unfolded_lines:
         try:
-            match = _LINE.fullmatch(raw.decode())
+            match = _LINE.fullmatch(b"".join(pieces).decode())
         except UnicodeDecodeError:
             raise CalendarFault(f"line {number}: is not UTF-8 text") from None
         if match is None:
@@ -417,7 +418,7 @@ def _read_event(begin: int, properties: list[_Property]) -> CalendarEvent:
     return replace(
         event,
         recurrence=recurrence,
-        further=tuple(_read_list(properties, "RDATE", event)),
+        further=frozenset(_read_list(properties, "RDATE", event)),
         excluded=frozenset(_read_list(properties, "EXDATE", event)),
     )
 

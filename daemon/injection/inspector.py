@@ -41,8 +41,8 @@ WITHHELD = {
 }
 
 # Tools that answer in our own words, or in those of the owner. All others bring text that anybody
-# may have written, also the tools of users and of MCP servers; of some, the result itself says so
-# (`taint_of_result`).
+# may have written, also the tools of users and of MCP servers; of some, `routine` among them, the
+# result itself says so (`taint_of_result`).
 OWN_TOOLS = frozenset(
     {
         "finish",
@@ -65,6 +65,10 @@ MAX_LENGTH_ON_LOOP = 6_000
 
 def taint_of_result(tool: str, value: Any) -> Taint:
     """Return the taint that a result of this tool, with this `value`, gives a run."""
+    if tool == "routine":  # a routine that a tainted run made may have the words of strangers
+        summaries = value if isinstance(value, list) else [value]
+        is_untrusted = any(isinstance(item, dict) and item.get("untrusted") for item in summaries)
+        return Taint.TAINTED if is_untrusted else Taint.NONE
     if tool in OWN_TOOLS:
         return Taint.NONE
     if tool == "subagent":  # the report of a tainted run is tainted

@@ -187,6 +187,8 @@ class BudgetLedger:
         self._prices = (settings.config, Prices(settings.config))
         self._totals: dict[tuple[_Date, str], RunningTotal] = {}
         self._incidents = incidents
+        self._loading = asyncio.Lock()
+        """Held while a total is read: a second caller must not see it before it is complete."""
         self._warned: dict[str, tuple[str, int]] = {}
         """By cap: the day or month of its last warning, and the per cent."""
         self._settlement_event: asyncio.Event | None = None
@@ -432,11 +434,16 @@ class BudgetLedger:
         for payer in run_budget.chain():
             if payer.budget.usd is None and payer.budget.tokens is None:
                 continue
-            if payer.total is None:
-                # Set before the await, so that what is spent meanwhile is added to it.
-                total = payer.total = RunningTotal()
-                cost, tokens = await self.spending.get_total_of_run(payer.run)
-                total.cost, total.tokens = total.cost + cost, total.tokens + tokens
+            async with self._loading:
+                if payer.total is None:
+                    # Set before the await, so that what is spent meanwhile is added to it.
+                    total = payer.total = RunningTotal()
+                    try:
+                        cost, tokens = await self.spending.get_total_of_run(payer.run)
+                    except BaseException:
+                        payer.total = None
+                        raise
+                    total.cost, total.tokens = total.cost + cost, total.tokens + tokens
             if payer.budget.usd is not None:
                 caps.append(
                     Cap(
@@ -523,18 +530,24 @@ class BudgetLedger:
                 reserved_tokens=reserved_tokens,
             )
             return total, start
-        if total_in_memory := self._totals.get((date, routine)):
-            return total_in_memory, start
-        # Totals of earlier months are dropped here. The new one is set before the await, so that
-        # what is spent meanwhile is added to it.
-        totals = {key: total for key, total in self._totals.items() if key[0][:2] == date[:2]}
-        total = totals[date, routine] = RunningTotal()
-        self._totals = totals
-        for spender, (cost, tokens) in (await self.spending.get_totals_by_routine(start)).items():
-            if routine in ("", spender):
-                total.cost += cost
-                total.tokens += tokens
-        return total, start
+        async with self._loading:
+            if total_in_memory := self._totals.get((date, routine)):
+                return total_in_memory, start
+            # Totals of earlier months are dropped here. The new one is set before the await, so
+            # that what is spent meanwhile is added to it.
+            totals = {key: total for key, total in self._totals.items() if key[0][:2] == date[:2]}
+            total = totals[date, routine] = RunningTotal()
+            self._totals = totals
+            try:
+                totals_by_routine = await self.spending.get_totals_by_routine(start)
+            except BaseException:
+                del totals[date, routine]
+                raise
+            for spender, (cost, tokens) in totals_by_routine.items():
+                if routine in ("", spender):
+                    total.cost += cost
+                    total.tokens += tokens
+            return total, start
 
 
 def price_checks(config: Config) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:

@@ -308,6 +308,8 @@ class AgentRoutines:
             summary["description"] = routine.description
         if routine.origin:
             summary["made_by"] = routine.origin.routine
+            if routine.origin.tainted:
+                summary["untrusted"] = True  # strangers may have chosen its words
         return summary
 
     def _next_slots(self, routine: Routine, count: int) -> list[datetime]:

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
 from daemon.cli.verbs import VERBS
-from daemon.models import Outcome, Reason, Run, Status
+from daemon.models import ApprovalRequest, Outcome, Reason, Run, Status
 from tests.api.harness import NOW, STEPS, ApiHarness, make_error
 from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, start
 
@@ -316,6 +316,34 @@ async def test_paths_in_the_home_folder_are_printed_with_a_tilde_and_whole_in_js
         assert "~/reports/x.md" in text
         assert report not in text
         assert report in (await agentctl(harness.path, *words, "--json")).out
+
+
+async def test_the_list_of_approvals_names_the_command_that_shows_the_whole_of_a_long_call(
+    harness: ApiHarness,
+) -> None:
+    body = "".join(f"line {number}, " for number in range(1_000))
+    request = ApprovalRequest(
+        call_id="1.0",
+        tool="http_request",
+        request={
+            "tool": "http_request",
+            "arguments": {"body": body, "method": "POST", "url": "http://a.example/"},
+        },
+        digest="0" * 64,
+        rule="rule 1",
+    )
+    await harness.journal.approvals.park(
+        await harness.take("heartbeat"), [request], timeout=timedelta(days=9999), detail="asks"
+    )
+    listing = await agentctl(harness.path, "approvals")
+    assert "url = 'http://a.example/', method = 'POST', body = 'line 0," in listing.out
+    assert "characters left out" in listing.out and body not in listing.out
+    command = re.search(r"\(agentctl (approvals \w+) shows all\)", listing.out)
+    assert command is not None
+    whole = await agentctl(harness.path, *command[1].split())
+    assert whole.code == 0 and f"method = 'POST', body = '{body}'" in whole.out
+    assert "left out" not in whole.out
+    assert (await agentctl(harness.path, "approvals", "NOSUCH")).code == NOT_FOUND
 
 
 def test_progress_says_that_and_why_a_run_was_put_off() -> None:

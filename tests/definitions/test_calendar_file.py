@@ -262,6 +262,10 @@ def test_calendars_are_bounded(tmp_path: Path) -> None:
     daily = event("DTSTART:20261224", "RRULE:FREQ=DAILY") * 60
     with pytest.raises(CalendarFault, match="line 274: more than 20,000 recurring events"):
         calendar(daily)
+    moments = [datetime(2026, 1, 1) + timedelta(minutes=20 * number) for number in range(20_001)]
+    named = ",".join(f"{moment:%Y%m%dT%H%M%S}" for moment in moments)
+    with pytest.raises(CalendarFault, match="more than 20,000 recurring events"):
+        calendar(event("DTSTART:20260101T000000", f"RDATE:{named}"))
     (tmp_path / "big.ics").write_bytes(b"x" * (MAX_BYTES + 1))
     with pytest.raises(CalendarFault, match="longer than the 1,000,000 bytes"):
         read_calendar(tmp_path, "big.ics")

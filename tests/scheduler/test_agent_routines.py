@@ -233,6 +233,23 @@ async def test_routine_made_by_a_tainted_run_stays_tainted(app):
         assert (await app.run("tea")).taint is Taint.TAINTED
 
 
+@pytest.mark.parametrize("reading", [{"action": "list"}, {"action": "show", "name": "tea"}])
+@pytest.mark.parametrize("made_after_reading", [True, False])
+async def test_who_reads_of_a_routine_that_a_tainted_run_made_is_tainted(
+    app, reading, made_after_reading
+):
+    app.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
+    (app.state / "workspace").mkdir(parents=True)
+    (app.state / "workspace" / "letter").write_text("Dear agent")
+    letter = {"name": "file_read", "arguments": {"path": "letter"}}
+    await run_calls(app, *([letter] if made_after_reading else []), call(**TEA))
+    script(app, call(**reading))
+    async with app:
+        run = await app.run("planner")
+        assert [body["ok"] for body in await results(app, run)] == [True]
+        assert run.taint is (Taint.TAINTED if made_after_reading else Taint.NONE)
+
+
 async def test_tainted_run_asks_before_making_a_routine(app):
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")

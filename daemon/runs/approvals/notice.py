@@ -8,7 +8,6 @@ like its reports (delivery/sanitize.py), as strangers may have written parts of 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 
@@ -16,7 +15,7 @@ from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.models import Approval, ApprovalRequest, Run, WaitingNotice, new_id
 from daemon.runs.approvals.request import format_request
 
-MAX_CALL_CHARACTERS = 1_500  # of a call; the whole of it is in `agentctl approvals`
+MAX_CALL_CHARACTERS = 1_500  # of a call; `agentctl approvals ID` shows the whole of it
 MAX_QUESTIONS = 5  # of one notice that are asked in full; of further ones only the tool is named
 
 
@@ -77,7 +76,7 @@ def make_expiry_notice(
     run, routine, host = approvals[0].run, approvals[0].routine, os.uname().nodename
     questions = []
     for approval in approvals:
-        call = _call_and_reason(approval.approval_request, redact)
+        call = _call_and_reason(approval.approval_request, approval.id, redact)
         until = approval.expires.astimezone(zone)
         questions.append((approval.id, f"{call} Nobody answered by {until:%Y-%m-%d %H:%M %Z}."))
     return WaitingNotice(
@@ -111,24 +110,25 @@ def _question(
 ) -> str:
     """Return the call, why it is asked about, until when, and the commands that answer."""
     return (
-        f"{_call_and_reason(approval_request, redact)}"
+        f"{_call_and_reason(approval_request, id_, redact)}"
         f" Without an answer by {deadline:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on "
         "without it.\n\n"
         f"    agentctl approve {id_}\n    agentctl reject {id_}"
     )
 
 
-def _call_and_reason(approval_request: ApprovalRequest, redact: Callable[[str], str]) -> str:
+def _call_and_reason(
+    approval_request: ApprovalRequest, id_: str, redact: Callable[[str], str]
+) -> str:
     make_harmless = neutralize if approval_request.taint else strip_controls
-
-    def sanitize(text: str) -> str:
-        # redact first: once made harmless, a secret that looks like a link is not recognized
-        return make_harmless(redact(text))
-
-    # cut last: redaction does not recognize half a secret
-    call = sanitize(format_request(approval_request.request, max_characters=sys.maxsize))
-    if len(call) > MAX_CALL_CHARACTERS:
-        call = f"{call[:MAX_CALL_CHARACTERS]}… (agentctl approvals shows the rest)"
+    # redact first: once made harmless, a secret that looks like a link is not recognized
+    call = format_request(
+        approval_request.request,
+        id_=id_,
+        max_characters=MAX_CALL_CHARACTERS,
+        redact=redact,
+        sanitize=make_harmless,
+    )
     block = "\n".join(f"    {line}" for line in f"{approval_request.tool}: {call}".splitlines())
     reason = f", {approval_request.reason}" if approval_request.reason else ""
     taint_remark = (
@@ -136,5 +136,5 @@ def _call_and_reason(approval_request: ApprovalRequest, redact: Callable[[str], 
     )
     return (
         f"{block}\n\nIt is asked about because of "
-        f"{sanitize(f'{approval_request.rule}{reason}')}.{taint_remark}"
+        f"{make_harmless(redact(f'{approval_request.rule}{reason}'))}.{taint_remark}"
     )

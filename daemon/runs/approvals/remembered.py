@@ -29,7 +29,7 @@ from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
 from daemon.models import Approval, Json, Taint
 from daemon.policy.tables import word_list
-from daemon.runs.approvals.request import format_request
+from daemon.runs.approvals.request import MAX_LISTED_CHARACTERS, format_request
 from daemon.system.ownership import explain_other_writers
 from daemon.system.replace_file import replace_file
 
@@ -214,7 +214,7 @@ def _make_entry(approval: Approval, *, by: str, at: datetime) -> RememberedCall:
         id=approval.id,
         routine=request["routine"],
         tool=approval.approval_request.tool,
-        what=format_request(request),
+        what=format_request(request, max_characters=MAX_LISTED_CHARACTERS),
         call=json.dumps(_compared_part(request), sort_keys=True, ensure_ascii=False),
         by=by,
         at=at.astimezone(UTC).replace(microsecond=0),

@@ -13,7 +13,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -31,7 +31,11 @@ __all__ = ["CallDescriber", "describe", "describe_change", "digest", "format_req
 MAX_HASHED_BYTES = 64 << 20
 MAX_FILES = 200
 MAX_PATH_CHARACTERS = 4096
-MAX_ARGUMENT_CHARACTERS = 2_000
+# Of what a list says about one call, and of each part of a longer one at least.
+MAX_LISTED_CHARACTERS = 2_000
+MIN_PART_CHARACTERS = 30
+# What a call acts upon: a person reads it first.
+FIRST_ARGUMENTS = ("path", "url", "command", "method")
 
 
 class CallDescriber:
@@ -179,13 +183,104 @@ def _collect_identities(value: Any) -> dict[str, Json]:
     }
 
 
-def format_request(request: Json, max_characters: int = MAX_ARGUMENT_CHARACTERS) -> str:
-    """Return for people what a request would do; arguments are cut after `max_characters`."""
+def format_request(
+    request: Json,
+    *,
+    id_: str = "",
+    max_characters: int | None = None,
+    redact: Callable[[str], str] = str,
+    sanitize: Callable[[str], str] = str,
+) -> str:
+    """Return for people what a request would do: the line of a shell with the files that it reads
+    as standard input, or the arguments, first what the call acts upon, then the short ones.
+
+    A longer text than `max_characters` is cut argument by argument (word by word), so that the
+    beginning of each is shown; None cuts nothing. With `id_`, the id of the approval, a cut text
+    ends with the command that shows all. `redact` is called before anything is cut, as it does not
+    recognize half a secret, `sanitize` with what is shown.
+    """
     if line := request.get("line"):
-        parts = []
-        for index, (operator, commands) in enumerate(line):
-            pipeline = " | ".join(shlex.join(command["argv"]) for command in commands)
-            parts.append(pipeline if not index else f"{operator} {pipeline}")
-        return " ".join(parts)
-    text = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
-    return text if len(text) <= max_characters else f"{text[:max_characters]}…"
+        # what else the call says, such as the repository of git
+        others = {name: item for name, item in request["arguments"].items() if name != "command"}
+        parts = _words_of_line(line, request["folder"])
+        parts += [f"({text})" for text in _format_arguments(others)]
+        separator = " "
+    else:
+        parts, separator = _format_arguments(request["arguments"]), ", "
+    redacted_parts = [redact(part) for part in parts]
+    whole_text = redact(separator.join(parts))
+    if whole_text != separator.join(redacted_parts):
+        # a secret that is known by the words around it
+        redacted_parts = [whole_text]
+    text = sanitize(whole_text)
+    if max_characters is None or len(text) <= max_characters:
+        return text
+    length = max_characters
+    while length > MIN_PART_CHARACTERS and len(text) > max_characters:
+        length = max(length * 3 // 4, MIN_PART_CHARACTERS)
+        text = sanitize(separator.join(_cut(part, length) for part in redacted_parts))
+    if len(text) > max_characters:
+        # very many parts: the end of a line counts as much as its beginning
+        start, end = max_characters * 2 // 3, max_characters // 3
+        count = len(text) - start - end
+        text = f"{text[:start]}… ({count:,} characters left out) …{text[-end:]}"
+    return f"{text} (agentctl approvals {id_} shows all)" if id_ else text
+
+
+def _words_of_line(line: Sequence[Any], folder: str) -> list[str]:
+    """Return the words of a planned line as a shell quotes them, with its operators."""
+    words: list[str] = []
+    for index, (operator, commands) in enumerate(line):
+        for position, command in enumerate(commands):
+            if position:
+                words.append("|")
+            elif index:
+                words.append(operator)
+            words += [shlex.quote(word) for word in command["argv"]]
+            if stdin := command.get("stdin"):
+                path = PurePath(stdin["path"])
+                shown_path = path.relative_to(folder) if path.is_relative_to(folder) else path
+                words += ["<", shlex.quote(str(shown_path))]
+    return words
+
+
+def _format_arguments(arguments: Json) -> list[str]:
+    """Return `name = value` of each argument: what the call acts upon, then the others by length.
+
+    The model chooses the order of the arguments: a long one in front must not hide the rest.
+    """
+    texts = {
+        name: f"{name if name.isidentifier() else repr(name)} = {_sort_by_length(value)!r}"
+        for name, value in arguments.items()
+    }
+
+    def rank(name: str) -> tuple[int, int]:
+        is_first = name in FIRST_ARGUMENTS
+        return (
+            (FIRST_ARGUMENTS.index(name), 0)
+            if is_first
+            else (len(FIRST_ARGUMENTS), len(texts[name]))
+        )
+
+    return [texts[name] for name in sorted(texts, key=rank)]
+
+
+def _sort_by_length(value: Any) -> Any:
+    """Return a JSON value with the items of its objects ordered by length, the shortest first."""
+    if isinstance(value, list):
+        return [_sort_by_length(item) for item in value]
+    if isinstance(value, Mapping):
+        items = [(key, _sort_by_length(item)) for key, item in value.items()]
+        return dict(sorted(items, key=lambda item: len(repr(item))))
+    return value
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text, or its first `length` characters and how many are left out.
+
+    A quoted text keeps its closing quote: nothing in it can pass for what stands behind it.
+    """
+    if len(text) <= length:
+        return text
+    closing_quote = text[-1] if text[-1] in "'\"" else ""
+    return f"{text[:length]}…{closing_quote} ({len(text) - length:,} characters left out)"

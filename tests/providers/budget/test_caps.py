@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from daemon.app.api_context import api_context
-from daemon.errors import Refused
+from daemon.definitions.routines.routine import Budget
+from daemon.errors import OverBudget, Refused
 from daemon.models import Reason, Status
-from daemon.providers.budget import MIN_ANSWER
+from daemon.providers.budget import MIN_ANSWER, RunBudget
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -362,3 +363,30 @@ async def test_an_answer_whose_tokens_the_vendor_does_not_count_is_counted_by_es
             await app.run("daily")
             with pytest.raises(Refused, match=r"may spend no more.*day_tokens = 4000"):
                 await app.run("daily")
+
+
+async def test_calls_that_begin_together_after_a_restart_count_what_was_spent(
+    app: ReplayedApp,
+) -> None:
+    """As of runs that a crash broke off: the first one reads the total while the others ask."""
+    script(app, [USED], "[budget]\nday = 0.0125")
+    routine(app)
+    async with app:
+        await app.run("daily")
+    again = ReplayedApp(app.folder)
+    async with again:
+        ledger = again.daemon.runs.parts.contexts.services.budget_ledger
+        rates = await ledger.prices.load("script", None)
+        reservations = await asyncio.gather(
+            *(
+                ledger.reserve(
+                    RunBudget(run=f"r{number}", routine="daily", budget=Budget()),
+                    rates,
+                    input_tokens=1000,
+                    max_tokens=4000,
+                )
+                for number in range(3)
+            ),
+            return_exceptions=True,
+        )
+    assert [type(reservation) for reservation in reservations] == [OverBudget] * 3

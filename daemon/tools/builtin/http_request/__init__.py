@@ -134,12 +134,13 @@ class Web:
             if method != target.method:
                 body = None
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
+            if next_target.origin != target.origin or method not in SAFE_METHODS:
+                # what a person has approved is the first request, and that to one place only
+                context = replace(context, approved="")
             if next_target.origin != target.origin:
                 headers = {
                     name: value for name, value in headers.items() if name in _CROSS_ORIGIN_HEADERS
                 }
-                # what a person has approved is a request to the first host
-                context = replace(context, approved="")
             target = next_target
         raise ToolFailed(f"{target.url} leads on and on: more than {_MAX_REDIRECTS} redirects")
 
