@@ -68,7 +68,7 @@ _agentctl() {
         case $verb in deliveries) words="$words $(agentctl deliveries --status failed --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')" ;; esac
         case $verb in ack) words="$words $(agentctl incidents --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')" ;; esac
         case $verb in adopt|cancel|edit|events|freeze|inspect|next|pause|preview|rehearse|remove|rename|replay|report|resume|run|runs|seen|show|slots|tell|why) words="$words $(agentctl list --json 2>/dev/null | sed 's/{"name": "/\n&/g' | sed -n 's/^{"name": "\([a-z0-9-]*\)".*/\1/p')" ;; esac
-        case $verb in approve|reject) words="$words $(agentctl approvals --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')" ;; esac
+        case $verb in approvals|approve|reject) words="$words $(agentctl approvals --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')" ;; esac
         case $verb in audit|cancel|deliveries|freeze|inspect|replay|tell) words="$words $(agentctl runs --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')" ;; esac
     fi
     COMPREPLY=($(compgen -W "$words" -- "$word"))

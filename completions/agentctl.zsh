@@ -81,6 +81,6 @@ esac
 case $verb in (deliveries) words+=(${(f)"$(agentctl deliveries --status failed --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')"}) ;; esac
 case $verb in (ack) words+=(${(f)"$(agentctl incidents --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')"}) ;; esac
 case $verb in (adopt|cancel|edit|events|freeze|inspect|next|pause|preview|rehearse|remove|rename|replay|report|resume|run|runs|seen|show|slots|tell|why) words+=(${(f)"$(agentctl list --json 2>/dev/null | sed 's/{"name": "/\n&/g' | sed -n 's/^{"name": "\([a-z0-9-]*\)".*/\1/p')"}) ;; esac
-case $verb in (approve|reject) words+=(${(f)"$(agentctl approvals --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')"}) ;; esac
+case $verb in (approvals|approve|reject) words+=(${(f)"$(agentctl approvals --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')"}) ;; esac
 case $verb in (audit|cancel|deliveries|freeze|inspect|replay|tell) words+=(${(f)"$(agentctl runs --json 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p')"}) ;; esac
 _describe word words || _files
