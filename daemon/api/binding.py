@@ -179,16 +179,16 @@ def _refuse_unstorable_text(name: str, value: object) -> None:
     for text in (name, value):
         if not isinstance(text, str):
             continue
-        found = None
+        problem = None
         if "\0" in text:  # Postgres stores none, and no path has one
-            found = "a NUL character"
+            problem = "a NUL character"
         elif not text.isascii() and (lone := re.search("[\ud800-\udfff]", text)):
             # JSON writes it as an escape, and UTF-8 has no form for it.
-            found = f"half of a surrogate pair, \\u{ord(lone[0]):04x}"
-        if found:
+            problem = f"half of a surrogate pair, \\u{ord(lone[0]):04x}"
+        if problem:
             label = name.encode("ascii", "backslashreplace").decode()[:80].replace("\0", "\\x00")
             raise InvalidRequest(
-                f"'{label}': expected text in Unicode (found {found})",
+                f"'{label}': expected text in Unicode (found {problem})",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
 
@@ -202,8 +202,8 @@ def _describe_error(model: type[BaseModel], error: ErrorDetails, source: str) ->
         return f"unknown {source} field {name!r}; {hint}"
     if error["type"] == "missing":
         return f"{name!r} is missing"
-    found = _quote(error["input"])
-    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {found})"
+    quoted_input = _quote(error["input"])
+    return f"{name!r}: expected {_describe_expected(fields[name], error)} (found {quoted_input})"
 
 
 def _quote(value: object) -> str:

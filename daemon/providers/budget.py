@@ -352,7 +352,7 @@ class BudgetLedger:
         for cap in await self._caps_of_periods(run_budget):
             spent = cap.limit - cap.remaining
             level = max((level for level in levels if spent * 100 >= cap.limit * level), default=0)
-            if level and cap.limit:
+            if level:
                 consequence = "A call that the cap does not cover is not made"
                 await self._tell(cap, level, f"{level} % of {cap.key} is spent", consequence)
 
@@ -363,6 +363,8 @@ class BudgetLedger:
         subject, start = f"{cap.routine} {cap.key}".strip(), f"{cap.start:%Y-%m-%d}"
         last_start, last_level = self._warned.get(subject, ("", 0))
         if self._incidents is None or (last_start == start and last_level >= level):
+            return
+        if not cap.limit:  # a cap of 0 is a switch, and no news
             return
         spent = cap.limit - cap.remaining
         amounts = f"{spent} of {cap.limit} tokens"
@@ -407,8 +409,6 @@ class BudgetLedger:
                 room = cap.answer_room(0, known_rates, ignore_reservations=True)
                 is_used_up = room < min(max_answer, cap.min_answer)
             if is_used_up:
-                if not cap.limit:  # a cap of 0 is a switch, and no news
-                    return cap.describe()
                 consequence = "What comes due until it begins anew is skipped as `budget`"
                 await self._tell(cap, 100, f"{cap.key} is used up", consequence)
                 return cap.describe()
