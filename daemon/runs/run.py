@@ -144,18 +144,16 @@ async def live(run: Run, context: RunContext) -> Run:
     except DeadlinePassed as error:
         result = RunResult(Status.TIMED_OUT, str(error))
     except Retryable as error:
-        if routine is not None and (delay := _delay_of_retry(run, routine, recorder, error)):
+        delay = _delay_of_retry(run, routine, recorder, error)
+        if delay is not None:
             return await uninterrupted(_suspend_for_retry(run, recorder, error, delay, context))
         result = RunResult(Status.FAILED, str(error))  # no attempt is left
     except DaemonError as error:
         result = RunResult(Status.FAILED, str(error))
     except Exception as error:
         shortage = Unavailable(f"this machine lacks room: {error}")
-        if (
-            routine is not None
-            and _is_shortage(error)
-            and (delay := _delay_of_retry(run, routine, recorder, shortage))
-        ):
+        delay = _delay_of_retry(run, routine, recorder, shortage) if _is_shortage(error) else None
+        if delay is not None:
             return await uninterrupted(_suspend_for_retry(run, recorder, shortage, delay, context))
         log.exception("run.crashed")
         result = _crash_result(error)
@@ -241,14 +239,17 @@ def _crash_result(error: Exception) -> RunResult:
 
 
 def _delay_of_retry(
-    run: Run, routine: Routine, recorder: StepRecorder, error: Retryable
+    run: Run, routine: Routine | None, recorder: StepRecorder, error: Retryable
 ) -> timedelta | None:
-    """Return how long to wait before the next attempt; None if the routine has no attempt left.
+    """Return how long to wait before the next attempt, which may be no time at all; None if the
+    routine has no attempt left or could not be read.
 
     Only attempts in a row without a new step count. A run that a person waits for has no further
     attempt where the model's server is not started, unless a model has answered it before: the
     person can start the server, and would watch a run that cannot get anywhere.
     """
+    if routine is None:
+        return None
     is_answered = any(step.kind is StepKind.LLM for step in recorder.steps)
     if isinstance(error, NothingListens) and run.trigger in _AWAITED_TRIGGERS and not is_answered:
         return None

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from daemon.models import DeliveryStatus, Outcome, Status, StepKind, Taint, Tool
 from daemon.policy.policy import Policy
 from daemon.providers import create_provider
 from daemon.runs.events import EventBus
+from daemon.runs.retry import hash_to_fraction
 from daemon.runs.run import supervise
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
@@ -321,6 +323,23 @@ async def test_a_temporary_error_queues_the_run_and_the_next_attempt_continues(j
         if step.iteration == 0 and step.kind is StepKind.CALL
     ]
     assert len(gathers) == 1, "what was gathered is not gathered again"
+
+
+async def test_a_retry_that_is_due_at_once_is_a_retry(journal, now, tmp_path):
+    retry = {"attempts": 3, "backoff": "0.001s", "max": "0.001s"}
+    replies = [Overloaded("busy"), Overloaded("busy"), "Here."]
+    harness = RunHarness(journal, replies, run={"prompt": "x", "retry": retry})
+    run = await harness.open()
+    assert (await supervise(run.id, harness)).status is Status.QUEUED
+    # The number of the attempt decides the random part of the delay: take one that rounds it to 0.
+    is_zero = (hash_to_fraction(f"{run.id} {number}") < 0.0005 for number in count(1))
+    with closing(sqlite3.connect(tmp_path / "agentd.db")) as record, record:
+        attempts_before = next(number for number, zero in enumerate(is_zero) if zero)
+        record.execute("UPDATE run SET attempt = ?", (attempts_before,))
+    now[0] += timedelta(minutes=1)
+    put_off = await supervise(run.id, harness)
+    assert (put_off.status, put_off.not_before) == (Status.QUEUED, START)
+    assert (await supervise(run.id, harness)).status is Status.SUCCEEDED
 
 
 async def test_a_lasting_temporary_error_uses_up_the_attempts(journal, now):
