@@ -166,7 +166,7 @@ def _idle_with_chat(effort: Effort) -> Iterable[Row]:
         "looks at folders"
     )
     yield Row(
-        name="idle with Telegram: a minute",
+        name="idle, chat: wake-ups a minute",
         ours=f"{others / minutes:.2f}",
         value=others / minutes,
         bar=2,
