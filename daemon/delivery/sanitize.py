@@ -44,7 +44,8 @@ _LONG_REFERENCE = re.compile(r"&(?=#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,}))")
 # the program, so all are taken as possibly absent. `_` inside a word never is.
 _MARK = r"[*`~\\]"
 _EDGE_MARK = r"[*_`~\\]"
-_NO_WORD_BEFORE = r"(?<![^\W_])"
+# Chinese and Japanese put no space before an address: `详见https://…`.
+_NO_WORD_BEFORE = "(?<![0-9A-Za-z])"
 # A character of a name: no white space and no punctuation. Letters are too few: a name may end in a
 # combining character, an emoji or a joiner.
 _NO_NAME = (
@@ -73,7 +74,7 @@ _BARE_SCHEME = re.compile(rf"(?i){_NO_WORD_BEFORE}(?:{_BARE_SCHEMES.replace(' ',
 # What may be one of them: a word before a colon.
 _WORD_AND_COLON = re.compile(
     rf"{_NO_WORD_BEFORE}(?P<word>[A-Za-z](?:{_MARK}*+[A-Za-z0-9+.-]){{0,60}}+)"
-    rf"(?P<before>{_EDGE_MARK}*+)(?P<colon>[:：])(?=\S)"
+    rf"(?P<before>{_EDGE_MARK}*+)(?P<colon>[:：])(?={_EDGE_MARK}*+\S)"
 )
 # `//host/path` and `\\server\share` are addresses as well: one uses the scheme of its page, the
 # other is a network share, which is sent the user's name.
@@ -82,6 +83,7 @@ _SLASHES = re.compile(
     rf"(?=[-.*_`~\\|$+=^@]*{_NAME}|\[(?![.:]))"
     r"|(?<=:)(?:\\{2}|/\\|\\/)(?=\w|\[(?![.:]))"
 )
+_FULL_STOPS = "[。．｡]"  # a program may read these as dots of a name, or as the end of a sentence
 _DOTS = "[.。．｡]"
 _LABEL = rf"[*`~\\]*+(?:{_NAME}|[-_])(?:{_NAME}|[-*_`~\\])*+"
 _LAST_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
@@ -95,8 +97,9 @@ _HOST = re.compile(
     rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?"
     rf"(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
 )
-# The part of a name up to which a program may read it as the top-level domain.
-_PIECE = re.compile(r"\w+|[^\w*`~\\]")
+# The part of a name up to which a program may read it as the top-level domain. Some programs end it
+# before the first letter that is not of ASCII: `evil.com详见`.
+_PIECE = re.compile(r"[0-9A-Za-z_]+|(?:(?![0-9A-Za-z_])\w)+|[^\w*`~\\]")
 _MAX_PIECES = 70  # more characters than a label of a host has
 _MAX_LABEL = 63
 _TOP_LEVEL = re.compile(r"xn--[\w-]*|[^\W\d_]{2,24}")
@@ -171,30 +174,55 @@ def _break_bare_scheme(match: re.Match[str]) -> str:
 def _break_host(match: re.Match[str]) -> str:
     name, port, suffix = match["name"], match["port"] or "", match["rest"]
     slash = match["in_path"] or ""
-    broken_name = slash + re.sub(_DOTS, "[.]", name) + port + suffix
-    labels = re.split(_DOTS, name)
+    # Chinese and Japanese put no space after a full stop, so each sentence is read alone:
+    # `3.2GB。详见`
+    parts = re.split(f"({_FULL_STOPS})", name)
+    last = len(parts) - 1
+    for index, part in enumerate(parts):
+        if index % 2:  # a full stop, which stands for a dot only before a top-level domain
+            next_part = re.sub(_EDGE_MARK, "", parts[index + 1]).lower()
+            labels_before = len(re.findall(_DOTS, "".join(parts[:index]))) + 1
+            if (labels_before > 1 or (suffix and index + 1 == last)) and _is_top_level_domain(
+                next_part
+            ):
+                parts[index] = "[.]"
+        elif _is_host(
+            part,
+            port=port if index == last else "",
+            suffix=suffix if index == last else "",
+            in_path=bool(slash) and index == 0,
+        ):
+            parts[index] = part.replace(".", "[.]")
+    return slash + "".join(parts) + port + suffix
+
+
+def _is_host(name: str, *, port: str, suffix: str, in_path: bool) -> bool:
+    """Return whether a program may read a name as that of a host.
+
+    `port` and `suffix` follow the name, each may be empty; `in_path`: a slash of a path is before
+    it.
+    """
+    labels = name.split(".")
+    if len(labels) == 1:
+        return False
     if any(
         re.search(r"[^\w-]", label + next_label)
         and _top_level_domains_in(label) - _FILE_ENDING_WORDS
         for label, next_label in pairwise(labels[1:])
     ):
-        return broken_name  # a sign may end the address before the last label
+        return True  # a sign may end the address before the last label
     endings = _endings_of(labels[-1])
     domains = _top_level_domains_in(labels[-1])
     if not any(map(_TOP_LEVEL.fullmatch, endings)) and not domains:
-        return match[0]
-    is_domain = bool(domains)
+        return False
     is_file_ending = not (domains or set(endings)).isdisjoint(_FILE_ENDING_WORDS)
     is_file_ending = is_file_ending and domains <= _FILE_ENDING_WORDS
-    if not is_domain and (is_file_ending or slash):
-        return match[0]
+    if not domains and (is_file_ending or in_path):
+        return False
     if len(labels) == 2 and not suffix:
         # `main.py`, `src/main.py:12` and `done.The` are read as such, `evil.com` is not
-        is_file = is_file_ending and (not port or slash)
-        has_other_dot = name[len(labels[0])] != "."
-        if is_file or not is_domain or has_other_dot:
-            return match[0]
-    return broken_name
+        return bool(domains) and not (is_file_ending and (not port or in_path))
+    return True
 
 
 def _endings_of(label: str) -> list[str]:
@@ -210,12 +238,12 @@ def _top_level_domains_in(label: str) -> set[str]:
 def _is_top_level_domain(name: str) -> bool:
     if len(name) > _MAX_LABEL:
         return False
-    if not name.isascii():
-        try:
-            name = name.encode("idna").decode()
-        except UnicodeError:
-            return False
-    return name.startswith("xn--") or name in _top_level_domains()
+    if name.isascii():
+        return name.startswith("xn--") or name in _top_level_domains()
+    try:
+        return name.encode("idna").decode() in _top_level_domains()
+    except UnicodeError:
+        return False
 
 
 @cache

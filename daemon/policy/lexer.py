@@ -28,6 +28,7 @@ from daemon.policy.tables import word_list
 
 MAX_LINE = 10_000  # characters; a longer line is no command but a program
 MAX_WORDS = 500  # of a line; each may be a path whose links are followed
+MAX_PIPED = 20  # programs that run at the same time, each with its own limit of memory
 
 
 class Unreadable(ValueError):
@@ -265,6 +266,10 @@ class _LineParser:
                 raise Unreadable("|& is not known here", "write 2>&1 |")
             self._skip(" \n")
             commands.append(self._read_command())
+            if len(commands) > MAX_PIPED:
+                raise Unreadable(
+                    f"more than {MAX_PIPED} programs are joined by |", "split it into several calls"
+                )
         return tuple(commands)
 
     def _read_command(self) -> Command:

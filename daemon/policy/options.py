@@ -31,23 +31,25 @@ from daemon.policy.lexer import Unreadable, Word
 
 # What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE
 # with all beneath, FILE only if it is no folder, since of a folder the program would read what is
-# in it.
+# in it. None begins with +, which is an option of old to some programs: `tail +1f` waits for ever.
 KINDS = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
         "TEXT": r".*",
         "ANY": r".*",  # text that may also come from * and ?: what printf prints
-        "PATH": r".+",
-        "FILE": r".+",
-        "TREE": r".+",
+        "PATH": r"(?!\+).+",
+        "FILE": r"(?!\+).+",
+        "TREE": r"(?!\+).+",
         "NAMES": r".*",  # a glob of the program's own that chooses which files of a tree it reads
         "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
         "COUNT": r"all|\+?\d{1,9}",
-        "WIDTH": r"\d{1,4}",  # a wider line would only flood the output
+        # one, or several with commas between; a wider line would only flood the output
+        "WIDTH": r"\d{1,4}(?:,\d{1,4}){0,2}",
         "WORD": r"[A-Za-z0-9_.,:=+-]*",
         "KEY": r"[0-9.,bdfgiMhnRrV]+",
         "FORMAT": r"(?!.*%[^A-Za-z%]*\d{4}).*",  # no wide fields
-        "LOG": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%[-+ ]?G).*",  # nor signatures: git runs gpg for %G?
+        # of git, with %w(WIDTH) and %(align:WIDTH); nor signatures: it runs gpg for %G?
+        "LOG": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%w?\([^)]*\d{4})(?!.*%[-+ ]?G).*",
         "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
         "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
         "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
@@ -373,7 +375,10 @@ def _refuse_misfit(name: str, kind: str, word: Word, *, option: str = "") -> Non
             "put it in single quotes",
         )
     if not KINDS[kind].fullmatch(word.text):
-        raise Unreadable(f"{subject} does not take {word.text!r} here", f"it takes {kind}")
+        alternative = f"it takes {kind}"
+        if kind in _PATHS and word.text:
+            alternative = f"write ./{word.text} if that is the name of a file"
+        raise Unreadable(f"{subject} does not take {word.text!r} here", alternative)
 
 
 def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:

@@ -43,6 +43,13 @@ _TABLES = frozenset({"csv", "tsv"})
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Cn", "Co"})
 # What may end a cell: whatever a spreadsheet takes for separators, quotes and line ends.
 _CELL_ENDS = re.compile(r"[,;|\"'\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# A first line that names a separator, which may be any letter (`sep=A`), or one by which Excel
+# reads symbolic links (SYLK), whose formulas begin with no sign.
+_READING_ORDER = re.compile(r"""[\s"']*(?:(?i:sep)\s*=|ID["']*;)""")
+# A sign behind another mark, which a person may take for a separator; and a blank, likewise.
+_SIGN_BEHIND_MARK = re.compile(r"(?<=[^\w\s=@+-]) *[=@+-]")
+# What a formula does more than to calculate: call a function, a program, or a cell elsewhere.
+_ACT = re.compile(r"(?<=[^\W\d]) *\(|[|!\[]")
 # A wildcard of a glob, or a field of a template.
 _FIELD = re.compile(r"[*?\[{]")
 _SIGNED_NUMBER = re.compile(r"[+-](?:[0-9][0-9.:]*%?)?", re.ASCII)
@@ -123,8 +130,12 @@ def _explain_content(ending: str, content: str) -> tuple[str, str] | None:
         text = content.replace("\r\n", "\n")
         if any(unicodedata.category(char) in _INVISIBLE and char not in "\t\n" for char in text):
             return "holds control or invisible characters", "leave them out"
-    if ending in _TABLES and (cell := _find_formula(content)):
-        return f"has a cell that is a formula ({cell!r:.40})", "begin no cell with = + - or @"
+    if ending in _TABLES:
+        table = unicodedata.normalize("NFKC", content)
+        if start := _READING_ORDER.match(table):
+            return f"says how it is to be read ({start[0].strip()!r:.40})", "begin with other words"
+        if cell := _find_formula(table):
+            return f"has a cell that is a formula ({cell!r:.40})", "begin no cell with = + - or @"
     if ending == "json":
         try:
             json.loads(content, object_pairs_hook=_refuse_references)
@@ -152,15 +163,23 @@ def _is_read_by_programs(name: str) -> bool:
     )
 
 
-def _find_formula(content: str) -> str | None:
-    """Return the first cell of a table that is a formula for some spreadsheet; None if none is."""
-    for cell in _CELL_ENDS.split(unicodedata.normalize("NFKC", content)):
+def _find_formula(table: str) -> str | None:
+    """Return the first cell of a table that is a formula for some spreadsheet; None if none is.
+
+    A person may choose another separator when the table is opened. For these, only formulas that do
+    more than calculate are found, as `a - b` and `(-5)` stand in many texts.
+    """
+    for cell in _CELL_ENDS.split(table):
         text = cell.strip()
         if text[:1] in ("=", "@"):
             return text
         if text[:1] in ("+", "-") and not _SIGNED_NUMBER.fullmatch(text):
             return text
-    return None
+    for text in re.split(r"[,;\n\t]", table):
+        sign = _SIGN_BEHIND_MARK.search(text)
+        if sign and _ACT.search(text, sign.end()):
+            return text[sign.start() :].strip()
+    return next((word for word in table.split() if word[0] in "=@+-" and _ACT.search(word)), None)
 
 
 def _overlaps(name: str, path: str) -> bool:

@@ -109,11 +109,6 @@ def _check_vmstat(arguments: ParsedArguments) -> None:
         raise Unreadable("vmstat would take too long", "give a delay and a count below 100")
 
 
-def _check_sort(arguments: ParsedArguments) -> None:
-    if any(re.fullmatch(r"\+\d.*", word.text) for word in arguments.operands):
-        raise Unreadable("sort +N is the obsolete form of a key", "write sort -k N")
-
-
 # Reads modules or the environment, or might never end; as a field (.env) a word is just a name.
 _JQ_WORDS = re.compile(
     r"(?<![.\w$])(?:"
@@ -177,7 +172,6 @@ def _check_systemctl(arguments: ParsedArguments) -> None:
 
 # More fields of options.Program, by program.
 _CODE_BY_PROGRAM: Mapping[str, Mapping[str, Any]] = {
-    "sort": {"check": _check_sort},
     "diff": {
         "operands": _diff_operands,
         "safety_options": _diff_without_links,

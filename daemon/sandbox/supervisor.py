@@ -42,6 +42,8 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _KILL_TIMEOUT = 2.0
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
+# How far programs stand back behind the daemon, which has work for others to do.
+_NICENESS = 10
 _PRLIMIT = "/usr/bin/prlimit"
 _NPROC = 6  # RLIMIT_NPROC on Linux
 
@@ -160,6 +162,9 @@ def _enter(
     """Become the command: its streams, its limits, its user, its cell; in the child."""
     cell: dict = command["cell"]
     os.setpgid(0, 0)
+    os.nice(_NICENESS)
+    if LINUX:
+        _be_killed_first()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     for number in _IGNORED_BY_PYTHON:
@@ -203,6 +208,15 @@ def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
     if os.access(_PRLIMIT, os.X_OK):
         words += [_PRLIMIT, f"--nproc={cell['processes']}:{cell['processes']}"]
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
+
+
+def _be_killed_first() -> None:
+    """Let the kernel kill us before the daemon and the rest of the machine when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        return  # no /proc, or one that may not be written
 
 
 def _count_tasks() -> int:

@@ -75,6 +75,8 @@ def test_sanitized_text_contains_no_usable_address(text):
         "Version 3.11.2 on 10.0.0.0/8, 192.168.1.1, C:\\dir, key: value, a/b/c.txt, e.g. this",
         "| a | b |\n| --- | --- |\n| `x` | **y** |",
         "备份完成。磁盘 71%。",
+        "1.备份完成\n2.磁盘71%，内存3.2GB。版本v2.0.1。时间：12:30。搜索:无。文件config.toml。完成",
+        "**Data:** 5 GB, __Search:__ 3, `tel:` none\n- **News:**\n| **Market:** | 7 |",
     ],
 )
 def test_ordinary_reports_are_not_changed_by_sanitizing(text):
@@ -112,7 +114,7 @@ CHAT = re.compile(
     rf"(?i)(?<![\w@.-])(?:[a-z0-9-]+\.)+(?:{_TOPS}|example)(?::\d+)?(?:[/?#]\S*|(?![\w.-]))"
 )
 FILE_NAME = re.compile(
-    r"(?i)(?:src/)?[\w-]+\.(?:md|py|rs|sh|zip|so|cc|target|map)(?::\d+)?[\s.,;:!?)]*"
+    r"(?i)(?:src/|d=)?[\w-]+\.(?:md|py|rs|sh|zip|so|cc|target|map)(?::\d+)?[\s.,;:!?)]*"
 )
 SCHEMES = ["https:", "HTTP:", "ftp:", "hxxps:", "mailto:", "webcal:", "steam:", "", "", ""]
 HOSTS = ["evil.com", "KEY.evil.sh", "a.b.co", "evil.рф", "xn--e1afmkfd.xn--p1ai", "203.0.113.9"]
@@ -128,7 +130,18 @@ addresses = st.builds(
     st.sampled_from(TAILS),
 )
 words = st.sampled_from(
-    ["see", "main.rs", "&#x2e;", "，", "\n", *"()[]<>*`_=:|&/\\'\"@#~-.", "src/main.py:12"]
+    [
+        "see",
+        "main.rs",
+        "&#x2e;",
+        "，",
+        "。",
+        "详见",
+        "3.2GB。",
+        "\n",
+        *"()[]<>*`_=:|&/\\'\"@#~-.",
+        "src/main.py:12",
+    ]
 )
 
 

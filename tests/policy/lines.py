@@ -590,6 +590,29 @@ tail --follow=name log.txt
 tail --fol log.txt
 tail --pid=1 log.txt
 tail -fn5 log.txt
+git log --date=format:%99999999Y
+git log --date=format-local:%_99999999Y
+git log --pretty='format:%<(99999999)%s'
+git log --format='%w(0,99999999)%B'
+git log --expand-tabs=99999999
+git blame --date=format:%99999999Y notes.md
+git stash list --date=format:%99999999Y
+git shortlog -w0,99999999 HEAD
+git branch --format='%(align:99999999)%(refname)%(end)'
+git branch --format='%(align:width=99999999)%(refname)%(end)'
+git tag --format='%(committerdate:format:%99999999Y)'
+tail +1f log.txt
+tail +1 log.txt
+tail +f log.txt
+tail +5lf log.txt
+tail -5f log.txt
+tail -cf log.txt
+cat log.txt | tail +1f
+head -5c log.txt
+sort +1 log.txt
+sort +1 -2 log.txt
+uniq +1
+cat log.txt | uniq +1
 head --lin=3 notes.md
 sort -o x notes.md
 sort -ox notes.md

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import Redirect, Stream, Unreadable, parse_line
+from daemon.policy.lexer import MAX_PIPED, Redirect, Stream, Unreadable, parse_line
 from daemon.policy.reachable_paths import ReachablePaths
 from tests.properties import scaled_settings
 
@@ -84,6 +84,13 @@ def test_a_command_line_is_split_into_words(line: str, read_as: list[list[str]])
 )
 def test_pipelines_keep_their_operators(line: str, operators: list[str]) -> None:
     assert [pipeline.operator for pipeline in parse_line(line)] == list(operators)
+
+
+def test_programs_that_run_at_the_same_time_have_a_bound() -> None:
+    assert len(words("|".join(["true"] * MAX_PIPED))) == MAX_PIPED
+    assert len(words(";".join(["true"] * 2 * MAX_PIPED))) == 2 * MAX_PIPED
+    with pytest.raises(Unreadable, match="more than"):
+        parse_line("|".join(["true"] * (MAX_PIPED + 1)))
 
 
 @pytest.mark.parametrize(

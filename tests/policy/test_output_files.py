@@ -279,6 +279,16 @@ def test_a_file_has_a_bound(write_policy: Write) -> None:
         "a,\U000e0fff=1",
         "a,\ud800=1",
         "a\x00,b",
+        # other separators, which a person may choose when the file is opened
+        "name~note\nx~=HYPERLINK(A1)\n",
+        "a:+cmd|' /C calc'!A0",
+        "a^=[x.xls]A!A1",
+        "a/@SUM(1)",
+        "a =WEBSERVICE(A1)",
+        "a~ -1+f(1)",
+        "a(=f(1)",
+        "a~=(1)+f(1)",
+        "a\u2028~=f(1)",
     ],
 )
 def test_a_table_has_no_formula(write_policy: Write, content: str) -> None:
@@ -289,7 +299,37 @@ def test_a_table_has_no_formula(write_policy: Write, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["a,b\n-1,+2.5%\n-,+\n", "name;2026-11-24;10:30\n", "1=2,a@b.invalid\n", ""]
+    "content",
+    [
+        "sep=~\na~b\n",
+        "sep=A\nxA=1+2\n",
+        "SEP=~\n",
+        "\ufeffsep=~\n",
+        '"sep=~"\n',
+        " 'sep = ~'\n",
+        "ｓｅｐ=~\n",
+        # The table is not of commas but of Excel's symbolic links, in which formulas have no sign.
+        'ID;PWXL;N;E\nC;Y1;X1;EEXEC("calc")\n',
+        '\ufeff"ID";P\n',
+    ],
+)
+def test_a_table_does_not_say_how_it_is_to_be_read(write_policy: Write, content: str) -> None:
+    policy = write_policy(RULE)
+    for ending in ("csv", "tsv"):
+        assert not judge(policy, f"out/news/x.{ending}", content).allows
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,b\n-1,+2.5%\n-,+\n",
+        "name;2026-11-24;10:30\n",
+        "1=2,a@b.invalid\n",
+        "",
+        "a - b (c),x >= 1,(-5) (d),f(x) = y,C++ (a language)\n",
+        "separator,sep\nid;x,sep=1\n",
+        "IDs;P\n",
+    ],
 )
 def test_tables_of_words_and_numbers_are_written(write_policy: Write, content: str) -> None:
     assert judge(write_policy(RULE), "out/news/x.csv", content).allows

@@ -175,6 +175,13 @@ async def test_memory_file_size_and_cpu_time_are_limited(cell: Cell) -> None:
     assert result.code in (128 + 24, 128 + 9)  # SIGXCPU, then SIGKILL
 
 
+async def test_a_busy_program_stands_back_behind_the_daemon(cell: Cell) -> None:
+    result = await cell.python("import os; print(os.nice(0))")
+    assert result.output.text() == f"{min(os.nice(0) + 10, 19)}\n"
+    result = await cell.sh("cat /proc/self/oom_score_adj")  # the first to go when memory runs out
+    assert result.output.text() == "1000\n"
+
+
 async def test_a_fork_bomb_stops_at_the_process_limit(cell: Cell) -> None:
     code = """
 import os, resource

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,10 @@ MAX_PROGRAM_SECONDS = 3700.0
 PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
 _NO_REPOSITORY = 128  # as git exits
+# What programs die of that are refused memory, or have had their time or written too long a file.
+_SIGNALS_AT_LIMITS = frozenset(
+    {signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU, signal.SIGXFSZ}
+)
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is
 # the workspace here.
 _READ_HOME, _EMPTY_HOME = frozenset({"jq", "file", "git"}), "/nonexistent"
@@ -326,5 +331,8 @@ def _describe_exit_code(program: str, code: int) -> str:
     # As in a shell, 128 and more is a signal. But 129, which would be SIGHUP, is git's exit code
     # for wrong usage, and there are no signals above 64.
     if 129 < code <= 128 + 64:
-        return f"{program} was killed by signal {code - 128}"
+        text = f"{program} was killed by signal {code - 128}"
+        if code - 128 in _SIGNALS_AT_LIMITS:
+            text += ", as at a limit of policy.toml: memory_mb, file_mb or shell_seconds"
+        return text
     return f"{program} ended with exit code {code}"

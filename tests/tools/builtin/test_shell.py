@@ -53,13 +53,16 @@ async def test_only_exit_codes_of_signals_are_called_signals(
 ) -> None:
     """129 would be SIGHUP, and is what git says for wrong usage; 255 is no signal at all."""
     rule = '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sh", "-c", "exit {code}"]\n'
-    call = calling("".join(rule.format(code=code) for code in (129, 137, 255)))
+    codes = (129, 137, 143, 255)
+    call = calling("".join(rule.format(code=code) for code in codes))
     texts = {}
-    for code in (129, 137, 255):
+    for code in codes:
         texts[code] = (await call("shell", command=f"sh -c 'exit {code}'")).text.split("\n")[0]
     assert texts == {
         129: "[failed] sh ended with exit code 129",
-        137: "[failed] sh was killed by signal 9",
+        137: "[failed] sh was killed by signal 9, as at a limit of policy.toml: memory_mb, file_mb "
+        "or shell_seconds",
+        143: "[failed] sh was killed by signal 15",
         255: "[failed] sh ended with exit code 255",
     }
 
