@@ -37,7 +37,7 @@ from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped
 from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
 from daemon.definitions.routines.folder import (
-    RESERVED,
+    PSEUDO_ROUTINES,
     FolderContents,
     RoutineChanges,
     compare_with_old,
@@ -239,7 +239,7 @@ class RoutineEngine:
             if subject.startswith("routine ")
         }
         await self._journal.incidents.close_of_removed(
-            names - self.routines.keys() - self._faults.keys() - set(RESERVED)
+            names - self.routines.keys() - self._faults.keys() - set(PSEUDO_ROUTINES)
         )
 
     async def stop(self) -> None:

@@ -357,7 +357,7 @@ def test_the_key_of_the_embedder_is_found_like_the_key_of_a_provider(tmp_path):
     assert load_config(path).memory_secret({}) is None
     path.write_text(text + 'api_key_env = "EMBED_KEY"\n')
     with pytest.raises(
-        ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"
+        ConfigError, match=r"config.toml:5: memory.api_key_env: the environment variable EMBED_KEY"
     ):
         load_config(path).memory_secret({})
     secret = load_config(path).memory_secret({"EMBED_KEY": "abc"})
