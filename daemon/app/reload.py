@@ -13,7 +13,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import alerting_of, log_overlay_fault, open_tracer, read_settings
+from daemon.app.settings import incident_settings_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.restart import find_restart_keys
 from daemon.definitions.paths import OVERLAY
@@ -277,7 +277,7 @@ class Reloader:
         self.fault = log_overlay_fault(config)
         settings.replace(new)
         self._journal.audit.keep_policy(new.policy.hash, new.policy.text)
-        self._journal.incidents.alerting = alerting_of(config)
+        self._journal.incidents.settings = incident_settings_of(config)
         if config.log != old.config.log:
             open_log(self._installation, config)
         if tracer is not settings.tracer:

@@ -13,7 +13,7 @@ from daemon.definitions.words import display
 from daemon.delivery.targets import Targets
 from daemon.providers.pool import Providers
 from daemon.runs.settings import Settings, WebhookSender
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.system.clock import host_zone
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ def read_settings(
     )
 
 
-def alerting_of(config: Config) -> Alerting:
+def incident_settings_of(config: Config) -> IncidentSettings:
     """Return to whom incidents are reported, and how often."""
     rules = config.incidents
-    return Alerting(
+    return IncidentSettings(
         remind=rules.remind,
         cool_down=rules.cool_down,
         to=rules.to,

@@ -28,7 +28,7 @@ from daemon.app.memory import open_memory
 from daemon.app.parts import App, DeliveryServices, Role, RunExecution, Scheduling, Store, Tools
 from daemon.app.reload import Reloader
 from daemon.app.self_description import SelfDescription
-from daemon.app.settings import alerting_of, open_tracer, read_settings
+from daemon.app.settings import incident_settings_of, open_tracer, read_settings
 from daemon.app.skills import SkillFolder
 from daemon.app.webhooks import Webhooks
 from daemon.definitions.config_overlay import Overlay
@@ -157,7 +157,7 @@ async def _build(
     journal = Journal(
         database,
         clock=clock.now,
-        alerting=alerting_of(config),
+        incident_settings=incident_settings_of(config),
         lease=config.executor.lease,
         in_turn=is_shared,
     )

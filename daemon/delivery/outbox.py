@@ -217,7 +217,7 @@ class Outbox:
         nothing is wrong. An alert or a question goes to another target, which is not left out.
         """
         absent = {*self._absent_targets, delivery.target}
-        alert_targets = [name for name in self._journal.incidents.alerting.to if name not in absent]
+        alert_targets = [name for name in self._journal.incidents.settings.to if name not in absent]
         await self._journal.outbox.leave_out(delivery.id, f"left out: {reason}", alert_targets[:1])
         write_line = log.debug if delivery.target in self._absent_targets else log.warning
         self._absent_targets.add(delivery.target)

@@ -104,7 +104,7 @@ class ApprovalRepository(Repository):
                     if state == "added"
                 ]
                 open_waiting_incident(
-                    connection, run, notice, new_questions, detail, now, self._incidents.alerting
+                    connection, run, notice, new_questions, detail, now, self._incidents.settings
                 )
             return parked_run
 

@@ -55,7 +55,7 @@ _MAX_SIGNATURE = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alerting:
+class IncidentSettings:
     """The settings of `[incidents]`."""
 
     remind: timedelta = timedelta(hours=24)
@@ -88,9 +88,11 @@ class IncidentRepository(Repository):
     Table: incident.
     """
 
-    def __init__(self, db: Database, *, clock: Callable[[], datetime], alerting: Alerting) -> None:
+    def __init__(
+        self, db: Database, *, clock: Callable[[], datetime], settings: IncidentSettings
+    ) -> None:
         super().__init__(db, clock=clock)
-        self.alerting = alerting
+        self.settings = settings
         """The settings in force; a reload replaces them."""
         self.unwritten: Incident | None = None
         """The incident of a journal that takes no writes, and so does not take this one."""
@@ -172,10 +174,10 @@ class IncidentRepository(Repository):
 
         def work(connection: Connection) -> Incident | None:
             incident, is_alert = _count_failure(
-                connection, subject, error, None, since or now, self.alerting, cause=cause
+                connection, subject, error, None, since or now, self.settings, cause=cause
             )
             open_subjects = _open_subjects(connection)
-            targets = [name for name in self.alerting.to if f"target {name}" not in open_subjects]
+            targets = [name for name in self.settings.to if f"target {name}" not in open_subjects]
             if delivery is not None and targets:
                 send_to_other_target(connection, delivery, targets[0], now)
             if not is_alert:
@@ -214,7 +216,7 @@ class IncidentRepository(Repository):
                 return False
             connection.execute(PUT_VALUE, (key, f"{period} {level}"))
             open_subjects = _open_subjects(connection)
-            targets = [name for name in self.alerting.to if f"target {name}" not in open_subjects]
+            targets = [name for name in self.settings.to if f"target {name}" not in open_subjects]
             enqueue_notice(connection, targets[:1], kind, title, text, now)
             return True
 
@@ -273,7 +275,7 @@ def open_waiting_incident(
     questions: Sequence[tuple[str, str]],
     detail: str,
     now: datetime,
-    alerting: Alerting,
+    settings: IncidentSettings,
 ) -> None:
     """Open the incident of a run that waits and put its questions into the outbox, in the
     transaction that parks it.
@@ -282,7 +284,7 @@ def open_waiting_incident(
     """
     subject = waiting_subject(run.routine)
     incident, _ = _count_failure(
-        connection, subject, detail, run, now, alerting, cause="waits for a person"
+        connection, subject, detail, run, now, settings, cause="waits for a person"
     )
     connection.execute(
         "UPDATE incident SET told = ? WHERE id = ?", (to_microseconds(now), incident.id)
@@ -409,7 +411,7 @@ def decide_deliveries(
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,
-    alerting: Alerting,
+    settings: IncidentSettings,
 ) -> list[DecidedDelivery]:
     """Decide which deliveries of an ended run are sent, and open, count or close the incidents of
     its routine.
@@ -432,21 +434,21 @@ def decide_deliveries(
     if run.trigger == "ask" and decided_deliveries:  # each question of a chat is answered there
         return decided_deliveries
     incident, is_alert = _count_failure(
-        connection, subject, run.detail or run.status.value, run, run.ended, alerting
+        connection, subject, run.detail or run.status.value, run, run.ended, settings
     )
     if not is_alert:
         reason = f"told already of incident {incident.id}; `agentctl incidents` shows it"
         return [
             delivery
-            if _is_record(delivery[0], delivery[1], alerting)
+            if _is_record(delivery[0], delivery[1], settings)
             else (delivery[0], delivery[1], DeliveryStatus.SUPPRESSED, reason)
             for delivery in decided_deliveries
         ]
     alerted_targets = [
-        target for target, options in deliveries if not _is_record(target, options, alerting)
+        target for target, options in deliveries if not _is_record(target, options, settings)
     ]
     if not alerted_targets:
-        alerted_targets = [name for name in alerting.to if name not in dict(deliveries)]
+        alerted_targets = [name for name in settings.to if name not in dict(deliveries)]
         options = dict(deliveries[0][1]) if deliveries else {}
         options.pop("path", None)
         decided_deliveries += [(name, options, report_status, None) for name in alerted_targets]
@@ -462,11 +464,11 @@ def decide_deliveries(
     ]
 
 
-def _is_record(target: str, options: Json, alerting: Alerting) -> bool:
+def _is_record(target: str, options: Json, settings: IncidentSettings) -> bool:
     """Return whether a delivery is written to a file, the log or a dead man's switch: it calls
     nobody.
     """
-    return target in alerting.record_targets or bool(options.get("path") or options.get("ping"))
+    return target in settings.record_targets or bool(options.get("path") or options.get("ping"))
 
 
 def _count_failure(
@@ -475,7 +477,7 @@ def _count_failure(
     error: str,
     run: Run | None,
     now: datetime,
-    alerting: Alerting,
+    settings: IncidentSettings,
     *,
     cause: str | None = None,
 ) -> tuple[Incident, bool]:
@@ -485,7 +487,7 @@ def _count_failure(
         connection,
         "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
         " ORDER BY closed IS NOT NULL, id DESC LIMIT 1",
-        (subject, signature, to_microseconds(now - alerting.cool_down)),
+        (subject, signature, to_microseconds(now - settings.cool_down)),
     )
     run_id = run and run.id
     if not same_incidents:
@@ -503,7 +505,7 @@ def _count_failure(
         (to_microseconds(now), error, run_id, same_incidents[0].id),
     ).fetchone()
     incident = incident_of(row)
-    is_due = incident.last_alert is None or now - incident.last_alert >= alerting.remind
+    is_due = incident.last_alert is None or now - incident.last_alert >= settings.remind
     return incident, is_due and incident.acked is None
 
 

@@ -18,7 +18,7 @@ from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_wai
 from daemon.store.connection import Connection
 from daemon.store.database import Database
 from daemon.store.history import HistoryRepository
-from daemon.store.incidents import Alerting, IncidentRepository
+from daemon.store.incidents import IncidentRepository, IncidentSettings
 from daemon.store.key_values import KeyValueRepository
 from daemon.store.outbox import OutboxRepository
 from daemon.store.records import Day
@@ -50,7 +50,7 @@ class Journal:
         db: Database,
         *,
         clock: Callable[[], datetime],
-        alerting: Alerting = Alerting(),  # noqa: B008  frozen
+        incident_settings: IncidentSettings = IncidentSettings(),  # noqa: B008  frozen
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
@@ -60,7 +60,7 @@ class Journal:
         """
         self._db, self._clock, self._in_turn = db, clock, in_turn
         self.key_values = KeyValueRepository(db, clock=clock)
-        self.incidents = IncidentRepository(db, clock=clock, alerting=alerting)
+        self.incidents = IncidentRepository(db, clock=clock, settings=incident_settings)
         self.runs = RunRepository(
             db, clock=clock, incidents=self.incidents, lease=lease, in_turn=in_turn
         )

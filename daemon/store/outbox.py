@@ -14,7 +14,7 @@ from daemon.models import Delivery, DeliveryStatus, Json, Run
 from daemon.store.connection import Connection, Row, placeholders
 from daemon.store.database import Repository
 from daemon.store.incidents import (
-    Alerting,
+    IncidentSettings,
     close_incidents,
     decide_deliveries,
     enqueue_notice,
@@ -219,7 +219,7 @@ def enqueue(
     run: Run,
     deliveries: Sequence[tuple[str, Json]],
     zone: str,
-    alerting: Alerting = Alerting(),  # noqa: B008  frozen
+    incident_settings: IncidentSettings = IncidentSettings(),  # noqa: B008  frozen
 ) -> None:
     """Insert the deliveries (target, options) of a run, in the transaction that ends it.
 
@@ -229,7 +229,7 @@ def enqueue(
     now = to_microseconds(run.ended)
     rows = []
     for target, options, status, reason in decide_deliveries(
-        connection, run, deliveries, zone, alerting
+        connection, run, deliveries, zone, incident_settings
     ):
         due = now if status is DeliveryStatus.PENDING else None
         text = json.dumps(options, separators=(",", ":"))

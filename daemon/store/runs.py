@@ -427,7 +427,7 @@ class RunRepository(Repository):
                     "UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?",
                     (reason, run.id),
                 )
-            enqueue(connection, final, deliveries, zone, self._incidents.alerting)
+            enqueue(connection, final, deliveries, zone, self._incidents.settings)
             if final.attempt > 1:  # a run that waited for an answer was claimed again since
                 void_open_requests(connection, run.id, to_microseconds(now))
             if reported_items is not None:

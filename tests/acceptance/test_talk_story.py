@@ -408,7 +408,7 @@ async def test_ctrl_c_withdraws_a_message_whose_run_the_model_is_still_looking_f
         await vendor.wait_for_requests(2)
         for _ in range(2):
             asking.send_signal(signal.SIGINT)
-        _, complaint = await asyncio.wait_for(asking.communicate(), 10)
+        _, complaint = await asyncio.wait_for(asking.communicate(), 120)
         assert asking.returncode == 130
         assert "withdrawn; no run has begun." in complaint.decode()
         runs = (await spoken_to.agentctl("runs", "--json")).json["items"]

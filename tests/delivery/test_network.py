@@ -8,7 +8,7 @@ from daemon.definitions.config.config import Config
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.models import DeliveryStatus
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox, Receiver
 from tests.delivery.wire import Wire
@@ -40,7 +40,7 @@ async def news(journal, kind):
 async def test_network_outage_loses_no_webhook_and_is_one_incident_with_one_recovery(
     journal, clock, workspace, end_run, cuts
 ):
-    journal.incidents.alerting = Alerting(to=("log",))
+    journal.incidents.settings = IncidentSettings(to=("log",))
     async with Receiver().open() as receiver, Wire(receiver.port).open() as wire:
         way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
@@ -95,7 +95,7 @@ async def test_unconfirmed_webhook_is_sent_again_with_the_same_id(
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_each_mail_is_sent_once_after_a_network_outage(journal, clock, workspace, end_run):
-    journal.incidents.alerting = Alerting(to=("log",))
+    journal.incidents.settings = IncidentSettings(to=("log",))
     async with Mailbox().open() as box, Wire(box.port).open() as wire:
         url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"
         outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "mail", "url": url}})

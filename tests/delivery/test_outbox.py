@@ -12,7 +12,7 @@ from daemon.delivery.outbox import Outbox, wait_after
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed, StoreFull, TargetAbsent
 from daemon.models import DeliveryStatus, Receipt, Status
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.store.outbox import OutboxRepository
 from daemon.telemetry.redaction import Secrets
 
@@ -157,7 +157,7 @@ async def test_permanent_error_gives_up_at_once(journal, end_run, outbox_of):
 async def test_an_absent_target_is_left_out_with_one_note_and_without_an_incident(
     journal, end_run, outbox_of
 ):
-    journal.incidents.alerting = Alerting(to=("desktop", "pager"))
+    journal.incidents.settings = IncidentSettings(to=("desktop", "pager"))
     absent, pager = [TargetAbsent("no desktop")] * 9, Target()
     outbox = outbox_of(desktop=Target(*absent), pager=pager)
     with capture_logs() as logs:
@@ -172,7 +172,7 @@ async def test_an_absent_target_is_left_out_with_one_note_and_without_an_inciden
 
 
 async def test_an_alert_for_an_absent_target_goes_to_another(journal, outbox_of):
-    journal.incidents.alerting = Alerting(to=("desktop", "pager"))
+    journal.incidents.settings = IncidentSettings(to=("desktop", "pager"))
     pager = Target()
     outbox = outbox_of(desktop=Target(*[TargetAbsent("no desktop")] * 9), pager=pager)
     await journal.incidents.report("disk", "it is full")

@@ -154,8 +154,8 @@ if os.fork() == 0:
     signal.pause()
 signal.pause()
 """
-    provider = python(code, str(tmp_path / "pid"), timeout=3)
-    with pytest.raises(Transport, match="no answer within 3 s; it was killed") as failure:
+    provider = python(code, str(tmp_path / "pid"), timeout=5)
+    with pytest.raises(Transport, match="no answer within 5 s; it was killed") as failure:
         await provider.chat([user("hi")])
     assert failure.value.unsure
     pid = int((tmp_path / "pid").read_text())

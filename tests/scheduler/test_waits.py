@@ -23,7 +23,7 @@ from daemon.models import ApprovalRequest, Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.run_queue import LocalRunQueue
 from daemon.store.database import Database
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.store.journal import Journal
 from daemon.system.clock import SystemClock
 from tests.empty_database import copy_empty_database
@@ -156,7 +156,7 @@ async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that
     machine: Machine,
 ) -> None:
     journal = machine.journal
-    journal.incidents.alerting = Alerting(
+    journal.incidents.settings = IncidentSettings(
         remind=timedelta(hours=24), cool_down=timedelta(hours=1), to=("phone",)
     )
     await machine.set_clock(at("2046-01-01T08:00"))

@@ -18,7 +18,7 @@ from daemon.models import (
     WaitingNotice,
     new_id,
 )
-from daemon.store.incidents import Alerting, signature_of
+from daemon.store.incidents import IncidentSettings, signature_of
 from daemon.store.journal import Claim, Journal
 from daemon.testing import FakeClock
 from tests.properties import scaled_settings
@@ -113,7 +113,7 @@ async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeCl
 async def test_a_flapping_routine_alerts_once_within_the_cool_down(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.incidents.alerting = Alerting(cool_down=2 * HOUR)
+    ledger.journal.incidents.settings = IncidentSettings(cool_down=2 * HOUR)
     for _ in range(5):
         await end_run(ledger, clock)
         await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
@@ -178,7 +178,7 @@ async def test_file_and_log_targets_receive_every_failure_during_an_incident(
 async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.incidents.alerting = Alerting(to=("ops",))
+    ledger.journal.incidents.settings = IncidentSettings(to=("ops",))
     for _ in range(3):
         await end_run(ledger, clock, to=[("file", {"path": "x.md"})])
     assert await list_deliveries(ledger.journal, "ops") == ["failed"]
@@ -187,7 +187,9 @@ async def test_a_routine_without_alert_targets_uses_the_targets_of_the_config(
 
 
 async def test_a_file_target_by_another_name_calls_nobody(ledger: Ledger, clock: FakeClock) -> None:
-    ledger.journal.incidents.alerting = Alerting(to=("ops",), record_targets=frozenset({"archive"}))
+    ledger.journal.incidents.settings = IncidentSettings(
+        to=("ops",), record_targets=frozenset({"archive"})
+    )
     for _ in range(3):
         await end_run(ledger, clock, to=[("archive", {})])
     assert await list_deliveries(ledger.journal, "archive") == ["failed"] * 3
@@ -197,7 +199,7 @@ async def test_a_file_target_by_another_name_calls_nobody(ledger: Ledger, clock:
 async def test_alerts_of_a_broken_target_go_to_another_target(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.incidents.alerting = Alerting(to=("mail", "ops"))
+    ledger.journal.incidents.settings = IncidentSettings(to=("mail", "ops"))
     await end_run(ledger, clock)
     [alert] = await ledger.journal.outbox.find()
     for _ in range(4):
@@ -223,12 +225,12 @@ async def test_an_alert_goes_to_another_target_once_though_the_clock_is_set_back
 ) -> None:
     incidents = ledger.journal.incidents
     if of_run:
-        incidents.alerting = Alerting(to=("ops",))
+        incidents.settings = IncidentSettings(to=("ops",))
         await end_run(ledger, clock)
     else:
-        incidents.alerting = Alerting(to=("mail",))
+        incidents.settings = IncidentSettings(to=("mail",))
         await incidents.report("provider a", "it is down")
-        incidents.alerting = Alerting(to=("ops",))
+        incidents.settings = IncidentSettings(to=("ops",))
     [alert] = await ledger.journal.outbox.find()
     assert alert.target == "mail"
     clock.move_to(clock.now() - 3 * HOUR)
@@ -242,7 +244,7 @@ async def test_an_alert_goes_to_another_target_once_though_the_clock_is_set_back
 async def test_an_incident_without_a_working_target_is_returned_to_the_caller_once(
     ledger: Ledger, clock: FakeClock
 ) -> None:
-    ledger.journal.incidents.alerting = Alerting(to=("mail",))
+    ledger.journal.incidents.settings = IncidentSettings(to=("mail",))
     unheard = await ledger.journal.incidents.report("target mail", "451 later")
     assert unheard is not None and unheard.subject == "target mail"
     assert await ledger.journal.incidents.report("target mail", "452 later") is None, (

@@ -14,7 +14,7 @@ from daemon.system.notify import Notifier
 def manager(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(5)
+        channel.settimeout(60)
         yield channel
 
 
@@ -26,7 +26,7 @@ def test_state_lines_arrive_in_one_datagram(manager):
 def test_notifications_reach_an_abstract_socket():
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(f"\0agentd-test-{os.getpid()}")
-        channel.settimeout(5)
+        channel.settimeout(60)
         Notifier({"NOTIFY_SOCKET": f"@agentd-test-{os.getpid()}"}).send("STOPPING=1")
         assert channel.recv(100) == b"STOPPING=1"
 

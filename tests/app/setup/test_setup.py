@@ -288,7 +288,7 @@ async def test_local_servers_are_asked_at_once_and_briefly() -> None:
             for number, url in enumerate(urls)
         ]
         async with asyncio.timeout(60):
-            servers_found = await find_servers(servers, timeout=2)
+            servers_found = await find_servers(servers, timeout=5)
     assert [(server.name, count) for server, count in servers_found] == [("s0", 1), ("s1", 0)]
 
 

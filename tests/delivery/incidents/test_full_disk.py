@@ -14,7 +14,7 @@ from daemon.app.api_context import api_context
 from daemon.delivery.incidents.full_disk import FullDiskIncident
 from daemon.errors import StoreFull
 from daemon.store.database import Database
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.store.journal import Journal
 from tests.replaying import ReplayedApp
 
@@ -49,7 +49,9 @@ async def until(true):
 
 async def test_a_full_disk_is_an_open_incident_until_there_is_room(database):
     now = [BEGIN]
-    journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
+    journal = Journal(
+        database, clock=lambda: now[0], incident_settings=IncidentSettings(to=("mail",))
+    )
     wakeups = []
     incident = FullDiskIncident(
         journal,

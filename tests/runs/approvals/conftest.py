@@ -122,7 +122,7 @@ class ApprovalHarness(BareRunContext):
     ) -> WaitingNotice:
         targets = [
             *(rule.to for rule in routine.deliver if "waiting" in rule.on),
-            *self.journal.incidents.alerting.to,
+            *self.journal.incidents.settings.to,
         ]
         return make_waiting_notice(run, requests, targets, deadline=until, redact=self.redact)
 

@@ -13,7 +13,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
 from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, make_waiting_notice
 from daemon.runs.approvals.request import format_request
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from daemon.telemetry.redaction import Secrets
 from tests.runs.approvals.conftest import turn, write
 
@@ -31,7 +31,7 @@ def telling(harness, **deliver):
 async def test_each_approval_request_is_delivered_once_and_the_incident_ends_with_the_last_answer(
     build_harness, journal
 ):
-    journal.incidents.alerting = Alerting(to=("mail", "pager"))
+    journal.incidents.settings = IncidentSettings(to=("mail", "pager"))
     harness = telling(build_harness(turn(write("a.md"), write("b.md")), "Done."))
     run = await harness.execute()
     deliveries = await journal.outbox.find(run=run.id)

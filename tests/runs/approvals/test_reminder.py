@@ -11,7 +11,7 @@ from daemon.models import ApprovalStatus, DeliveryStatus
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import RememberedCalls
 from daemon.runs.approvals.request import CallDescriber
-from daemon.store.incidents import Alerting
+from daemon.store.incidents import IncidentSettings
 from tests.runs.approvals.conftest import turn, write
 from tests.runs.approvals.test_notice import telling
 
@@ -38,7 +38,7 @@ async def notices(journal: Any, kind: str) -> list[Any]:
 async def test_people_are_reminded_once_at_three_quarters_of_the_time_over_restarts(
     build_harness, journal, clock
 ):
-    journal.incidents.alerting = Alerting(to=("pager",))
+    journal.incidents.settings = IncidentSettings(to=("pager",))
     harness = telling(build_harness(turn(write("a.md", "words")), "Done."))
     run, approval = await harness.run_to_question()
     clock.advance(hours=18, seconds=-0.05)
