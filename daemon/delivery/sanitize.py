@@ -116,11 +116,11 @@ _MENTIONS = re.compile(rf"(?i)(?<![^\W_])@(?={_EDGE_MARK}*+\w)|@(?={_EDGE_MARK}*
 # `/name` is sent as a command to all bots of a chat of Telegram by a tap on it. Folders of a system
 # are left alone; `run` is one of them, and a command of ours.
 _COMMAND = re.compile(
-    rf"(?<![*_`~\\])(?P<before>{_EDGE_MARK}*+)/(?={_EDGE_MARK}*+"
-    rf"(?P<name>[A-Za-z0-9_](?:{_MARK}*+[A-Za-z0-9_])*+)(?!{_MARK}*+[\w/<>]))"
+    rf"(?<![*_`~\\])(?P<before>{_EDGE_MARK}*+)/(?=(?P<between>{_EDGE_MARK}*+)"
+    rf"(?P<name>[A-Za-z0-9_]++)(?![\w/<>])(?P<goes_on>{_EDGE_MARK}*+[\w@])?)"
 )
-_SYSTEM_FOLDERS = frozenset(
-    "bin boot data dev etc home lib lib64 media mnt opt proc root sbin srv sys tmp usr var".split()
+_SYSTEM_FOLDER = re.compile(
+    "bin|boot|data|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|sbin|srv|sys|tmp|usr|var"
 )
 _WWW = re.compile(rf"(?i){_NO_WORD_BEFORE}(w{_MARK}*w{_MARK}*w{_EDGE_MARK}*){_DOTS}")
 # `[name]: address`, whose name may have several lines; it may stand in a quote or a list.
@@ -185,8 +185,12 @@ def _break_bare_scheme(match: re.Match[str]) -> str:
 
 def _break_command(match: re.Match[str]) -> str:
     character_before = match.string[match.start() - 1] if match.start() else " "
-    is_in_path = character_before in "/_" or character_before.isalnum()
-    if is_in_path or match["name"] in _SYSTEM_FOLDERS:
+    # of a path, as in `a/b`, also where each part is code; other signs may be there to stay
+    is_in_path = (character_before == "/" or character_before.isalnum()) and (
+        not match["before"] or set(match["before"]) == set(match["between"]) == {"`"}
+    )
+    is_folder = _SYSTEM_FOLDER.fullmatch(match["name"]) and not match["goes_on"]
+    if is_in_path or is_folder:
         return match[0]
     return f"{match['before']}[/]"
 

@@ -236,7 +236,7 @@ def test_no_linkifier_finds_an_address_in_what_is_shown_of_a_sanitized_report(re
 
 
 # What Telegram makes of a text outside of code: commands, which a tap sends, and mentions.
-COMMAND = re.compile(r"(?<![\w/<>])/[A-Za-z0-9_]{1,64}(?:@\w+)?(?![\w/<>])")
+COMMAND = re.compile(r"(?<![\w/<>])/_*[A-Za-z0-9][A-Za-z0-9_]{0,63}(?:@\w+)?(?![\w/<>])")
 MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{2,32}(?!\w)|(?i:@(?:everyone|here|channel|all)\b)")
 HARMLESS_COMMAND = re.compile(r"/(?:boot|home)")
 CALLS = ["/resume", "/run@agentd_bot", "/new_1", "/boot", "@everyone", "@Here", "@evil_bot"]
@@ -260,6 +260,9 @@ def disguised_calls(draw):
 @example("All is well. If reports stop, tap /resume once.")
 @example("/resume@agentd_bot")
 @example("**/**resume")
+@example("/boot@evil_bot")
+@example("x*/resume")
+@example("/r\\esume/resume")
 @example("/re*su*me, /\\resume or &#47;resume")
 @example("@every*one* and @evil_help_bot")
 @example("x@everyone")
@@ -267,7 +270,9 @@ def disguised_calls(draw):
 @given(disguised_calls())
 def test_nothing_in_a_sanitized_report_is_a_command_or_a_mention_in_a_chat(report):
     sanitized = neutralize(report)
-    message = re.sub("<code>.*?</code>|<pre>.*?</pre>", " ", telegram_html(sanitized), flags=re.S)
+    message = re.sub(
+        "<code>.*?</code>|<pre>.*?</pre>", " ", telegram_html(sanitized), flags=re.DOTALL
+    )
     for text in (html.unescape(re.sub("<[^>]+>", "", message)), render_text(sanitized)):
         commands = [match[0] for match in COMMAND.finditer(text)]
         assert [command for command in commands if not HARMLESS_COMMAND.fullmatch(command)] == []
