@@ -193,6 +193,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from reload' -l json
 complete -c agentctl -n __fish_use_subcommand -a validate -d 'check config, policy and routines, without a daemon too'
 complete -c agentctl -n '__fish_seen_subcommand_from validate' -l json
 complete -c agentctl -n __fish_use_subcommand -a doctor -d 'look for what is wrong here, without a daemon too'
+complete -c agentctl -n '__fish_seen_subcommand_from doctor' -l deep
 complete -c agentctl -n '__fish_seen_subcommand_from doctor' -l json
 complete -c agentctl -n __fish_use_subcommand -a version -d 'which version this is, and which one the daemon'
 complete -c agentctl -n '__fish_seen_subcommand_from version' -l json

@@ -74,7 +74,7 @@ case $verb in
     stop) words=(--now --timeout --json) ;;
     reload) words=(--json) ;;
     validate) words=(--json) ;;
-    doctor) words=(--json) ;;
+    doctor) words=(--deep --json) ;;
     version) words=(--json) ;;
     help) words=(--all --json) ;;
 esac

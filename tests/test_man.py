@@ -19,7 +19,13 @@ def test_the_pages_are_current() -> None:
 
 def test_every_verb_has_a_paragraph() -> None:
     assert all(f"\n.B {escape(name)}" in agentctl_page() for name in VERBS)
-    assert all(f"\n.B {escape(name)}\n" in agentd_page() for name in AGENTD_VERBS)
+    assert all(f"\n.B {escape(name)}" in agentd_page() for name in AGENTD_VERBS)
+
+
+def test_options_of_verbs_that_need_no_daemon_are_listed() -> None:
+    page = agentctl_page()
+    for option in ("--run ID", "--since TIME", "--definitions DIR", "--expand N", "--routine R"):
+        assert f"\n.B {escape(option)}\n" in page
 
 
 def test_no_text_becomes_a_request() -> None:

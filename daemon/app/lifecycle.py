@@ -235,7 +235,7 @@ async def _tasks_of(app: App, limit_end: Callable[[float], None]) -> AsyncIterat
 
 async def _refuse_damage(database: Path) -> None:
     """Raise ConfigError if a database is damaged, so that what failed by it ends with a remedy."""
-    from daemon.store.maintenance import find_faults
+    from daemon.store.integrity import find_faults
 
     if faults := await asyncio.to_thread(find_faults, database):
         log.critical("database.damaged", problem=faults[0])

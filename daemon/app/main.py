@@ -183,6 +183,14 @@ def build_parser(program: str = "agentd") -> argparse.ArgumentParser:
     validate_parser.set_defaults(verb=validate)
     doctor_parser = verbs.add_parser("doctor", help="look for what is wrong with this installation")
     doctor_parser.add_argument("--json", action="store_true")
+    doctor_parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="check all of the database, and make damaged indexes anew if no daemon runs",
+    )
+    doctor_parser.add_argument(
+        "--socket", type=Path, metavar="FILE", help="the control socket, where it is elsewhere"
+    )
     add_location_options(doctor_parser, of_verb=True)
     doctor_parser.set_defaults(verb=doctor)
     _add_setup_verbs(verbs)

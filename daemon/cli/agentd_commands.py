@@ -24,7 +24,7 @@ def exec_agentd(arguments: Sequence[str]) -> NoReturn:
 
 def new(call: Call) -> int:
     """Write a routine file, beside the config of the daemon if there is one."""
-    exec_agentd(["new", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["new", *with_daemon_paths(call, call.rest)])
 
 
 def validate(call: Call) -> int:
@@ -43,23 +43,23 @@ def policy(call: Call) -> int:
     subcommand, arguments = call.rest[:1], list(call.rest[1:])
     # options after `--` belong to the command that is explained
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options = _with_daemon_paths(call, arguments[:end])
+    options = with_daemon_paths(call, arguments[:end])
     exec_agentd(["policy", *subcommand, *options, *arguments[end:]])
 
 
 def observe(call: Call) -> int:
     """Begin or end the trial of a routine, in the policy of the daemon, if one answers."""
-    exec_agentd(["observe", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["observe", *with_daemon_paths(call, call.rest)])
 
 
 def backup(call: Call) -> int:
     """Copy all that a daemon knows into one file."""
-    exec_agentd(["backup", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["backup", *with_daemon_paths(call, call.rest)])
 
 
 def restore(call: Call) -> int:
     """Put a backup back."""
-    exec_agentd(["restore", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["restore", *with_daemon_paths(call, call.rest)])
 
 
 def service(call: Call) -> int:
@@ -69,34 +69,34 @@ def service(call: Call) -> int:
 
 def setup(call: Call) -> int:
     """Set up a model, a target of reports and a first routine."""
-    exec_agentd(["setup", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["setup", *with_daemon_paths(call, call.rest)])
 
 
 def target(call: Call) -> int:
     """Send a test message to a target of reports."""
-    exec_agentd(["target", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["target", *with_daemon_paths(call, call.rest)])
 
 
 def export(call: Call) -> int:
     """Write routines with their history into one file."""
-    exec_agentd(["export", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["export", *with_daemon_paths(call, call.rest)])
 
 
 def import_(call: Call) -> int:
     """Import routines with their history from another machine."""
-    exec_agentd(["import", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["import", *with_daemon_paths(call, call.rest)])
 
 
 def import_crontab(call: Call) -> int:
     """Turn the lines of a crontab into routines, beside the config of the daemon if there is
     one.
     """
-    exec_agentd(["import-crontab", *_with_daemon_paths(call, call.rest)])
+    exec_agentd(["import-crontab", *with_daemon_paths(call, call.rest)])
 
 
-def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with --state and --config of the daemon that answers, if they lack them
-    and no variable names another place.
+def with_daemon_paths(call: Call, arguments: Sequence[str], *, socket: bool = False) -> list[str]:
+    """Return the arguments with --state and --config of the daemon that answers, and its --socket
+    if that is wanted, if they lack them and no variable names another place.
 
     Without a daemon the arguments are returned unchanged.
     """
@@ -105,7 +105,7 @@ def _with_daemon_paths(call: Call, arguments: Sequence[str]) -> list[str]:
         status = call.client.request("GET", "/v1/status")
     except Unreachable:
         return arguments
-    for name in ("state", "config"):
+    for name in ("state", "config", *(["socket"] if socket else [])):
         option = f"--{name}"
         is_given = any(
             argument == option or argument.startswith(f"{option}=") for argument in arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daemon.cli.agentd_commands import exec_agentd
+from daemon.cli.agentd_commands import exec_agentd, with_daemon_paths
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Unreachable
 from daemon.cli.render import BOLD, YELLOW, OutputStream, pluralize
@@ -13,6 +13,8 @@ from daemon.cli.render import BOLD, YELLOW, OutputStream, pluralize
 
 def doctor(call: Call) -> int:
     """Look for what is wrong here."""
+    if set(call.rest) <= {"--json", "--deep"} and "--deep" in call.rest:
+        exec_agentd(["doctor", *with_daemon_paths(call, call.rest, socket=True)])
     if not all(argument == "--json" for argument in call.rest):
         exec_agentd(["doctor", *call.rest])
     try:

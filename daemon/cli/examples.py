@@ -223,6 +223,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentd doctor": (
         ("agentctl doctor", "each thing that is wrong, with its fix"),
+        ("agentctl doctor --deep", "all of the database, too: some seconds for a large one"),
         ("agentctl doctor --json", ""),
     ),
     "agentd setup": (

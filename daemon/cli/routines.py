@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# Columns of a schedule in the list: the sentence for several triggers may be far longer.
+MAX_SCHEDULE_WIDTH = 60
+
+
 def list_routines(call: Call) -> int:
     """List every routine: when it runs, how it last went."""
     path = "/v1/routines?limit=200"
@@ -35,7 +39,7 @@ def list_routines(call: Call) -> int:
         if page:
             out.write_table(
                 ["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"],
-                [_routine_row(routine, now) for routine in page],
+                [_routine_row(routine, now, out) for routine in page],
                 are_heads_shown=not routines,
             )
             out.stream.flush()  # of ten thousand routines the first are shown at once
@@ -74,7 +78,7 @@ def _write_reload_fault(out: OutputStream, fault: str | None) -> None:
             out.write_line(out.paint(out.sanitize(line), RED))
 
 
-def _routine_row(routine: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+def _routine_row(routine: Mapping[str, Any], now: datetime, out: OutputStream) -> tuple[str, ...]:
     last_run, state = routine["last"], routine["state"]
     if last_run:
         status = status_with_delivery(last_run)
@@ -88,7 +92,7 @@ def _routine_row(routine: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     else:
         never = "by hand" if routine["by_hand"] else "on its event"
         next_start = format_instant(routine["next"], now, never=never)
-    schedule = routine["words"]
+    schedule = out.truncate(routine["words"], MAX_SCHEDULE_WIDTH)
     if routine["made_by"]:
         schedule += f"; made by {routine['made_by']}"
     return (

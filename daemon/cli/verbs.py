@@ -536,6 +536,7 @@ VERBS = {
         "cli.doctor:doctor",
         "look for what is wrong here, without a daemon too",
         parses_itself=True,
+        words=("--deep",),
     ),
     "version": Verb("cli.version:version", "which version this is, and which one the daemon"),
     "help": Verb(

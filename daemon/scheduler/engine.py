@@ -37,7 +37,7 @@ from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped
 from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
 from daemon.definitions.routines.folder import (
-    RESERVED,
+    PSEUDO_ROUTINES,
     FolderContents,
     RoutineChanges,
     compare_with_old,
@@ -55,6 +55,7 @@ from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
+from daemon.system.intervals import until_next_multiple
 from daemon.system.watch import DirectoryWatcher
 from daemon.tools.builtin.subagent import SUBAGENT
 
@@ -244,7 +245,7 @@ class RoutineEngine:
             if subject.startswith("routine ")
         }
         await self._journal.incidents.close_of_removed(
-            names - self.routines.keys() - self._faults.keys() - set(RESERVED)
+            names - self.routines.keys() - self._faults.keys() - set(PSEUDO_ROUTINES)
         )
 
     async def stop(self) -> None:
@@ -264,7 +265,7 @@ class RoutineEngine:
         that was lost.
         """
         while True:
-            await asyncio.sleep(check_every)
+            await asyncio.sleep(until_next_multiple(check_every))
             await self._move_late_waits()
             self._wake_scheduler_if_late()
 

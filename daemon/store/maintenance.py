@@ -5,20 +5,26 @@ daily.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
-import re
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import structlog
 
-from daemon.store.connection import Connection, open_reader
+from daemon.errors import StoreDamaged, StoreFull
+from daemon.store.connection import Connection
 from daemon.store.database import Database
+from daemon.store.integrity import (
+    PARTS,
+    find_faults,
+    indexes_to_renew,
+    is_large,
+    renew_index,
+)
 from daemon.store.journal import Journal
 from daemon.store.retention import (
     MIN_FREED_BYTES,
@@ -34,16 +40,9 @@ from daemon.system.safe_open import open_folder_beneath
 log = structlog.get_logger()
 
 DAY = 86_400.0  # seconds
-# Bytes up to which a whole database is checked against its indexes at once: that takes a second.
-# Of a larger one a seventh of the tables is, every day.
-SMALL_DATABASE = 64_000_000
-DAYS_OF_A_ROUND = 7
-# Faults that are read of one check.
-_MAX_FAULTS = 100
-# Faults of an index alone, as SQLite words them: the rows are whole, and the index is made of them.
-_INDEX_FAULT = re.compile(
-    r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)"
-)
+# The key of the number of the latest check of a part of a large database, so that daemons that are
+# restarted more often than once a day get through all parts, too.
+_CHECKED_PART = "integrity part"
 _PAUSE = 0.05  # seconds between two slices, in which other works are written
 
 
@@ -66,33 +65,48 @@ class JournalMaintenance:
 
     async def run(self) -> None:
         """Check the database, then delete what is too old and check again every day."""
-        await self._run_chore("examination", self.check)
-        for day in itertools.count():
+        await self._run_chore("examination", partial(self.check, is_start=True))
+        while True:
             await self._run_chore("retention", self.apply_retention)
             await asyncio.sleep(DAY)
-            await self._run_chore("examination", partial(self.check, day))
+            await self._run_chore("examination", self.check)
 
-    async def check(self, day: int | None = None) -> None:
+    async def check(self, *, is_start: bool = False) -> None:
         """Open an incident if the database file is damaged: a person has to restore a backup.
 
-        Only an index that does not agree with its table is renewed. Of a large database, the tables
-        of `day` are checked against their indexes, none for None. The files of a PostgreSQL server
-        are the server's affair.
+        Only an index that does not agree with its table is renewed. Of a large database, the next
+        of its parts is checked against its indexes, and with `is_start` all its pages. The files of
+        a PostgreSQL server are the server's affair.
         """
         if self._database.shared:
             return
         path = self._database.path
-        faults = await asyncio.to_thread(find_faults, path, day)
-        indexes = {match[1] for fault in faults if (match := _INDEX_FAULT.fullmatch(fault))}
-        if indexes and all(map(_INDEX_FAULT.fullmatch, faults)):
-            for index in sorted(indexes):
-                await self._database.write(partial(_renew_index, name=index), durable=True)
-                log.warning("database.index_renewed", index=index, why=faults[0])
-            faults = await asyncio.to_thread(find_faults, path, day)
+        parts: list[int | None] = [None]  # a small database as a whole, of a large one the pages
+        if await asyncio.to_thread(is_large, path):
+            parts = [*(parts if is_start else []), await self._next_part()]
+
+        async def look() -> list[str]:
+            return [
+                fault
+                for part in parts
+                for fault in await asyncio.to_thread(find_faults, path, part=part)
+            ]
+
+        faults = await look()
+        renewed: set[str] = set()
+        try:
+            # one look names a limited number of faults, so that the next may name other indexes
+            while names := set(indexes_to_renew(faults)) - renewed:
+                for name in sorted(names):
+                    await self._database.write(partial(renew_index, name=name), durable=True)
+                    log.warning("database.index_renewed", index=name, why=faults[0])
+                renewed |= names
+                faults = await look()
+        except (StoreDamaged, sqlite3.Error) as error:  # the rows are damaged, too
+            faults.append(str(error))
         if faults:
-            result = faults[0]
             problem = (
-                f"{self._database.path} is damaged: {result}; stop agentd and restore a backup"
+                f"{self._database.path} is damaged: {faults[0]}; stop agentd and restore a backup"
             )
             log.critical("database.damaged", problem=problem)
             await self._journal.incidents.report(
@@ -100,6 +114,16 @@ class JournalMaintenance:
             )
         else:
             await self._journal.incidents.resolve("database")
+
+    async def _next_part(self) -> int:
+        """Return the number of the next part to check, and keep it for the check after it."""
+        key_values, part = self._journal.key_values, 0
+        with suppress(StoreFull):  # the same part once more is better than none
+            latest = await key_values.get(_CHECKED_PART)
+            if latest is not None and latest.isdecimal():
+                part = (int(latest) + 1) % PARTS
+            await key_values.put(_CHECKED_PART, str(part))
+        return part
 
     async def apply_retention(self) -> None:
         """Delete what is older or larger than the limits, slice by slice; shrink the file if much
@@ -136,36 +160,6 @@ class JournalMaintenance:
             await function()
         except Exception:
             log.exception("maintenance.failed", chore=chore)
-
-
-def find_faults(path: Path, day: int | None = None) -> list[str]:
-    """Return what SQLite finds wrong with a database; empty if it is whole.
-
-    A small database is checked as a whole. Of a large one the pages are (quick_check), or with
-    `day` the tables that are due on that day, with their indexes (integrity_check).
-    """
-    try:
-        with closing(open_reader(path)) as connection:
-            if connection.size() <= SMALL_DATABASE:
-                checks = [f"integrity_check({_MAX_FAULTS})"]
-            elif day is None:
-                checks = [f"quick_check({_MAX_FAULTS})"]
-            else:
-                tables = connection.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-                ).fetchall()
-                due_tables = tables[day % DAYS_OF_A_ROUND :: DAYS_OF_A_ROUND]
-                checks = [f"integrity_check('{table}')" for (table,) in due_tables]
-            rows = [
-                str(row[0]) for check in checks for row in connection.execute(f"PRAGMA {check}")
-            ]
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a name that is damaged
-        return [str(error)]
-    return [row for row in rows if row != "ok"]
-
-
-def _renew_index(connection: Connection, name: str) -> None:
-    connection.execute(f'REINDEX "{name}"')
 
 
 def _unlink(workspace: Path, paths: list[str]) -> None:

@@ -34,6 +34,10 @@ class FolderScan:
     """Where a matching file may appear, relative to the root, which is the empty text."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Folders that could not be read, and why."""
+    links: set[str] = field(default_factory=set)
+    """Symbolic links in the place of a matching file or of a folder that would have been scanned,
+    whether their target exists or not.
+    """
     is_truncated: bool = False
     """Whether the scan ended early, as there are too many folders or files."""
 
@@ -91,6 +95,10 @@ class _Scanner:
                     and child_path.count("/") < MAX_DEPTH
                 ):
                     self._scan_child(descriptor, name, child_path, child_states)
+                elif stat.S_ISLNK(status.st_mode) and (
+                    matches or (child_states and _is_folder(descriptor, name))
+                ):
+                    scan.links.add(_printable(child_path))
         except OSError as error:
             scan.unreadable[path] = error.strerror or str(error)
         finally:
@@ -112,8 +120,16 @@ class _Scanner:
         return (
             scan.is_truncated
             or len(scan.folders) > self._max_folders
-            or len(scan.files) >= self._max_files
+            or len(scan.files) + len(scan.links) >= self._max_files
         )
+
+
+def _is_folder(parent: int, name: str) -> bool:
+    """Tell whether a symbolic link in an open folder leads to a folder."""
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent).st_mode)
+    except OSError:
+        return False
 
 
 def _printable(path: str) -> str:

@@ -24,6 +24,7 @@ from daemon.system.watch import DirectoryWatcher, Subscription
 log = structlog.get_logger()
 
 MIN_SCAN_INTERVAL = 0.1  # seconds
+MAX_LINKS_LOGGED = 20  # of one watch; a folder may hold thousands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,9 +176,13 @@ class SettledFileWatcher:
             state.timer = None
 
     def _log_problems(self, name: str, state: _WatchState, scan: FolderScan) -> None:
-        """Log once what a scan could not read."""
+        """Log once what a scan could not read, or does not follow."""
         problems = {
             f"{folder or os.curdir}: {reason}" for folder, reason in scan.unreadable.items()
+        }
+        problems |= {
+            f"{link}: is a symbolic link, which is not followed; put a copy in its place"
+            for link in sorted(scan.links)[:MAX_LINKS_LOGGED]
         }
         if scan.is_truncated:
             problems.add(

@@ -367,7 +367,9 @@ async def test_a_schedule_a_webhook_and_files_start_one_routine(home):
     )
     (item,) = (await home.agentctl("list", "--json")).json["items"]
     assert (item["words"], item["by_hand"]) == (words, False)
-    assert words in (await home.agentctl("list")).out
+    table = (await home.agentctl("list")).out
+    assert f"  {words[:59]}…\n" in table
+    assert words in " ".join((await home.agentctl("show", "news")).out.split())
     starts = (await home.agentctl("next", "news", "--json")).json["items"]
     assert starts[0]["at"].startswith("2032-02-29"), "the leap day of 2028 is skipped"
     sentence = (await home.agentctl("why", "news", "--at", "2028-02-29T04:00")).out

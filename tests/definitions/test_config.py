@@ -357,7 +357,7 @@ def test_the_key_of_the_embedder_is_found_like_the_key_of_a_provider(tmp_path):
     assert load_config(path).memory_secret({}) is None
     path.write_text(text + 'api_key_env = "EMBED_KEY"\n')
     with pytest.raises(
-        ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"
+        ConfigError, match=r"config.toml:5: memory.api_key_env: the environment variable EMBED_KEY"
     ):
         load_config(path).memory_secret({})
     secret = load_config(path).memory_secret({"EMBED_KEY": "abc"})
@@ -478,6 +478,15 @@ def test_an_address_that_is_none_is_one_fault_with_its_line(
     (fault,) = error.value.faults
     assert (fault.key, fault.line) == (key, table.count("\n") + 1)
     assert fault.problem.startswith("expected an address")
+
+
+@pytest.mark.parametrize("contact", ["", "Ada (me)", "ada@bücher.example", "a\\nb: c"])
+def test_a_contact_that_a_header_does_not_take_is_refused(load: Any, contact: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(f'[search]\nkind = "wikipedia"\ncontact = "{contact}"\n')
+    (fault,) = error.value.faults
+    assert fault.key == "search.contact"
+    assert fault.problem.startswith("expected a mail address")
 
 
 @pytest.mark.parametrize(

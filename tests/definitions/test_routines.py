@@ -467,6 +467,7 @@ def test_all_faults_of_a_routine_are_reported_including_cross_field_checks(load:
         ("häuser", "rename it to h-user.toml"),
         ("日报", "rename it"),
         ("ask", 'the name "ask" is taken by agentd'),
+        ("last", 'the name "last" is taken by agentd'),
     ],
 )
 def test_an_invalid_routine_name_is_refused_with_a_suggestion(

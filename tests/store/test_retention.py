@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import struct
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +14,12 @@ from structlog.testing import capture_logs
 from daemon.errors import StoreDamaged
 from daemon.models import Status, Step, StepKind
 from daemon.store.database import Database
-from daemon.store.maintenance import JournalMaintenance, find_faults
+from daemon.store.integrity import PARTS, SMALL_DATABASE, find_faults
+from daemon.store.maintenance import JournalMaintenance
 from daemon.store.retention import RetentionLimits, delete_slice, find_old_reports
 from daemon.testing import FakeClock
 from tests.store.conftest import Ledger, in_a_file
+from tests.store.damage import empty_index
 
 DAY = timedelta(days=1)
 
@@ -174,9 +176,27 @@ async def test_the_integrity_check_detects_a_damaged_database(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     assert find_faults(ledger.db.path) == []
-    assert [find_faults(ledger.db.path, day) for day in range(7)] == [[]] * 7
+    assert [find_faults(ledger.db.path, part=part) for part in range(7)] == [[]] * 7
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     assert find_faults(tmp_path / "broken.db") != []
+
+
+async def make_database(path: Path, clock: FakeClock) -> None:
+    """Make a database with three runs."""
+    database = await Database.open(path)
+    await execute_runs(Ledger(database, clock), 3)
+    await database.close()
+
+
+def maintenance_of(database: Database, ledger: Ledger, clock: FakeClock) -> JournalMaintenance:
+    return JournalMaintenance(
+        database,
+        ledger.journal,
+        clock=clock.now,
+        limits=RetentionLimits,
+        workspace=database.path.parent,
+        is_idle=lambda: True,
+    )
 
 
 @pytest.mark.parametrize("index", ["outbox_run", "sqlite_autoindex_step_1"])
@@ -184,34 +204,58 @@ async def test_an_index_that_lacks_rows_is_found_and_renewed(
     clock: FakeClock, tmp_path: Path, index: str
 ) -> None:
     path = tmp_path / "agentd.db"
-    database = await Database.open(path)
-    await execute_runs(Ledger(database, clock), 3)
-    await database.close()
-    with closing(sqlite3.connect(path)) as connection:
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-        (page,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
-        ).fetchone()
-    with path.open("r+b") as file:  # https://sqlite.org/fileformat2.html: an empty leaf of an index
-        file.seek((page - 1) * size)
-        file.write(b"\x0a" + struct.pack(">HHHB", 0, 0, size, 0))
+    await make_database(path, clock)
+    empty_index(path, index)
     assert any(index in fault for fault in find_faults(path))
     database = await Database.open(path)
     ledger = Ledger(database, clock)
-    maintenance = JournalMaintenance(
-        database,
-        ledger.journal,
-        clock=clock.now,
-        limits=RetentionLimits,
-        workspace=tmp_path,
-        is_idle=lambda: True,
-    )
     with capture_logs() as lines:
-        await maintenance.check()
+        await maintenance_of(database, ledger, clock).check()
     assert [line["index"] for line in lines if line["event"] == "database.index_renewed"] == [index]
     assert find_faults(path) == []
     assert await ledger.journal.incidents.get_open_subjects() == set()
     await database.close()
+
+
+async def test_an_index_whose_rows_contradict_each_other_is_an_incident(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "agentd.db"
+    await make_database(path, clock)
+    empty_index(path, "sqlite_autoindex_step_1")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        # as a daemon does that looks its earlier steps up in the empty index
+        connection.execute("INSERT INTO step SELECT * FROM step")
+    database = await Database.open(path)
+    ledger = Ledger(database, clock)
+    with capture_logs() as lines:
+        await maintenance_of(database, ledger, clock).check()
+    assert "database.damaged" in [line["event"] for line in lines]
+    assert await ledger.journal.incidents.get_open_subjects() == {"database"}
+    await database.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_within_seven_checks_each_index_of_a_large_database_was_checked(
+    clock: FakeClock, tmp_path: Path, restarts: bool
+) -> None:
+    path = tmp_path / "agentd.db"
+    await make_database(path, clock)
+    empty_index(path, "outbox_run")
+    os.truncate(path, SMALL_DATABASE + 4096)  # SQLite ignores what is behind the last page
+    assert find_faults(path) == [], "nothing is wrong with the pages of a large database"
+    assert find_faults(path, deep=True) != []
+    events: list[str] = []
+    for _ in range(PARTS):
+        database = await Database.open(path)
+        maintenance = maintenance_of(database, Ledger(database, clock), clock)
+        with capture_logs() as lines:
+            await maintenance.check(is_start=restarts)
+        events += [line["event"] for line in lines]
+        await database.close()
+        os.truncate(path, SMALL_DATABASE + 4096)
+    assert events.count("database.index_renewed") == 1
+    assert find_faults(path, deep=True) == []
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,19 @@ def test_a_scan_follows_no_links_and_finds_only_plain_files(root: Path, tmp_path
     assert scan.folders == {"", "folder.csv"}
 
 
+def test_links_where_files_or_folders_are_expected_are_reported(root: Path, tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere/key.csv")
+    put(root / "inbox/real.csv")
+    (root / "inbox/link.csv").symlink_to(tmp_path / "elsewhere/key.csv")
+    (root / "inbox/dangling.csv").symlink_to(tmp_path / "gone.csv")
+    (root / "inbox/notes.txt").symlink_to(tmp_path / "gone.txt")  # it matches nothing
+    (root / "other").symlink_to(tmp_path / "elsewhere")
+    (root / "tool").symlink_to(tmp_path / "elsewhere/key.csv")  # neither, it is no folder
+    scan = scan_root(root, "**/*.csv")
+    assert set(scan.files) == {"inbox/real.csv"}
+    assert scan.links == {"inbox/link.csv", "inbox/dangling.csv", "other"}
+
+
 def test_the_root_of_a_scan_may_be_a_link(root: Path, tmp_path: Path) -> None:
     put(root / "a.csv")
     (tmp_path / "link").symlink_to(root)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.system.settled_files import FileWatch, SettledFileWatcher, WatchLimits
 from daemon.system.watch import DirectoryWatcher
@@ -163,6 +164,21 @@ async def test_a_file_renamed_into_place_counts_and_its_draft_does_not(desk: Des
     outside = desk.put("b.csv")
     outside.rename(desk.root / "inbox/b.csv")
     assert await desk.batch() == ["inbox/b.csv"]
+
+
+async def test_a_link_in_the_place_of_a_file_is_logged_once(desk: Desk) -> None:
+    (desk.root / "a.csv").symlink_to(desk.root / "gone")
+    with capture_logs() as logs:
+        desk.watch("*.csv")
+        await desk.asleep()
+        desk.put("b.csv")
+        assert await desk.batch() == ["b.csv"]
+    assert [(entry["event"], entry["problem"]) for entry in logs] == [
+        (
+            "watch.incomplete",
+            "a.csv: is a symbolic link, which is not followed; put a copy in its place",
+        )
+    ]
 
 
 async def test_later_folders_are_watched(desk: Desk) -> None:

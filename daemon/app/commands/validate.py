@@ -254,12 +254,25 @@ def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
     notes = (describe_approvals(routine, policy, now) for routine in routines)
     return [
         *(
-            f"{_file_of(own_call.routine)}: {own_call.key}: {_describe_obstacle(own_call.verdict)}"
+            _describe(own_call.routine.path, own_call.key, _describe_obstacle(own_call.verdict))
             for own_call in _obstructed_calls(policy, routines)
             if not own_call.fails_every_run
         ),
         *(note for note in notes if note),
     ]
+
+
+def _describe(file: Path | None, key: str, problem: str, hint: str = "") -> str:
+    """Return a note on a key of a file, with its line."""
+    fault = Fault(file=display(file or ""), key=key, found="", problem=problem, hint=hint)
+    return str(with_lines_of_file([fault], file)[0] if file else fault)
+
+
+def _describe_setting(config: Config, key: str, problem: str) -> str:
+    """Return a note on a key of config.toml, with its line unless the environment sets it."""
+    if any(override.key == key for override in config.overrides):
+        return f"{display(config.file)}: {key}: {problem}"
+    return _describe(config.file, key, problem)
 
 
 def _salvage_config(file: Path) -> tuple[Config, frozenset[str] | None, frozenset[str] | None]:
@@ -318,9 +331,10 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
 
 def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
     """Return a note for each provider of kind command whose program is not here."""
-    file = display(config.file)
     return [
-        f"{file}: providers.{name}.command: {describe_missing_program(provider.command[0])}"
+        _describe_setting(
+            config, f"providers.{name}.command", describe_missing_program(provider.command[0])
+        )
         for name, provider in sorted(config.providers.items())
         if provider.kind == "command"
         and provider.command
@@ -360,16 +374,13 @@ def _missing_extras(
         except ConfigError:
             continue  # `_missing_addresses` has a note for it
         if problem := find_missing_extra(target.kind, url.get_secret_value() if url else ""):
-            notes.append(f"{display(config.file)}: targets.{name}.kind: {problem}")
+            notes.append(_describe_setting(config, f"targets.{name}.kind", problem))
     if problem := find_missing_extra("desktop"):
-        users = [
-            routine
-            for routine in routines
-            if any(target.to == "desktop" for target in routine.deliver)
-        ]
         notes += [
-            f"{display(routine.path or f'{routine.name}.toml')}: deliver.to: {problem}"
-            for routine in users
+            _describe(routine.path, f"deliver[{index}].to", problem)
+            for routine in routines
+            for index, target in enumerate(routine.deliver)
+            if target.to == "desktop"
         ]
     return notes
 
@@ -389,7 +400,7 @@ def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
         if not url or find_missing_extra(target.kind, url.get_secret_value()):
             continue  # `_missing_extras` has a note for it
         if problem := find_address_fault(target.kind, url.get_secret_value()):
-            notes.append(f"{display(config.file)}: targets.{name}: {problem}")
+            notes.append(_describe_setting(config, f"targets.{name}", problem))
     return notes
 
 
@@ -404,11 +415,11 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         except ConfigError:
             continue  # `_missing_addresses` has a note for it
         if url and has_ordinary_password(url.get_secret_value()):
-            notes.append(
-                f"{display(config.file)}: targets.{name}: its password is an ordinary word or "
-                "shorter than 8 characters, so sentences of reports may hold it; choose one with "
-                "digits or signs"
+            problem = (
+                "its password is an ordinary word or shorter than 8 characters, so sentences of "
+                "reports may hold it; choose one with digits or signs"
             )
+            notes.append(_describe_setting(config, f"targets.{name}", problem))
     return notes
 
 
@@ -501,11 +512,8 @@ def _unusable_tools(policy: Policy, routines: Iterable[Routine]) -> list[str]:
         usable_tools = {*allowed_tools(routine.policy_name, names, policy), *RUN_END_TOOLS}
         for tool in names:
             if tool not in usable_tools:
-                file = display(routine.path or f"{routine.name}.toml")
-                notes.append(
-                    f"{file}: run.tools: no rule of the policy allows {tool}: every call of it is "
-                    "denied"
-                )
+                problem = f"no rule of the policy allows {tool}: every call of it is denied"
+                notes.append(_describe(routine.path, "run.tools", problem))
     return notes
 
 
@@ -528,7 +536,7 @@ def _unread_files(folder: Path) -> list[str]:
 def _silent_routines(routines: Iterable[Routine]) -> list[str]:
     """Return a note for each routine whose report goes nowhere."""
     return [
-        f"{display(routine.path or f'{routine.name}.toml')}: no [[deliver]]: its report is kept in "
+        f"{_file_of(routine)}: no [[deliver]]: its report is kept in "
         f"the journal only (agentctl inspect {routine.name})"
         for routine in routines
         if not routine.deliver
@@ -540,9 +548,12 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
     succeed without having looked.
     """
     return [
-        f"{display(routine.path or f'{routine.name}.toml')}: run.required_tools: nothing is "
-        f"gathered, so an answer without a call of a tool is made up, and succeeds; name the tools "
-        "that it has to call"
+        _describe(
+            routine.path,
+            "run.required_tools",
+            "nothing is gathered, so an answer without a call of a tool is made up, and succeeds",
+            "name the tools that it has to call",
+        )
         for routine in routines
         if routine.run.mode == "agent"
         and any(name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools)
@@ -568,15 +579,7 @@ def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
             else:
                 problem = "starts nothing: active_hours, active_days and skip leave out its slots"
                 hint = "widen them, or move the slots"
-            fault = Fault(
-                file=_file_of(routine),
-                key=f"{key}.{entry.kind}",
-                found="",
-                problem=problem,
-                hint=hint,
-            )
-            faults = with_lines_of_file([fault], routine.path) if routine.path else (fault,)
-            notes += map(str, faults)
+            notes.append(_describe(routine.path, f"{key}.{entry.kind}", problem, hint))
     return notes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,9 @@ def examine(
 def main(options: argparse.Namespace) -> int:
     """Check the installation without a daemon; return 1 if something is wrong.
 
-    The options are `config`, `state` and `json`.
+    The options are `config`, `state`, `socket`, `json` and `deep`.
     """
+    from daemon.app.doctor.database_file import renew_damaged_indexes
     from daemon.app.doctor.survey import survey
     from daemon.cli.doctor import write_checks
     from daemon.cli.render import stdout_stream
@@ -44,8 +46,12 @@ def main(options: argparse.Namespace) -> int:
     env, uid, home = os.environ, os.getuid(), user_home()
     file = find_config(options.config, env, Path.cwd(), home)
     state = (options.state or find_state(env, home, uid=uid)).absolute()
-    socket = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
-    rows = [_view_of_check(check) for check in judge(survey(file, state, socket, env))]
+    socket = options.socket or (
+        socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
+    )
+    facts = survey(file, state, socket, env, deep=options.deep)
+    service = replace(facts.service, database=renew_damaged_indexes(facts.service.database))
+    rows = [_view_of_check(check) for check in judge(replace(facts, service=service))]
     sound = all(row["state"] != "fail" for row in rows)
     out = stdout_stream()
     if options.json:

@@ -7,16 +7,20 @@ from __future__ import annotations
 import os
 import re
 import resource
-import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.app.doctor import database_server
 from daemon.app.doctor.check import Check
+from daemon.app.doctor.database_file import (
+    DatabaseFile,
+    check_database_file,
+    judge_database_file,
+)
 from daemon.definitions.paths import user_home
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError
@@ -27,10 +31,6 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
 
 FEW_FILES = 1024
-# Bytes of a database that is checked; a larger one would take too long for somebody who waits, and
-# the daemon checks it in the background.
-_MAX_CHECKED_DATABASE = 500_000_000
-_MAX_DEEPLY_CHECKED_DATABASE = 64_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,16 +57,23 @@ class ServiceSurvey:
     """How many passwords and tokens are in the addresses of the config, by kind."""
     ordinary_passwords: tuple[str, ...] = ()
     """The targets whose password is an ordinary word."""
-    database_check: str = "ok"
-    """The answer of SQLite's integrity_check or quick_check; empty if it was not asked."""
+    database: DatabaseFile = field(default_factory=DatabaseFile)
     server: DatabaseServer | str | None = None
     """The server of the journal, or why it could not be asked; None if the journal is in a file."""
 
 
 def survey_service(
-    config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")
+    config: Config | None,
+    state: Path,
+    env: Mapping[str, str],
+    *,
+    root: Path = Path("/"),
+    deep: bool = False,
 ) -> ServiceSurvey:
-    """Return what can be found out about the service; nothing is changed."""
+    """Return what can be found out about the service; nothing is changed.
+
+    With `deep` all of the database is checked.
+    """
     home = user_home()
     unit_files = [
         (home / ".config/systemd/user/agentd.service", True),
@@ -95,7 +102,7 @@ def survey_service(
         targets=tuple(_targets(config, env)) if config else (),
         secrets=count_secrets([*urls.values(), *(config.addresses() if config else ())]),
         ordinary_passwords=tuple(name for name, url in urls.items() if has_ordinary_password(url)),
-        database_check=_check_database(state / "agentd.db"),
+        database=check_database_file(state / "agentd.db", deep=deep),
         server=database_server.find_server(config, env),
     )
 
@@ -138,35 +145,10 @@ def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     return urls
 
 
-def _check_database(database: Path) -> str:
-    """Return what SQLite says of the database; empty if it is missing, locked or too large."""
-    try:
-        if not database.is_file() or database.stat().st_size > _MAX_CHECKED_DATABASE:
-            return ""
-        address = f"{database.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=5)) as connection:
-            # against its indexes, too, where that takes a second at most
-            is_small = database.stat().st_size <= _MAX_DEEPLY_CHECKED_DATABASE
-            check = "integrity_check" if is_small else "quick_check"
-            (answer,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
-            return str(answer)
-    except sqlite3.OperationalError:
-        return ""  # locked, or not readable: other checks say so
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        return str(error)
-
-
 def check_service(service: ServiceSurvey) -> Iterator[Check]:
     """Judge what was found out about the service."""
     yield from database_server.check_server(service.server)
-    if service.database_check not in ("", "ok"):
-        yield Check(
-            name="database",
-            state="fail",
-            found=f"damaged: {service.database_check}",
-            fix="stop agentd, then: agentctl restore FILE; without a backup, move the database "
-            "away to start anew",
-        )
+    yield from judge_database_file(service.database)
     yield from _check_unit(service)
     if service.open_files < FEW_FILES:
         fix = "ulimit -n 4096 where agentd starts, or LimitNOFILE=4096 in its unit"

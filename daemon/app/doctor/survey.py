@@ -39,10 +39,12 @@ def survey(
     env: Mapping[str, str],
     *,
     own_tools: Collection[str] | None = None,
+    deep: bool = False,
 ) -> Survey:
     """Return what can be found out about an installation: its config file, state folder and socket.
 
     `own_tools` are the names of the tools of `[tools]`, which a daemon has loaded; None loads them.
+    With `deep` all of the database is checked, which takes a while where it is large.
     """
     log = state / "logs" / "agentd.jsonl"
     folder = _find_existing(state)
@@ -76,7 +78,7 @@ def survey(
         network=kind in NETWORK,
         free=shutil.disk_usage(folder).free,
         confinement=_try_sandboxes(definitions, state),
-        service=survey_service(config, state, env),
+        service=survey_service(config, state, env, deep=deep),
         socket=socket_path,
         socket_found=listener,
         socket_pid=pid,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Literal, Self
+from typing import Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, SecretStr
 
@@ -51,9 +51,37 @@ from daemon.definitions.config.tables import (
     Zone,
     check_postgres_address,
 )
+from daemon.definitions.reading import with_lines_of_file
 from daemon.definitions.values import InvalidValue, Table
 from daemon.definitions.words import display, show_value
 from daemon.errors import ConfigError, Fault
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _with_lines(
+    method: Callable[Concatenate[Config, P], T],
+) -> Callable[Concatenate[Config, P], T]:
+    """Give the faults that a method of Config raises the lines of their keys in its file.
+
+    A key that a variable of the environment sets has no line: the file may say something else.
+    """
+
+    @wraps(method)
+    def wrapper(config: Config, /, *arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(config, *arguments, **options)
+        except ConfigError as error:
+            keys_of_environment = {override.key for override in config.overrides}
+            located_faults = with_lines_of_file(error.faults, config.file)
+            faults = (
+                fault if fault.key in keys_of_environment else located_fault
+                for fault, located_fault in zip(error.faults, located_faults, strict=True)
+            )
+            raise ConfigError(*faults) from None
+
+    return wrapper
 
 
 class Config(Table):
@@ -164,6 +192,7 @@ class Config(Table):
             return ProviderConfig(kind="offline")
         return self.providers[name]
 
+    @_with_lines
     def memory_secret(self, env: Mapping[str, str]) -> SecretStr | None:
         """Return the API key of the embedder; None if it needs none. Raises ConfigError if
         missing.
@@ -194,6 +223,7 @@ class Config(Table):
     def provider_names(self) -> frozenset[str]:
         return frozenset({*self.providers, "offline"})
 
+    @_with_lines
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the API key of a provider; None if it needs none. Raises ConfigError if
         missing.
@@ -222,6 +252,7 @@ class Config(Table):
             return self.targets[name].kind
         return self.chat[name].kind if name in self.chat else name
 
+    @_with_lines
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the address of a target; None if its kind needs none. Raises ConfigError if
         missing.
@@ -233,6 +264,7 @@ class Config(Table):
             display(self.file), f"targets.{name}.url_file"
         )
 
+    @_with_lines
     def target_secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the secret that signs messages to a target; None if none does. Raises
         ConfigError.
@@ -268,6 +300,7 @@ class Config(Table):
             return SecretStr(read_variable(env, variable_name, file, f"{key}_env"))
         return target.url if kind == "url" else None
 
+    @_with_lines
     def key_of(
         self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]
     ) -> str | None:
@@ -283,6 +316,7 @@ class Config(Table):
             return read_variable(env, table.api_key_env, file, f"{key}.api_key_env")
         return None
 
+    @_with_lines
     def chat_token(self, name: str) -> SecretStr:
         """Return the token of a chat. Raises ConfigError if its file cannot be used."""
         path = self.folder / Path(self.chat[name].token_file).expanduser()
@@ -290,6 +324,7 @@ class Config(Table):
         refuse_if_shared(path, file, key)
         return read_secret(path, file, key)
 
+    @_with_lines
     def store_url(self, env: Mapping[str, str]) -> str:
         """Return the URL of the database; empty for the file in the state folder. Raises
         ConfigError.
@@ -314,6 +349,7 @@ class Config(Table):
             ) from None
         return url
 
+    @_with_lines
     def hooks_secret(self) -> SecretStr | None:
         """Return the secret that webhooks are signed with; None if they need no signature.
 
@@ -333,6 +369,7 @@ class Config(Table):
         )
         return secret
 
+    @_with_lines
     def sender_secrets(self) -> dict[str, SecretStr]:
         """Return the secret of each [hooks.senders.NAME], by its name. Raises ConfigError."""
         secrets, file = {}, display(self.file)

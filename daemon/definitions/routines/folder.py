@@ -24,7 +24,9 @@ from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, Refused
 
-RESERVED = ("ask", "subagent")
+# What the runs of people's questions and of sub-agents have in the place of a routine.
+PSEUDO_ROUTINES = ("ask", "subagent")
+RESERVED = (*PSEUDO_ROUTINES, "last")  # `agentctl inspect last` is the newest run of all
 # The folder, in the state folder, with the routines that agents made.
 AGENT_FOLDER = "routines.d"
 

@@ -138,7 +138,7 @@ def test_validate_fails_where_the_policy_denies_what_every_run_has_to_gather(
     routine.write_text(PEEK.replace("PATH", "/etc/passwd").replace("REQUIRED", "false"))
     assert check_all(folder / "config.toml", env={}) == 0, "the run goes on without it"
     note = capsys.readouterr().out.splitlines()[0]
-    assert note.startswith(f"note: {routine}: gather[0]: the policy does not allow it: ")
+    assert note.startswith(f"note: {routine}:4: gather[0]: the policy does not allow it: ")
 
 
 def test_validate_names_the_rule_that_denies_what_a_routine_gathers(folder: Path) -> None:
@@ -227,8 +227,12 @@ def test_validate_fails_where_a_daemon_would_not_start(
     assert check_all(folder / "config.toml", env={}) == 1
     *notes, summary = capsys.readouterr().out.splitlines()
     assert summary.startswith("2 things are missing on this machine: a daemon would not start")
-    assert "ANTHROPIC_API_KEY is not set" in notes[0]
-    assert "no such file" in notes[1]
+    config = folder / "config.toml"
+    variable = (
+        "the environment variable ANTHROPIC_API_KEY is not set; export it where agentd starts"
+    )
+    assert notes[0] == f"note: {config}:5: providers.claude.api_key_env: {variable}"
+    assert notes[1].startswith(f"note: {config}:8: targets.ops.url_file: no such file")
     assert check_all(folder / "config.toml", env={}, elsewhere=True) == 0
 
 
@@ -279,7 +283,7 @@ def test_a_missing_api_key_is_a_note_of_validate(folder: Path) -> None:
     examination = examine(folder / "config.toml", env={}, state=folder)
     assert examination.faults == []
     (note,) = examination.notes
-    assert "providers.claude: has no API key" in note
+    assert ".toml:2: providers.claude: has no API key" in note
 
 
 def test_validate_reports_an_unusable_webhook_secret(folder: Path) -> None:
@@ -288,6 +292,14 @@ def test_validate_reports_an_unusable_webhook_secret(folder: Path) -> None:
     path = folder / "hooks.secret"
     assert (fault.key, fault.problem) == ("hooks.secret_file", f"no such file: {path}")
     assert f"cat > {path}" in fault.hint
+
+
+def test_a_note_on_a_key_that_the_environment_sets_names_no_line(folder: Path) -> None:
+    (folder / "config.toml").write_text('[targets.ops]\nkind = "webhook"\nurl_env = "OPS_HOOK"\n')
+    env = {"AGENTD_TARGETS__OPS__URL_ENV": "OTHER_HOOK"}
+    notes = examine(folder / "config.toml", env=env, state=folder / "state").notes
+    place = f"{folder / 'config.toml'}: targets.ops.url_env: "
+    assert [note.startswith(place) for note in notes if "is not set" in note] == [True]
 
 
 def test_validate_names_files_that_are_probably_meant_to_be_routines(folder: Path) -> None:
@@ -324,9 +336,10 @@ def test_validate_names_an_address_to_which_nothing_can_be_sent(
         f'[targets.chat]\nkind = "{kind}"\nurl_env = "CHAT_ADDRESS"\n'
     )
     env = {"CHAT_ADDRESS": address}
+    place = f"{folder / 'config.toml'}:1: targets.chat: "
     notes = examine(folder / "config.toml", env=env, state=folder / "state").notes
     assert [note for note in notes if "targets.chat" in note] == (
-        [note for note in notes if problem in note] if problem else []
+        [note for note in notes if note.startswith(place) and problem in note] if problem else []
     )
     assert bool(notes) == bool(problem)
 
@@ -476,9 +489,9 @@ def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path
         'required_tools = ["file_read"]\n'
     )
     notes = [note for note in check_folder(folder).notes if "curious.toml" in note]
-    assert [note.partition("curious.toml: ")[2] for note in notes] == [
-        "no [[deliver]]: its report is kept in the journal only (agentctl inspect curious)",
-        "run.tools: no rule of the policy allows http_request: every call of it is denied",
+    assert [note.rpartition("/curious.toml")[2] for note in notes] == [
+        ": no [[deliver]]: its report is kept in the journal only (agentctl inspect curious)",
+        ":4: run.tools: no rule of the policy allows http_request: every call of it is denied",
     ]
 
 

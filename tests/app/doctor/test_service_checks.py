@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app.doctor.database_file import DatabaseFile
 from daemon.app.doctor.service_checks import ServiceSurvey, check_service, survey_service
 from daemon.definitions.config.loading import load_config
 
@@ -14,7 +15,7 @@ from daemon.definitions.config.loading import load_config
     ("expected", "name", "state", "fix"),
     [
         (
-            ServiceSurvey(database_check="row 7 missing from index x"),
+            ServiceSurvey(database=DatabaseFile(faults=("Tree 4 page 9: btreeInitPage() error",))),
             "database",
             "fail",
             "agentctl restore",
@@ -79,5 +80,5 @@ def test_doctor_changes_nothing(tmp_path: Path) -> None:
         ("a", False),
         ("b", True),
     ]
-    assert service.database_check not in ("", "ok")
+    assert service.database.faults
     assert sorted(path.name for path in state.iterdir()) == ["agentd.db"]

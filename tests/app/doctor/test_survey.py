@@ -134,7 +134,9 @@ async def test_a_survey_names_the_process_of_a_running_daemon(tmp_path: Path) ->
 def test_doctor_without_a_daemon_prints_its_table_and_exits_with_the_verdict(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = argparse.Namespace(config=home / "config.toml", state=home / "state", json=False)
+    options = argparse.Namespace(
+        config=home / "config.toml", state=home / "state", socket=None, json=False, deep=False
+    )
     assert main(options) == 1
     text = capsys.readouterr().out
     assert "✗  routines" in text
