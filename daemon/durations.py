@@ -1,12 +1,39 @@
-"""Durations in words, the same for people and models.
+"""Durations as people write and read them, the same in files, commands and a chat.
 
-Standard library only, as the client imports this module, too. The web page has the same function in
-JavaScript (web/static/times.mjs), which a test compares with this one.
+Standard library only, as the client imports this module, too. The web page writes durations by a
+function in JavaScript (web/static/times.mjs), which a test compares with the one here.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from math import floor
+
+_DURATION = re.compile(
+    r"(?:(\d+)(?:w|wks?|weeks?))?(?:(\d+)(?:d|days?))?(?:(\d+)(?:h|hrs?|hours?))?"
+    r"(?:(\d+)(?:m|mins?|minutes?))?(?:(\d+(?:\.\d+)?)(?:s|secs?|seconds?))?"
+)
+_SECONDS_OF_UNITS = (604_800, 86_400, 3600, 60, 1)
+_LONGEST = timedelta(days=366 * 10)
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Return the duration that a text such as `90s`, `2h`, `1h30m`, `2w`, `20 minutes` or
+    `1 hour and 30 min` means; None if it is no duration. Raises ValueError if it is longer than
+    ten years.
+    """
+    words = re.sub(r"(?<=[a-z]),? and (?=\d)", "", text.strip().lower())
+    match = _DURATION.fullmatch(words.replace(" ", ""))
+    if match is None or not any(match.groups()):
+        return None
+    seconds = sum(
+        float(count or 0) * size
+        for count, size in zip(match.groups(), _SECONDS_OF_UNITS, strict=True)
+    )
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError(f"{text.strip()!r} is longer than ten years")
+    return timedelta(seconds=seconds)
 
 
 def duration_in_words(seconds: float) -> str:

@@ -61,6 +61,22 @@ def parse_json(body: bytes) -> Any:
         ) from None
 
 
+def refuse_lone_surrogates(raw: bytes, value: Any) -> None:
+    """Raise InvalidRequest if a text in the value of a JSON body has half of a surrogate pair.
+
+    No UTF-8 can hold it (RFC 8259, section 8.2): it comes by an escape such as `\\ud83d` alone.
+    """
+    if b"\\ud" not in raw.lower():
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            "the body is not JSON that can be read: a text in it has half of a surrogate pair, "
+            f"\\u{ord(error.object[error.start]):04x}"
+        ) from None
+
+
 def _parse_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):

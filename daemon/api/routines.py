@@ -92,6 +92,20 @@ async def start_run(
     return await load_run_view(api, run)
 
 
+async def create_run(
+    api: ApiContext,
+    *,
+    name: str,
+    event: str | None = None,
+    input: str | None = None,  # noqa: A002  as of start_run
+    tainted: Flag = False,
+) -> RunView:
+    """Start a run: the same as POST /v1/routines/{name}/run, for clients that make a thing by a
+    POST to the list of its kind.
+    """
+    return await start_run(api, name=name, event=event, input=input, tainted=tainted)
+
+
 async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedRoutineView:
     """Rename a routine, its file and its history too."""
     await check_exists(api, name)
@@ -180,6 +194,7 @@ ROUTES: tuple[RouteRow, ...] = (
     ("GET", "/v1/routines", list_routines),
     ("GET", "/v1/routines/{name}", show_routine),
     ("POST", "/v1/routines/{name}/run", start_run),
+    ("POST", "/v1/routines/{name}/runs", create_run),
     ("POST", "/v1/routines/{name}/rename", rename_routine),
     ("POST", "/v1/routines/{name}/adopt", adopt_routine),
     ("POST", "/v1/routines/{name}/remove", remove_routine),

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemon.api.application import make_application
-from daemon.api.bodies import parse_json, read_body
+from daemon.api.bodies import parse_json, read_body, refuse_lone_surrogates
 from daemon.api.connections import ConnectionLimits
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_listener
@@ -101,6 +101,7 @@ def application(hooks: Hooks) -> Starlette:
                 f"the body is nested more than {MAX_DEPTH} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
+        refuse_lone_surrogates(raw, body)
         if is_github:  # the body itself does not say what has happened
             body = {"event": event[:MAX_ID_LENGTH], "payload": body}
         try:

@@ -22,6 +22,7 @@ import structlog
 from daemon.app.definition_watcher import watch_zone
 from daemon.app.memory import retention_of
 from daemon.errors import DaemonError, StateLost, StoreFull
+from daemon.system.intervals import until_next_multiple
 from daemon.system.notify import Notifier
 from daemon.system.tasks import cancel_and_wait, run_as_task
 
@@ -261,7 +262,7 @@ async def watch_state(folder: Path, *, check_every: float = STATE_CHECK_SECONDS)
     """
     first_files = _files_of_state(folder)
     while True:
-        await asyncio.sleep(check_every)
+        await asyncio.sleep(until_next_multiple(check_every))
         if _files_of_state(folder) != first_files:
             log.error("state.lost", state=str(folder))
             raise StateLost(str(folder))
@@ -284,7 +285,7 @@ async def watch_trials(
                     until=f"{trial.until:%Y-%m-%dT%H:%M:%S%z}",
                     fix=f"agentctl policy suggest {name}",
                 )
-        await asyncio.sleep(check_every)
+        await asyncio.sleep(until_next_multiple(check_every))
 
 
 def _files_of_state(folder: Path) -> dict[str, tuple[int, int]]:

@@ -13,6 +13,7 @@ import structlog
 from daemon.definitions.calendar_file import version_of_status
 from daemon.errors import ConfigError
 from daemon.system.clock import host_zone
+from daemon.system.intervals import until_next_multiple
 from daemon.system.watch import DirectoryWatcher, Subscription
 
 log = structlog.get_logger()
@@ -42,7 +43,7 @@ async def watch_zone(
     """
     zone = host_zone(env, root)
     while True:
-        await asyncio.sleep(check_every)
+        await asyncio.sleep(until_next_multiple(check_every))
         if (now := host_zone(env, root)) != zone:
             log.info("zone.changed", before=zone, now=now)
             zone = now

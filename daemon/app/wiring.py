@@ -449,7 +449,9 @@ def _register_tools(
         key = config.key_of("search", search, installation.env)
         if key:
             installation.secrets.add(key)
-        web_search.register(registry, search.kind, base_url=search.base_url, key=key)
+        web_search.register(
+            registry, search.kind, base_url=search.base_url, key=key, contact=search.contact
+        )
     try:
         registry.adopt(tools.own)
     except ValueError as error:

@@ -15,13 +15,14 @@ from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.chat.port import Button, ChatFailed
 from daemon.delivery.markup import fence
 from daemon.delivery.message import compose
-from daemon.errors import DeliveryFailed, NotFound
+from daemon.errors import DeliveryFailed, NotFound, RecipientRemoved
 from daemon.models import Approval, ApprovalStatus, Delivery, Receipt, Status
 from daemon.store.chat_messages import ChatMessage
 
 if TYPE_CHECKING:
     from daemon.chat.live_answers import LiveAnswers
     from daemon.chat.port import Chat
+    from daemon.definitions.config.tables import ChatConfig
     from daemon.store.journal import Journal
 
 APPROVE, REJECT = "a", "r"
@@ -45,12 +46,12 @@ class ChatChannel:
         name: str,
         chat: Chat,
         *,
-        conversation: Callable[[], str],
+        table: Callable[[], ChatConfig],
         journal: Journal,
         live_answers: LiveAnswers,
     ) -> None:
-        """`conversation` returns the id of the one that gets whatever is no answer to a message."""
-        self._name, self._chat, self._report_conversation = name, chat, conversation
+        """`table` returns `[chat.NAME]` as it is now: who is off its list gets nothing more."""
+        self._name, self._chat, self._table = name, chat, table
         self._journal, self._live_answers = journal, live_answers
 
     async def send(self, delivery: Delivery) -> Receipt:
@@ -63,8 +64,9 @@ class ChatChannel:
         message_ids = {
             message.part: message.message
             for message in await messages.find_of_delivery(self._name, delivery.id)
+            if message.conversation == conversation
         }
-        draft = await self._draft_of(delivery) if 0 not in message_ids else None
+        draft = await self._draft_of(delivery, conversation) if 0 not in message_ids else None
         try:
             for number, part in enumerate(parts):
                 if number in message_ids:
@@ -98,6 +100,8 @@ class ChatChannel:
                 continue
             parts, buttons = await self._parts_of(delivery)
             for message in messages:
+                if message.conversation not in self._table().allowed_ids:
+                    continue
                 if message.delivery == delivery.id and message.part == len(parts) - 1:
                     await self._chat.edit(
                         message.conversation, message.message, parts[-1], buttons=buttons
@@ -125,26 +129,35 @@ class ChatChannel:
 
     async def _place_of(self, delivery: Delivery) -> tuple[str, str | None]:
         """Return the conversation that gets a delivery, and the message that it answers; None if
-        nobody started its run in this chat.
+        nobody started its run in this chat, or who did is not on the list any more. Raises
+        RecipientRemoved for an answer to somebody who is not: it is for nobody else.
         """
+        conversation = message = None
         if delivery.routine == ASK:
             origin = (await self._journal.runs.get_input(delivery.run) or {}).get("chat", {})
             if origin.get("name") == self._name:
-                return origin["conversation"], origin["message"]
+                conversation, message = origin["conversation"], origin["message"]
         elif delivery.run:
             with suppress(NotFound):  # the run was forgotten
                 run = await self._journal.runs.get(delivery.run)
-                origin = origin_of(run)
-                if origin and origin.chat == self._name:
-                    return origin.conversation, origin.message
-        return self._report_conversation(), None
+                run_origin = origin_of(run)
+                if run_origin and run_origin.chat == self._name:
+                    conversation, message = run_origin.conversation, run_origin.message
+        table = self._table()
+        if conversation in table.allowed_ids:
+            return conversation, message
+        if conversation is not None and delivery.routine == ASK and delivery.kind == "report":
+            raise RecipientRemoved(
+                f"{conversation} is not on the list [chat.{self._name}] allow any more"
+            )
+        return table.report_conversation, None
 
-    async def _draft_of(self, delivery: Delivery) -> str | None:
-        """Return the message in which the answer was shown while it was written."""
+    async def _draft_of(self, delivery: Delivery, conversation: str) -> str | None:
+        """Return the message in which the answer was shown there while it was written."""
         if delivery.kind != "report" or not delivery.run:
             return None
         draft = await self._journal.chat_messages.find_draft(self._name, delivery.run)
-        return draft.message if draft else None
+        return draft.message if draft and draft.conversation == conversation else None
 
     async def _parts_of(self, delivery: Delivery) -> tuple[list[str], Sequence[Sequence[Button]]]:
         """Return the texts of the messages of a delivery, and the rows of buttons below the last

@@ -45,21 +45,22 @@ class Chats:
         """Raise ConfigError if a token cannot be read."""
         config = settings.config
 
-        def report_conversation(name: str) -> str:
+        def table_of(name: str) -> ChatConfig:
             # a chat that the config no longer names is there until the next start
-            table = settings.config.chat.get(name, config.chat[name])
-            return table.report_conversation
+            return settings.config.chat.get(name, config.chat[name])
 
         self._chats = {name: open_chat(config, name, secrets) for name in config.chat}
         self._live_answers = {
-            name: LiveAnswers(chat, journal, events, redact=secrets.redact)
+            name: LiveAnswers(
+                chat, journal, events, table=partial(table_of, name), redact=secrets.redact
+            )
             for name, chat in self._chats.items()
         }
         self._channels = {
             name: ChatChannel(
                 name,
                 chat,
-                conversation=partial(report_conversation, name),
+                table=partial(table_of, name),
                 journal=journal,
                 live_answers=self._live_answers[name],
             )

@@ -103,6 +103,8 @@ class ChatCommands:
                 length = parse_duration(duration.strip())
             except ValueError as error:
                 raise Refused(f"for how long? {error}, like /pause {name} 2h") from None
+            if not length:
+                raise Refused(f"for how long? {duration.strip()} is no time, like /pause {name} 2h")
         await self._engine.pause(name, length=length)
         end = f" for {duration.strip()}" if length else f" until /resume {name}"
         return f"`{name}` is paused{end}."

@@ -23,6 +23,7 @@ from daemon.store.chat_messages import DRAFT, ChatMessage
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import ChatOrigin
     from daemon.chat.port import Chat
+    from daemon.definitions.config.tables import ChatConfig
     from daemon.runs.events import EventBus, EventSubscription
     from daemon.store.journal import Journal
 
@@ -36,10 +37,17 @@ class LiveAnswers:
     """The previews of all answers that are being written in one chat."""
 
     def __init__(
-        self, chat: Chat, journal: Journal, events: EventBus, *, redact: Callable[[str], str]
+        self,
+        chat: Chat,
+        journal: Journal,
+        events: EventBus,
+        *,
+        table: Callable[[], ChatConfig],
+        redact: Callable[[str], str],
     ) -> None:
-        """`redact` removes secrets from a text."""
+        """`table` returns `[chat.NAME]` as it is now; `redact` removes secrets from a text."""
         self._chat, self._journal, self._events, self._redact = chat, journal, events, redact
+        self._table = table
         self._answers: dict[str, tuple[_LiveAnswer, asyncio.Task[None]]] = {}
         """By run id."""
 
@@ -48,7 +56,9 @@ class LiveAnswers:
         if run in self._answers:
             return
         events = self._events.follow(run)
-        answer = _LiveAnswer(self._chat, self._journal, events, run, origin, self._redact)
+        answer = _LiveAnswer(
+            self._chat, self._journal, events, run, origin, self._table, self._redact
+        )
         task = asyncio.create_task(answer.run(), name=f"live answer of {run}")
         self._answers[run] = answer, task
         task.add_done_callback(lambda _: self._answers.pop(run, None))
@@ -79,10 +89,11 @@ class _LiveAnswer:
         events: EventSubscription,
         run: str,
         origin: ChatOrigin,
+        table: Callable[[], ChatConfig],
         redact: Callable[[str], str],
     ) -> None:
         self._chat, self._journal, self._events = chat, journal, events
-        self._run, self._origin, self._redact = run, origin, redact
+        self._run, self._origin, self._table, self._redact = run, origin, table, redact
         self._message: str | None = None
         """The id of the message that shows the answer, once it was sent."""
         self._is_over = False
@@ -107,6 +118,8 @@ class _LiveAnswer:
         text, edit_at, typing_at = "", 0.0, 0.0
         async for event in self._events:
             if self._is_over or event["type"] in ("run_ended", "run_waiting"):
+                break
+            if self._origin.conversation not in self._table().allowed_ids:
                 break
             match event["type"]:
                 case "delta":

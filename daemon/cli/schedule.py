@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -18,7 +19,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
-from daemon.durations import duration_in_words
+from daemon.durations import duration_in_words, parse_duration
 
 DEFAULT_START_COUNT = 10
 DEFAULT_CALENDAR_DAYS = 30
@@ -167,15 +168,13 @@ def pause(call: Call) -> int:
         return USAGE
     body: dict[str, Any] | None = None  # without an end: until the routine is resumed
     if call.until:
-        from daemon.cli.times import parse_duration
-
         until = _parse_time(call, "--until", call.until, future=True)
         if until is None:
             return USAGE
         # A pause of so many hours lasts as long whatever the clock does, one until a date ends on
         # that date.
         duration = parse_duration(call.until)
-        body = {"until": until} if duration is None else {"seconds": int(duration.total_seconds())}
+        body = {"until": until} if duration is None else {"seconds": ceil(duration.total_seconds())}
     if call.all:
         return _pause_all(call, body)
     routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/pause", body)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta, timezone
 
+from daemon.durations import parse_duration
+
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 WEEKDAY_NUMBERS = {name: number for number, day in enumerate(WEEKDAYS) for name in (day, day[:3])}
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXAMPLES = "09:00, yesterday 09:00, mon 18:30, 2026-11-20 09:00 or 2026-11-20T09:00+01:00"
 
 
@@ -17,10 +18,10 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
     """Return the time that a text means, in the zone of `now`; raise ValueError if it means none.
 
     A bare time is today's, or with `future` the next one; a weekday is the last one, or with
-    `future` the next. With `future` a duration such as `2h` counts from `now`.
+    `future` the next. With `future` a duration such as `2h` or `20 minutes` counts from `now`.
     """
     words = text.strip().lower().split()
-    if future and (duration := parse_duration(text)):
+    if future and (duration := parse_duration(text)) is not None:
         return now + duration
     day, *more_words = words or [""]
     day_of_text = _parse_day(day, now, future=future)
@@ -72,15 +73,3 @@ def _parse_time_of_day(text: str) -> time:
         return time(int(hour), int(minute), int(second or 0))
     except ValueError:
         raise ValueError(f"{text!r} is no time of the day; write it like 09:00") from None
-
-
-def parse_duration(text: str) -> timedelta | None:
-    """Return a duration such as `2h`; None if the text is none, ValueError if it is too long."""
-    word = text.strip().lower()
-    number, unit = word[:-1], word[-1:]
-    if not number.isdecimal() or unit not in UNITS:
-        return None
-    try:
-        return timedelta(**{UNITS[unit]: int(number)})
-    except OverflowError:
-        raise ValueError(f"{word!r} is longer than any calendar") from None

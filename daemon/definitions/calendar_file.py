@@ -478,7 +478,8 @@ def _read_time(item: _Property) -> tuple[datetime, ZoneInfo | None, bool]:
             zone = _find_zone(name)
             if zone is None:
                 raise fault(
-                    f"{shorten(name)} is no time zone that is known here, like Europe/Berlin"
+                    f"{shorten(name)} is no time zone that is known here, like Europe/Berlin; "
+                    "what a VTIMEZONE of the file says is not read"
                 )
     else:
         raise fault(f"{shorten(item.value)} is no date, like 20261224, and no date with time")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Strict
 
+from daemon import durations
 from daemon.models import Json
 
 T = TypeVar("T")
@@ -35,11 +35,6 @@ class InvalidValue(ValueError):
 
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(
-    r"(?:(\d+)(?:d|days?))?(?:(\d+)(?:h|hrs?|hours?))?"
-    r"(?:(\d+)(?:m|mins?|minutes?))?(?:(\d+(?:\.\d+)?)(?:s|secs?|seconds?))?"
-)
-_MAX_DURATION = timedelta(days=366 * 10)
 
 
 def parse_duration(value: Any) -> timedelta:
@@ -55,15 +50,13 @@ def parse_duration(value: Any) -> timedelta:
         )
     if not isinstance(value, str):
         raise InvalidValue('expected a duration in quotes, like "10m"')
-    words = re.sub(r"(?<=[a-z]),? and (?=\d)", "", value.lower())
-    match = _DURATION.fullmatch(words.replace(" ", ""))
-    if not match or not any(match.groups()):
+    try:
+        duration = durations.parse_duration(value)
+    except ValueError:
+        raise InvalidValue("is longer than ten years") from None
+    if duration is None:
         raise InvalidValue('expected a duration, like "90s", "10m", "2h", "1d" or "1h30m"')
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    total = days * 86400 + hours * 3600 + minutes * 60 + seconds
-    if total > _MAX_DURATION.total_seconds():
-        raise InvalidValue("is longer than ten years")
-    return timedelta(seconds=total)
+    return duration
 
 
 def format_duration(value: timedelta) -> str:

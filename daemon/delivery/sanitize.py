@@ -110,7 +110,18 @@ _IP_ADDRESS = re.compile(
     rf"(?=(?::{_EDGE_MARK}*\d{{1,5}}{_EDGE_MARK}*)?[/?#])"
     rf"(?!/\d{{1,2}}{_EDGE_MARK}*(?:[.,;:!)\]}}]?{_EDGE_MARK}*(?:\s|$)|[^\w/?#:.\\*`~-]))"
 )
-_MENTIONS = re.compile(rf"@(?={_EDGE_MARK}*(?:everyone|here|channel|all)(?![^\W_]))")
+# Names that a chat notifies or leads to: `@name`, and those of everybody behind a word, too.
+_EVERYBODY = "|".join(f"{_MARK}*".join(word) for word in ("everyone", "here", "channel", "all"))
+_MENTIONS = re.compile(rf"(?i)(?<![^\W_])@(?={_EDGE_MARK}*+\w)|@(?={_EDGE_MARK}*+(?:{_EVERYBODY}))")
+# `/name` is sent as a command to all bots of a chat of Telegram by a tap on it. Folders of a system
+# are left alone; `run` is one of them, and a command of ours.
+_COMMAND = re.compile(
+    rf"(?<![*_`~\\])(?P<before>{_EDGE_MARK}*+)/(?=(?P<between>{_EDGE_MARK}*+)"
+    rf"(?P<name>[A-Za-z0-9_]++)(?![\w/<>])(?P<goes_on>{_EDGE_MARK}*+[\w@])?)"
+)
+_SYSTEM_FOLDER = re.compile(
+    "bin|boot|data|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|sbin|srv|sys|tmp|usr|var"
+)
 _WWW = re.compile(rf"(?i){_NO_WORD_BEFORE}(w{_MARK}*w{_MARK}*w{_EDGE_MARK}*){_DOTS}")
 # `[name]: address`, whose name may have several lines; it may stand in a quote or a list.
 _DEFINITION = re.compile(r"(?m)^([ \t>*+\-\d.)]*\[(?:\\[^\n]|[^\\\[\]]){1,999}+\])(?=:)")
@@ -149,6 +160,7 @@ def neutralize(text: str) -> str:
     text = _SLASHES.sub("[//]", text)
     text = _WWW.sub(r"\1[.]", text)
     text = _MENTIONS.sub("@ ", text)
+    text = _COMMAND.sub(_break_command, text)
     text = _IP_ADDRESS.sub(lambda match: match[0].replace(".", "[.]"), text)
     text = _HOST.sub(_break_host, text)
     return re.sub(r"\](?=\()", "] ", text)  # [text](address), ![picture](address)
@@ -169,6 +181,18 @@ def _break_bare_scheme(match: re.Match[str]) -> str:
     if any(_BARE_SCHEME.search("".join(pieces[first:])) for first in range(len(pieces))):
         return f"{match['word']}{match['before']}[{match['colon']}]"
     return match[0]
+
+
+def _break_command(match: re.Match[str]) -> str:
+    character_before = match.string[match.start() - 1] if match.start() else " "
+    # of a path, as in `a/b`, also where each part is code; other signs may be there to stay
+    is_in_path = (character_before == "/" or character_before.isalnum()) and (
+        not match["before"] or set(match["before"]) == set(match["between"]) == {"`"}
+    )
+    is_folder = _SYSTEM_FOLDER.fullmatch(match["name"]) and not match["goes_on"]
+    if is_in_path or is_folder:
+        return match[0]
+    return f"{match['before']}[/]"
 
 
 def _break_host(match: re.Match[str]) -> str:

@@ -55,6 +55,7 @@ from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
+from daemon.system.intervals import until_next_multiple
 from daemon.system.watch import DirectoryWatcher
 from daemon.tools.builtin.subagent import SUBAGENT
 
@@ -259,7 +260,7 @@ class RoutineEngine:
         that was lost.
         """
         while True:
-            await asyncio.sleep(check_every)
+            await asyncio.sleep(until_next_multiple(check_every))
             await self._move_late_waits()
             self._wake_scheduler_if_late()
 

@@ -1,4 +1,4 @@
-"""Limit the size of responses that an SDK reads through its httpx2 client.
+"""Limit what the responses that an SDK reads through its httpx2 client cost: size and charset.
 
 Responses that this program reads itself are limited by http_body.py.
 """
@@ -23,6 +23,9 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
 
     A reader of more gets the errors of `http_body.limited`. The bodies of error responses, which
     SDKs read too, are limited in the same way. `is_limited` decides by the headers of a response.
+
+    All texts are read as UTF-8, as JSON and server-sent events are. httpx2 would take any codec of
+    Python that a server names, and some take the square of the length of a text (punycode).
     """
 
     def __init__(
@@ -36,6 +39,9 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._transport.handle_async_request(request)
+        if "content-type" in response.headers:
+            kind = response.headers["content-type"].partition(";")[0]
+            response.headers["content-type"] = f"{kind}; charset=utf-8"
         if not self._is_limited(response.headers):
             return response
         headers = response.headers.copy()

@@ -1,12 +1,23 @@
-"""Intervals that tests set in the environment of a daemon that they start as a process."""
+"""Intervals at which a daemon looks at something, and those that tests set in its environment."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from daemon.errors import ConfigError, Fault
 
 SHORTEST, LONGEST = 0.05, 3600.0
+
+
+def until_next_multiple(seconds: float) -> float:
+    """Return the seconds until the clock of the running event loop is at a multiple of `seconds`;
+    0 for 0.
+
+    Tasks that look at something every 30 or 60 seconds and sleep so long look together: an idle
+    daemon wakes up once for all of them.
+    """
+    return seconds - asyncio.get_running_loop().time() % seconds if seconds else 0.0
 
 
 def read_interval(env: Mapping[str, str], variable: str) -> float | None:

@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from daemon.system.intervals import until_next_multiple
+
 
 class Notifier:
     """Send state lines to the service manager; does nothing where there is none."""
@@ -39,4 +41,4 @@ class Notifier:
         """
         while self._address and self._watchdog:
             self.send("WATCHDOG=1")
-            await asyncio.sleep(self._watchdog / 2)
+            await asyncio.sleep(until_next_multiple(self._watchdog / 2))

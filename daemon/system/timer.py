@@ -21,7 +21,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from daemon.system.intervals import read_interval
+from daemon.system.intervals import read_interval, until_next_multiple
 from daemon.system.syscalls import (
     TFD_TIMER_ABSTIME,
     TFD_TIMER_CANCEL_ON_SET,
@@ -149,7 +149,7 @@ class PollingClockWatcher:
 
     def _schedule_check(self) -> None:
         self._next_check = self._loop.call_later(
-            self._seconds, self._check, self._clock.now(), self._loop.time()
+            until_next_multiple(self._seconds), self._check, self._clock.now(), self._loop.time()
         )
 
     def _check(self, wall: datetime, monotonic: float) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.system.intervals import read_interval
+from daemon.system.intervals import read_interval, until_next_multiple
 
 log = structlog.get_logger()
 
@@ -216,7 +216,7 @@ class DirectoryWatcher:
                 }
                 self._notify(frozenset(changed_folders))
                 survey, paths = new_survey, set()
-                await asyncio.wait([next_changes], timeout=self._check_every)
+                await asyncio.wait([next_changes], timeout=until_next_multiple(self._check_every))
                 if next_changes.done():
                     paths = {path for _, path in next_changes.result()}
                     next_changes = asyncio.ensure_future(anext(changes))

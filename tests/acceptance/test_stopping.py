@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from daemon.app.entry import find_verb
 from tests.acceptance.story import COMMANDS, READY, Vendor
 
 pytestmark = pytest.mark.process
@@ -58,3 +59,57 @@ async def test_a_daemon_at_a_terminal_stops_when_that_is_closed_and_reloads_whil
     process.send_signal(signal.SIGHUP)
     await process.stdout.read()
     assert await process.wait() == 0
+
+
+HANG_UP_AT_FIRST_IMPORT = """
+import os, signal, sys
+
+def hang_up(event, arguments):
+    if event == "import" and arguments[0] == "daemon.app.main":
+        os.kill(os.getpid(), signal.SIGHUP)
+
+sys.addaudithook(hang_up)
+from daemon.app.entry import main
+sys.exit(main())
+"""
+
+
+async def test_a_hang_up_while_the_program_is_still_being_imported_ends_no_start(home):
+    home.routine("hello", HELLO)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HANG_UP_AT_FIRST_IMPORT, *home.places),
+        env=home.env,
+        cwd=home.folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    while READY not in (line := (await process.stdout.readline()).decode()):
+        assert line, await process.wait()
+    process.terminate()
+    await process.stdout.read()
+    assert await process.wait() == 0
+
+
+async def test_a_hang_up_ends_a_command_that_is_no_daemon(home):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HANG_UP_AT_FIRST_IMPORT, *home.places, "validate"),
+        env=home.env,
+        cwd=home.folder,
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == -signal.SIGHUP
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        ("", None),
+        ("--state s --config=c", None),
+        ("--config c worker", "worker"),
+        ("once hello --state s", "once"),
+        ("--config", None),
+    ],
+)
+def test_the_verb_stands_behind_the_options_of_the_program(words, verb):
+    assert find_verb(words.split()) == verb

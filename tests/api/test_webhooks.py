@@ -135,6 +135,7 @@ async def test_a_webhook_body_may_be_any_json(approver: Desk, body: bytes) -> No
         (b"[" * 100_000, 400, "not JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", 400, "a number in it has too many digits"),
         (b'{"a": -1e999}', 400, "-1e999 is larger than any number"),
+        (b'{"a": ["\\uD83D"]}', 400, "half of a surrogate pair, \\ud83d"),
         (b"[" * 60 + b"]" * 60, 422, "nested more than 50 levels"),
         (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
     ],

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 from tests.bench import installation
 from tests.bench.measure import Bench, Effort, Row
 from tests.bench.vendor import Vendor
+from tests.fakes.telegram import ADA, FakeTelegram
 
 # They listen, and nothing comes.
 _ASLEEP = {
@@ -93,6 +100,80 @@ def _idle(effort: Effort) -> Iterable[Row]:
     )
 
 
+_CHAT = """
+[chat.phone]
+kind = "telegram"
+token_file = "telegram.token"
+allow = [{person}]
+base_url = "{url}"
+"""
+
+
+@contextmanager
+def _telegram() -> Iterator[FakeTelegram]:
+    """Serve a stand-in for Telegram in a thread of its own."""
+    server = FakeTelegram()
+    loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        async with server:
+            loops.put(asyncio.get_running_loop())
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    loop = loops.get(timeout=30)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+
+
+def _idle_with_chat(effort: Effort) -> Iterable[Row]:
+    """Count what wakes the event loop of an idle daemon that reads a chat.
+
+    The numbers do not depend on how busy the machine is.
+    """
+    minutes = effort.scaled(4)
+    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor, _telegram() as telegram:
+        config = installation.build(Path(folder) / "h", vendor.url)
+        for name, trigger in _ASLEEP.items():
+            (config.parent / "routines" / f"{name}.toml").write_text(
+                f'[trigger]\n{trigger}\n[run]\nprompt = "x"\n'
+            )
+        token = config.parent / "telegram.token"
+        token.write_text(telegram.TOKEN)
+        token.chmod(0o600)
+        with config.open("a") as file:
+            file.write(_CHAT.format(person=ADA, url=telegram.url))
+        wakeups = Path(folder) / "wakeups"  # the folder of the config is watched
+        program = (sys.executable, "-m", "tests.bench.wakeups", str(wakeups))
+        with installation.Daemon(config, program):
+            await_the_end_of_the_start(config)
+            time.sleep(5)  # files that the start wrote are looked at
+            wakeups_before = len(wakeups.read_text().splitlines())
+            polls_before = telegram.polls
+            time.sleep(60 * minutes)
+            counts = Counter(wakeups.read_text().splitlines()[wakeups_before:])
+            polls = telegram.polls - polls_before
+    # An idle daemon has one connection, that to the chat, and one thread at work, which looks at
+    # the watched folders.
+    others = counts.total() - counts["network"] - counts["thread"]
+    note = (
+        f"{minutes} min; besides {counts['network']} for {polls} polls and {counts['thread']} for "
+        "looks at folders"
+    )
+    yield Row(
+        name="idle, chat: wake-ups a minute",
+        ours=f"{others / minutes:.2f}",
+        value=others / minutes,
+        bar=2,
+        note=note,
+    )
+
+
 _SDKS = """
 [providers.sdk-{kind}]
 kind = "{kind}"
@@ -145,4 +226,8 @@ def _with_sdks(effort: Effort) -> Iterable[Row]:
     )
 
 
-ROWS: dict[str, Bench] = {"idle": _idle, "resident-sdks": _with_sdks}
+ROWS: dict[str, Bench] = {
+    "idle": _idle,
+    "idle-chat": _idle_with_chat,
+    "resident-sdks": _with_sdks,
+}

@@ -276,8 +276,9 @@ def environment(config: Path) -> dict[str, str]:
 class Daemon:
     """The daemon, for real, in a process of its own; it is ready when this is entered."""
 
-    def __init__(self, config: Path) -> None:
-        self.config = config
+    def __init__(self, config: Path, program: Sequence[str] = ()) -> None:
+        """`program`: what runs the module daemon.app.main; () for Python."""
+        self.config, self._program = config, program
         self._ready = config.parent / "notify.sock"
         self._errors = config.parent / "stderr"
 
@@ -289,7 +290,7 @@ class Daemon:
             self.begun = time.monotonic()
             with self._errors.open("wb") as errors:
                 self._process = subprocess.Popen(
-                    agentd(self.config),
+                    [*(self._program or (sys.executable, "-m")), *agentd(self.config)[2:]],
                     env=environment(self.config) | {"NOTIFY_SOCKET": str(self._ready)},
                     cwd=self.config.parent,
                     stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ SMALLEST = Effort(rounds=1, size=0.004, around=0.02, warmed=False)
 # start, for a lease.
 SLOW = {
     "idle",
+    "idle-chat",
     "resident-sdks",
     "routines-due",
     "routines-edit",

@@ -144,6 +144,63 @@ async def test_reports_go_to_whom_an_edited_list_names_first(app, telegram):
         assert message.chat == BEN
 
 
+async def test_who_is_taken_off_the_list_gets_nothing_more_of_a_run_under_way(app, telegram):
+    app.write_routine("notes", "[run]\nmode = 'agent'\nprompt = 'p'\ntools = ['file_write']\n")
+    async with app:
+        app.model.enqueue(WRITE, "It is written.")
+        telegram.write("/run notes")
+        await app.take()
+        (question,) = [message for message in telegram.messages if message.buttons]
+        requests = len(telegram.requests)
+        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[BEN]))
+        await app.daemon.reloader.reload()
+        (approval,) = await app.daemon.store.journal.approvals.find()
+        await app.daemon.runs.approvals.approve(approval.id, by="Ben")
+        await app.take()
+        report = telegram.messages[-1]
+        assert (report.chat, report.reply_to) == (BEN, None)
+        assert "It is written." in report.text
+        chats = [parameters.get("chat_id") for _, parameters in telegram.requests[requests:]]
+        assert set(chats) <= {BEN, None}
+        assert question.texts == [question.text], "not even the decision is shown there"
+
+
+async def test_an_answer_to_somebody_who_is_taken_off_the_list_is_for_nobody(app, telegram):
+    async with app:
+        app.model.enqueue("A secret.")
+        telegram.write("what is it?")
+        await app.chat.receive_once()
+        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[BEN]))
+        await app.daemon.reloader.reload()
+        (run,) = await app.asks()
+        await app.finish(run.id)
+        await app.deliver()
+        assert not [text for text in telegram.texts if "A secret." in text]
+        assert {message.chat for message in telegram.messages} <= {BEN}
+        (delivery, *_) = await app.daemon.store.journal.outbox.find_of_runs([run.id])
+        assert delivery.status == "suppressed"
+        assert delivery.error == f"left out: {ADA} is not on the list [chat.phone] allow any more"
+        assert await app.daemon.store.journal.incidents.find() == []
+
+
+async def test_a_report_in_parts_begins_anew_for_whom_the_list_names_now(app, telegram):
+    async with app:
+        app.model.enqueue("\n\n".join(f"{number} " + "x" * 900 for number in range(9)))
+        await app.run("disks")
+        limit = Refusal(429, "Too Many Requests: retry after 400", retry_after=400)
+        telegram.fail("sendMessage", None, limit)
+        await app.deliver()
+        assert [message.chat for message in telegram.messages] == [ADA]
+        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[BEN]))
+        await app.daemon.reloader.reload()
+        for _ in range(2):
+            app.advance(minutes=10)
+            await app.deliver()
+        parts = [message.text for message in telegram.messages if message.chat == BEN]
+        numbers = [text.split()[0] for text in "\n\n".join(parts).split("\n\n")]
+        assert [number for number in numbers if number.isdecimal()] == [str(n) for n in range(9)]
+
+
 async def test_a_reload_names_the_chat_that_takes_a_restart(app, telegram):
     config = CONFIG.format(url=telegram.url, allow=[ADA])
     async with app:

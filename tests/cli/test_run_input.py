@@ -117,6 +117,19 @@ async def test_the_api_takes_a_flag_only_as_a_boolean_and_with_an_input(
     assert (answer.status, "expected text" in answer.json["detail"]) == (422, True)
 
 
+async def test_a_post_to_the_runs_of_a_routine_starts_one_with_its_input(
+    harness: ApiHarness,
+) -> None:
+    body = json.dumps({"input": "Ticket 7", "event": "mine-1"}).encode()
+    answers = [
+        await ask(harness.path, "POST", f"/v1/routines/daily-report/{last}", body)
+        for last in ("runs", "runs", "run")
+    ]
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    assert len({answer.json["id"] for answer in answers}) == 1
+    assert answers[0].json["input"] == {"text": "Ticket 7", "tainted": False}
+
+
 async def test_half_a_surrogate_pair_is_refused(harness: ApiHarness) -> None:
     answer = await post(harness, {"input": "a\ud800b"})
     assert answer.status == 422

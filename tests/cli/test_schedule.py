@@ -130,6 +130,8 @@ async def test_why_names_the_run_of_a_slot(harness: ApiHarness) -> None:
         (("pause", "heartbeat", "--until", "25:00"), 2, "--until: '25:00' is no time of the day"),
         (("pause", "heartbeat", "--until", "yesterday 09:00"), 2, "has passed already"),
         (("pause", "nosuch", "--until", "2h"), 4, "no routine 'nosuch'"),
+        (("pause", "heartbeat", "--until", "0s"), 2, "'0s' has passed already"),
+        (("pause", "heartbeat", "--until", "9999 days"), 2, "is longer than ten years"),
     ],
 )
 async def test_invalid_schedule_commands_are_refused_in_one_line(
@@ -164,6 +166,15 @@ async def test_a_pause_has_one_end(harness: ApiHarness) -> None:
     assert (
         await ask(harness.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')
     ).status == 422
+
+
+@pytest.mark.parametrize("text", ["20 minutes", "20m", "1200s"])
+async def test_a_pause_lasts_as_long_as_is_said_in_words_or_units(
+    harness: ApiHarness, text: str
+) -> None:
+    assert (await agentctl(harness.path, "pause", "heartbeat", "--until", text)).code == 0
+    end = harness.engine.states["heartbeat"].paused_until
+    assert end == harness.engine.now + timedelta(minutes=20)
 
 
 async def test_the_end_of_a_pause_is_shown_in_every_view_of_the_routine(

@@ -146,6 +146,20 @@ def test_what_stands_beside_events_is_passed_over() -> None:
     assert is_skipped(value, "2026-05-01T12:00") and len(value.events) == 1
 
 
+def test_a_zone_that_only_the_file_describes_is_a_fault_with_its_line() -> None:
+    content = (
+        b"BEGIN:VCALENDAR\r\nBEGIN:VTIMEZONE\r\nTZID:Our Office\r\nBEGIN:STANDARD\r\n"
+        b"DTSTART:16010101T000000\r\nTZOFFSETFROM:+0200\r\nTZOFFSETTO:+0100\r\nEND:STANDARD\r\n"
+        b"END:VTIMEZONE\r\nBEGIN:VEVENT\r\nDTSTART;TZID=Our Office:20261224T100000\r\n"
+        b"END:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    with pytest.raises(
+        CalendarFault,
+        match=r"^line 11: DTSTART: Our Office is no time zone .* like Europe/Berlin; ",
+    ):
+        parse_calendar(content, "x.ics")
+
+
 def test_a_calendar_of_the_library_icalendar_is_read() -> None:
     source = icalendar.Calendar()
     source.add("prodid", "-//x//y//")

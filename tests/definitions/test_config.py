@@ -480,6 +480,15 @@ def test_an_address_that_is_none_is_one_fault_with_its_line(
     assert fault.problem.startswith("expected an address")
 
 
+@pytest.mark.parametrize("contact", ["", "Ada (me)", "ada@bücher.example", "a\\nb: c"])
+def test_a_contact_that_a_header_does_not_take_is_refused(load: Any, contact: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(f'[search]\nkind = "wikipedia"\ncontact = "{contact}"\n')
+    (fault,) = error.value.faults
+    assert fault.key == "search.contact"
+    assert fault.problem.startswith("expected a mail address")
+
+
 @pytest.mark.parametrize(
     "url", ["http://[::1]:8080/v1", "https://ada:secret@example.org/?a=b", "http://localhost"]
 )

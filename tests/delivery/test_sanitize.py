@@ -76,6 +76,7 @@ def test_sanitized_text_contains_no_usable_address(text):
         "| a | b |\n| --- | --- |\n| `x` | **y** |",
         "备份完成。磁盘 71%。",
         "1.备份完成\n2.磁盘71%，内存3.2GB。版本v2.0.1。时间：12:30。搜索:无。文件config.toml。完成",
+        "/boot is at 30 %, /home/anna at 5; `GET`/`POST` to a/b, 100 km/h, 5 @ 3 GHz, root@server",
         "**Data:** 5 GB, __Search:__ 3, `tel:` none\n- **News:**\n| **Market:** | 7 |",
     ],
 )
@@ -232,6 +233,51 @@ def shown_texts(report):
 def test_no_linkifier_finds_an_address_in_what_is_shown_of_a_sanitized_report(report):
     assert [links_in(text) for text in shown_texts(report)] == [[], [], [], []]
     assert neutralize(neutralize(report)) == neutralize(report)
+
+
+# What Telegram makes of a text outside of code: commands, which a tap sends, and mentions.
+COMMAND = re.compile(r"(?<![\w/<>])/_*[A-Za-z0-9][A-Za-z0-9_]{0,63}(?:@\w+)?(?![\w/<>])")
+MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{2,32}(?!\w)|(?i:@(?:everyone|here|channel|all)\b)")
+HARMLESS_COMMAND = re.compile(r"/(?:boot|home)")
+CALLS = ["/resume", "/run@agentd_bot", "/new_1", "/boot", "@everyone", "@Here", "@evil_bot"]
+AROUND = ["", " ", "\n", "\n- ", "(", ")", ".", ":", "]", "[", "x", "/", "|", ">"]
+
+
+@st.composite
+def disguised_calls(draw):
+    """Return commands and mentions, with signs in them that are gone where Markdown is rendered."""
+    text = ""
+    for call in draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=3)):
+        for _ in range(draw(st.integers(0, 3))):
+            place = draw(st.integers(0, len(call)))
+            sign = draw(st.sampled_from([*SIGNS, "&#x200b;"]))
+            call = f"{call[:place]}{sign}{call[place:]}"
+        text += draw(st.sampled_from(AROUND)) + call
+    return text
+
+
+@scaled_settings(500)
+@example("All is well. If reports stop, tap /resume once.")
+@example("/resume@agentd_bot")
+@example("**/**resume")
+@example("/boot@evil_bot")
+@example("x*/resume")
+@example("/r\\esume/resume")
+@example("/re*su*me, /\\resume or &#47;resume")
+@example("@every*one* and @evil_help_bot")
+@example("x@everyone")
+@example("x*@evil_bot*")
+@given(disguised_calls())
+def test_nothing_in_a_sanitized_report_is_a_command_or_a_mention_in_a_chat(report):
+    sanitized = neutralize(report)
+    message = re.sub(
+        "<code>.*?</code>|<pre>.*?</pre>", " ", telegram_html(sanitized), flags=re.DOTALL
+    )
+    for text in (html.unescape(re.sub("<[^>]+>", "", message)), render_text(sanitized)):
+        commands = [match[0] for match in COMMAND.finditer(text)]
+        assert [command for command in commands if not HARMLESS_COMMAND.fullmatch(command)] == []
+        assert not MENTION.search(text)
+    assert neutralize(sanitized) == sanitized
 
 
 def test_a_mailbox_without_a_domain_is_no_link():

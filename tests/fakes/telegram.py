@@ -90,7 +90,7 @@ class FakeTelegram:
         self._change = asyncio.Condition()
         self._free_at: dict[int, float] = {}
         """When a whole burst may be sent again, by chat."""
-        self._failures: dict[str, list[Refusal | str]] = {}
+        self._failures: dict[str, list[Refusal | str | None]] = {}
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -100,9 +100,12 @@ class FakeTelegram:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        self._news.set()  # a poll under way has its answer
         for writer in list(self._connections):
             writer.transport.abort()
         await self._server.wait_closed()
+        while self._connections:
+            await asyncio.sleep(0)
 
     # --- what people do
 
@@ -174,9 +177,9 @@ class FakeTelegram:
         self._news.set()
         return number
 
-    def fail(self, method: str, *failures: Refusal | str) -> None:
+    def fail(self, method: str, *failures: Refusal | str | None) -> None:
         """Let the next requests of a method fail: by a refusal, with a raw body, by a `reset`, or
-        `after` it was done without an answer.
+        `after` it was done without an answer. None lets one pass.
         """
         self._failures.setdefault(method, []).extend(failures)
 

@@ -46,9 +46,9 @@ from daemon.errors import ConfigError, DeliveryFailed, Refused
 from daemon.models import Effect
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
-from daemon.policy.requests import analyze_call
+from daemon.policy.requests import Request, analyze_call
 from daemon.policy.verdicts import judge_part
-from daemon.sandbox.system_paths import system_folders
+from daemon.sandbox.system_paths import SETTINGS, system_folders
 from daemon.scheduler.routine_rules import routine_rules
 from daemon.tools.builtin.command_lines import find_program
 
@@ -309,6 +309,7 @@ class _Composer:
                         f"{command.argv[0]} is no program of this system (of root's, in /usr/bin "
                         f"and the like): install it, or {self._script_hint(job)}"
                     )
+        self._note_hidden_paths(job, request)
         if policy.judge("shell", arguments, routine=name).effect is not Effect.DENY:
             return ()
         denied_parts = [
@@ -330,17 +331,27 @@ class _Composer:
         if verdict.effect is Effect.DENY:
             instead = f"; {verdict.alternative}" if verdict.alternative else ""
             raise NotTaken(f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}")
-        shown_folders = [policy.reach.workspace, *policy.reach.readable]
-        shown_folders += [*system_folders(), "/proc", "/dev"]
-        for path in dict.fromkeys(word for part in denied_parts for word in part.words[1:]):
-            is_shown = any(Path(path).is_relative_to(folder) for folder in shown_folders)
-            if path.startswith("/") and not is_shown and os.path.lexists(path):
+        return new_rules
+
+    def _note_hidden_paths(self, job: CrontabJob, request: Request) -> None:
+        """Note the paths in a command, also those behind a `=`, that its programs would not see."""
+        reach = self._policy.reach
+        shown_paths = [reach.workspace, *reach.readable]
+        shown_paths += [*system_folders(), *SETTINGS, "/proc", "/dev"]
+        words = dict.fromkeys(word for part in request.parts for word in part.words[1:])
+        for path in (word[word.find("=/") + 1 :] for word in words):
+            folder = os.path.dirname(path)  # noqa: PTH120  raises nothing, whatever the word is
+            # A file may come later; a word such as /^a/ has no folder that is there.
+            is_path = path.startswith("/") and (
+                os.path.lexists(path) or (folder != "/" and os.path.isdir(folder))  # noqa: PTH112
+            )
+            real_path = Path(os.path.realpath(path))
+            if is_path and not any(real_path.is_relative_to(shown) for shown in shown_paths):
                 remark = (
                     f"commands do not see {path}: where this one is to read it, name it in [paths] "
                     "read of policy.toml (a rule of the policy may allow the command then)"
                 )
                 self._result.notes.append(LineRemark(line=job.line, text=job.text, remark=remark))
-        return new_rules
 
     def _deliver(self, job: CrontabJob) -> tuple[dict[str, dict[str, str]], list[dict[str, str]]]:
         """Return new targets, and the tables of [[deliver]]. Raises NotTaken for a MAILTO that is

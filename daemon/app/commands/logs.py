@@ -7,13 +7,12 @@ import asyncio
 import itertools
 import json
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,13 +21,13 @@ from daemon.cli.client import Unreachable
 from daemon.cli.parser import Parser, positive_number
 from daemon.cli.times import parse_time
 from daemon.definitions.paths import find_state, user_home
+from daemon.durations import parse_duration
 from daemon.telemetry.log import LEVELS, format_line, wants_colour
 
 if TYPE_CHECKING:
     from daemon.system.watch import DirectoryWatcher
 
 DEFAULT_LINES = 50  # where neither a number nor a time is given: about a screen
-_AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,12 +66,11 @@ def _at(record: dict[str, Any]) -> datetime:
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Return the moment that `1h`, `2d12h`, `yesterday`, `mon 09:00`, `2026-11-20` or
+    """Return the moment that `1h`, `2d12h`, `20 minutes`, `yesterday`, `mon 09:00`, `2026-11-20` or
     `2026-11-20T08:30` means; ValueError otherwise, also for a moment after `now`.
     """
-    if text and (match := _AGO.fullmatch(text)):
-        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if (ago := parse_duration(text)) is not None:
+        return now - ago
     try:
         since = parse_time(text, now)
     except ValueError as error:

@@ -172,6 +172,12 @@ def _check_address(value: str) -> str:
     return value
 
 
+def _check_contact(value: str) -> str:
+    if not re.fullmatch(r"[!-'*-~]{3,200}", value):  # a word of a header, between parentheses
+        raise InvalidValue('expected a mail address or that of a page, like "ada@example.org"')
+    return value
+
+
 Zone: TypeAlias = Annotated[str, BeforeValidator(check_zone)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -554,10 +560,16 @@ class ToolsConfig(Table):
 class SearchConfig(Table):
     """What the tool web_search asks."""
 
-    kind: Literal["tavily", "searxng"] | None = None
-    """Tavily, or a SearXNG of your own; without it there is no such tool."""
+    kind: Literal["tavily", "searxng", "wikipedia"] | None = None
+    """Tavily, a SearXNG of your own, or Wikipedia; without it there is no such tool."""
     base_url: Annotated[str, AfterValidator(_check_address)] | None = None
-    """Kind searxng: where it answers; it has to have the format json enabled."""
+    """Kind searxng: where it answers; it has to have the format json enabled. Kind wikipedia: which
+    one, by default https://en.wikipedia.org.
+    """
+    contact: Annotated[str, AfterValidator(_check_contact)] | None = None
+    """Kind wikipedia: your mail address, or that of a page about you. Its operators ask programs to
+    say how they are reached.
+    """
     api_key_file: Name | None = None
     """Kind tavily: a file (yours, 0600) with the key."""
     api_key_env: Name | None = None

@@ -1,5 +1,5 @@
-"""The tool `web_search`: asks Tavily (https://docs.tavily.com) or a SearXNG of one's own for pages
-on a question.
+"""The tool `web_search`: asks Tavily (https://docs.tavily.com), a SearXNG of one's own or Wikipedia
+for pages on a question.
 
 Its hits are the words of strangers. It opens no page of theirs: that is for `http_request`, host by
 host.
@@ -8,10 +8,14 @@ host.
 from __future__ import annotations
 
 import asyncio
+import re
+from html import unescape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import Field
 
+from daemon import __version__
 from daemon.errors import ToolFailed
 from daemon.models import Json
 from daemon.system.http_body import (
@@ -28,8 +32,10 @@ if TYPE_CHECKING:
     import httpx
 
 TAVILY = "https://api.tavily.com"
+WIKIPEDIA = "https://en.wikipedia.org"
 TIMEOUT = 20.0  # seconds
 MAX_EXCERPT_CHARACTERS = 600  # of one hit
+MAX_WIKIPEDIA_QUERY = 300  # characters; its search refuses longer questions
 # bytes of an answer, unpacked: twenty hits with their excerpts are a tenth of it
 MAX_ANSWER_BYTES = 2_000_000
 BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
@@ -37,15 +43,23 @@ BUSY_STATUSES = frozenset({429, 500, 502, 503, 504})
 
 def register(
     registry: FunctionRegistry,
-    kind: Literal["tavily", "searxng"],
+    kind: Literal["tavily", "searxng", "wikipedia"],
     *,
     base_url: str | None,
     key: str | None,
+    contact: str | None = None,
 ) -> None:
-    """Offer the tool; `base_url` is the vendor's own for Tavily where it is left out."""
-    search = (
-        _Tavily(base_url or TAVILY, key or "") if kind == "tavily" else _SearXNG(base_url or "")
-    )
+    """Offer the tool; `base_url` is the vendor's own for Tavily, and the English one for Wikipedia,
+    where it is left out. `key` is for Tavily, `contact` for Wikipedia.
+    """
+    search: _Search
+    match kind:
+        case "tavily":
+            search = _Tavily(base_url or TAVILY, key or "")
+        case "searxng":
+            search = _SearXNG(base_url or "")
+        case "wikipedia":
+            search = _Wikipedia(base_url or WIKIPEDIA, contact)
 
     async def web_search(
         query: Annotated[str, Field(min_length=2, max_length=400)],
@@ -67,6 +81,8 @@ class _Search:
     """One search engine behind HTTP."""
 
     name = ""
+    hits_key = "results"
+    """Under which key of its answer the hits stand."""
 
     def __init__(self, base_url: str) -> None:
         self._base = base_url.rstrip("/")
@@ -104,7 +120,7 @@ class _Search:
         if answer.status_code != 200:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY_STATUSES)
         try:
-            hits = parse_json(content)["results"]
+            hits = parse_json(content)[self.hits_key]
             return [self._parse_hit(hit) for hit in hits[:limit]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ToolFailed(f"{self.name} answered something that is no list of hits") from None
@@ -115,8 +131,7 @@ class _Search:
     def _refusal(self, answer: httpx.Response) -> str:
         return f"{self.name} answered {answer.status_code} {answer.reason_phrase}"
 
-    @staticmethod
-    def _parse_hit(hit: Any) -> Json:
+    def _parse_hit(self, hit: Any) -> Json:
         excerpt = " ".join(str(hit.get("content") or "").split())[:MAX_EXCERPT_CHARACTERS]
         fields: Json = {
             "title": str(hit.get("title") or ""),
@@ -164,3 +179,41 @@ class _SearXNG(_Search):
         if answer.status_code == 403:
             return "SearXNG refuses JSON: add json to search.formats in its settings.yml"
         return super()._refusal(answer)
+
+
+class _Wikipedia(_Search):
+    """A Wikipedia, by the REST API of MediaWiki, which takes no key
+    (https://www.mediawiki.org/wiki/API:REST_API/Reference#Search_pages).
+    """
+
+    name = "Wikipedia"
+    hits_key = "pages"
+
+    def __init__(self, base_url: str, contact: str | None) -> None:
+        super().__init__(base_url)
+        self._contact = contact
+
+    def _request(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Request:
+        # https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy
+        contact = f" ({self._contact})" if self._contact else ""
+        return client.build_request(
+            "GET",
+            f"{self._base}/w/rest.php/v1/search/page",
+            params={"q": query[:MAX_WIKIPEDIA_QUERY], "limit": limit},
+            headers={"User-Agent": f"agentd/{__version__}{contact} {client.headers['User-Agent']}"},
+        )
+
+    def _refusal(self, answer: httpx.Response) -> str:
+        if answer.status_code == 403:
+            return "Wikipedia refuses this program: say in [search] contact how you are reached"
+        return super()._refusal(answer)
+
+    def _parse_hit(self, hit: Any) -> Json:
+        # The text is HTML: words that were looked for stand in elements, characters are escaped.
+        excerpt = unescape(re.sub(r"<[^>]*>", "", str(hit.get("excerpt") or "")))
+        parts = (str(hit.get("description") or ""), " ".join(excerpt.split()))
+        return {
+            "title": str(hit.get("title") or ""),
+            "url": f"{self._base}/wiki/{quote(str(hit['key']), safe='/:,()')}",
+            "excerpt": ": ".join(filter(None, parts))[:MAX_EXCERPT_CHARACTERS],
+        }

@@ -167,6 +167,32 @@ def test_a_folder_that_commands_do_not_see_is_noted(importer, tmp_path):
     assert "[paths] read of policy.toml" in result.notes[0].remark
 
 
+@pytest.mark.parametrize(
+    ("command", "is_noted"),
+    [
+        ("cat {folder}/queue.txt", True),  # which another job writes
+        ("du --files0-from={folder}/list", True),
+        ("du -sh /etc/os-release", False),
+        ("du -sh /bin", False),
+        ("sed -n /^a/p notes.txt", False),
+    ],
+)
+def test_paths_that_commands_do_not_see_are_noted(importer, tmp_path, command, is_noted):
+    result = importer.compose(f"@daily {command.format(folder=tmp_path)}\n")
+    assert bool(result.notes) == is_noted
+    assert all(str(tmp_path) in note.remark for note in result.notes)
+
+
+def test_a_path_is_noted_also_where_a_rule_allows_the_command(importer, tmp_path):
+    policy = importer.folder / "policy.toml"
+    line = f"@daily du -sh {tmp_path}\n"
+    (rule,) = importer.compose(line).routines[0].rules
+    policy.write_text(f"{policy.read_text()}\n{rule}\n")
+    result = importer.compose(line)
+    assert result.routines[0].rules == ()
+    assert f"see {tmp_path}:" in result.notes[0].remark
+
+
 def test_the_proposed_rules_are_enough_and_for_this_routine_alone(importer, capsys):
     assert importer.run("@daily touch a\n", "--write") == 0
     policy = importer.folder / "policy.toml"

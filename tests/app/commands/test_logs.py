@@ -81,6 +81,8 @@ def test_logs_are_readable_and_without_colour_in_a_pipe(
         ("1h", NOW - timedelta(hours=1)),
         ("2d12h", NOW - timedelta(days=2, hours=12)),
         ("1h30m15s", NOW - timedelta(hours=1, minutes=30, seconds=15)),
+        ("20 minutes", NOW - timedelta(minutes=20)),
+        ("1 week", NOW - timedelta(weeks=1)),
         ("2026-11-20T08:30:00+00:00", NOW - timedelta(minutes=30)),
         ("yesterday", datetime(2026, 11, 19).astimezone()),
         ("yesterday 09:00", datetime(2026, 11, 19, 9).astimezone()),

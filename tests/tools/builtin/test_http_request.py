@@ -20,7 +20,7 @@ from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy.policy import Policy
 from daemon.tools.builtin import http_request
 from daemon.tools.builtin.http_request.addresses import Address, explain_refusal
-from daemon.tools.builtin.http_request.pages import extract_text
+from daemon.tools.builtin.http_request.pages import extract_text, web_charsets
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
@@ -165,6 +165,75 @@ async def test_http_request_returns_status_type_and_body(
         "/packed": "packed",
     }.items():
         assert (await ask(here + path)).value["body"] == body, path
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "text"),
+    [
+        ("iso-8859-1", b"\x93sch\xf6n\x94", "“schön”"),  # as browsers read it
+        ("GB2312", "日报".encode("gbk"), "日报"),
+        ("Shift_JIS", "レポート".encode("cp932"), "レポート"),
+        ("koi8-r", "отчёт".encode("koi8-r"), "отчёт"),
+        ("utf-16", "schön".encode("utf-16"), "schön"),
+        ("UTF8", "schön".encode(), "schön"),
+        ("utf-8", b"sch\xf6n", r"sch\xf6n"),
+        # not of the web: UTF-8
+        ("utf-7", b"+ADw-a+AD4-", "+ADw-a+AD4-"),
+        ("unicode_escape", rb"\u003ca\u003e", r"\u003ca\u003e"),
+        ("raw_unicode_escape", rb"\u003ca\u003e", r"\u003ca\u003e"),
+        ("idna", b"xn--schn-7qa", "xn--schn-7qa"),
+        ("uu", b"begin 666 x", "begin 666 x"),
+        ("rot13", b"plain", "plain"),
+        ("hex", b"6162", "6162"),
+        ("undefined", "schön".encode(), "schön"),
+        ("iso-2022-kr", "schön".encode(), "schön"),
+        ("no-such", "schön".encode(), "schön"),
+        ("no-such", b"\x89PNG\0", "(5 bytes that are no text)"),
+    ],
+)
+async def test_a_charset_is_one_of_the_web_or_utf_8(
+    asking: Callable[..., Ask], server: Server, charset: str, body: bytes, text: str
+) -> None:
+    server.says("/", body, Content_Type=f"text/plain; charset={charset}")
+    ask = asking(rule(f"here.example:{server.port}"))
+    assert (await ask(f"http://here.example:{server.port}/")).value["body"] == text
+
+
+async def test_a_text_in_punycode_is_not_decoded(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    """Python's codec takes the square of its length: more than the time that a call has."""
+    body = b"a" * 1_000_000
+    server.says("/", body, Content_Type="text/plain; charset=punycode")
+    ask = asking(rule(f"here.example:{server.port}"))
+    result = await ask(f"http://here.example:{server.port}/")
+    assert result.value["body"] == body.decode()[: len(result.value["body"])]
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        f'text/plain; a="{";" * 50_000}"; charset=koi8-r',
+        f"text/plain; a={'b' * 50_000}; charset=koi8-r",
+        f"text/plain; charset*=punycode''-{'b' * 50_000}",
+    ],
+)
+async def test_of_a_long_content_type_the_beginning_is_read(
+    asking: Callable[..., Ask], server: Server, content_type: str
+) -> None:
+    server.says("/", "schön".encode(), Content_Type=content_type)
+    answer = await asking(rule(f"here.example:{server.port}"))(
+        f"http://here.example:{server.port}/"
+    )
+    assert (answer.value["type"], answer.value["body"]) == ("text/plain", "schön")
+
+
+def test_each_charset_of_the_web_has_a_codec() -> None:
+    codecs_by_label = web_charsets()
+    for label, codec in codecs_by_label.items():
+        assert bytes(range(256)).decode(codec, errors="replace"), label
+    assert {label for label in codecs_by_label if label != label.lower()} == set()
+    assert len(codecs_by_label) > 200
 
 
 async def test_an_http_error_status_is_a_failure_with_its_body(

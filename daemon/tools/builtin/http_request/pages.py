@@ -8,8 +8,10 @@ Python 3.11.14, 3.12.12 and 3.13.6 (CVE-2025-6069), which we run on, as Debian 1
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 
 from daemon.sandbox.output import decode_readable
 
@@ -61,12 +63,24 @@ _HREF = re.compile(
 _MAX_TAG_CHARACTERS = 2000
 
 
+@cache
+def web_charsets() -> Mapping[str, str]:
+    """Return the codec of Python by each name that a charset has on the web, in lower case; UTF-8
+    is not among them.
+    """
+    with Path(__file__).with_name("charsets.toml").open("rb") as file:
+        labels = tomllib.load(file)["labels"]
+    return {label: codec for codec, words in labels.items() for label in words.split()}
+
+
 def extract_text(body: bytes, kind: str, charset: str) -> str:
-    """Return a body as text; empty for one that is none."""
-    if charset and charset not in ("utf-8", "utf8"):
-        # nobody knows it: read as UTF-8, what is none is shown as \xNN
-        with suppress(LookupError, UnicodeError):
-            body = body.decode(charset, errors="replace").encode(errors="replace")
+    """Return a body as text; empty for one that is none.
+
+    `charset` is what the server says, in lower case. One that is not of the web counts as UTF-8;
+    bytes that are no UTF-8 are shown as \\xNN.
+    """
+    if codec := web_charsets().get(charset):
+        body = body.decode(codec, errors="replace").encode(errors="replace")
     elif b"\0" in body[:8192]:
         return ""
     text = decode_readable(body)

@@ -212,12 +212,26 @@ def _container_limit(files: Files, total: int) -> str | None:
     return None
 
 
+# Where desktops mount what a stranger may have plugged in, by the label that the stranger gave it.
+_REMOVABLE = re.compile("(/media|/run/media)/.*", re.DOTALL)
+# A name that the kernel gave; in /dev/mapper are names that stand on the disk itself.
+_KERNEL_NAME = re.compile(r"/dev/((?:[hsv]d|xvd|nvme|mmcblk|sr|md|dm-|loop)[a-z0-9]{0,12})")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
     """One file system and where it is."""
 
     point: str
     read_only: bool
+    device: str
+    """The kernel's name of the disk, or else its number, such as 8:17."""
+
+    @property
+    def name(self) -> str:
+        """How a report names it: by where it is, without the label of a removable disk."""
+        match = _REMOVABLE.fullmatch(self.point)
+        return f"{match[1]}/… ({self.device})" if match else self.point
 
 
 def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> list[Mount]:
@@ -233,7 +247,7 @@ def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdi
         if len(mount_fields.split(" ")) < 6 or len(source_fields.split(" ")) < 3:
             continue
         _, _, device, _, target, *_ = mount_fields.split(" ")
-        kind, _, options = source_fields.split(" ")[:3]
+        kind, source, options = source_fields.split(" ")[:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), target)
         if (
             not _REAL.fullmatch(kind)
@@ -243,7 +257,12 @@ def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdi
             # overlays other than our own root are other containers, on disks that are listed anyway
             continue
         if device not in mounts_by_point or len(point) < len(mounts_by_point[device].point):
-            mounts_by_point[device] = Mount(point=point, read_only="ro" in options.split(","))
+            kernel_name = _KERNEL_NAME.fullmatch(source)
+            mounts_by_point[device] = Mount(
+                point=point,
+                read_only="ro" in options.split(","),
+                device=kernel_name[1] if kernel_name else device,
+            )
     return sorted(mounts_by_point.values(), key=lambda mount: mount.point)
 
 
@@ -253,7 +272,9 @@ def read_disks(
     """Return one row per real file system, as df computes it, and so roundly that the row keeps
     still.
     """
-    table = parse_mounts(files.read("proc/self/mountinfo")) or [Mount(point="/", read_only=False)]
+    table = parse_mounts(files.read("proc/self/mountinfo")) or [
+        Mount(point="/", read_only=False, device="")
+    ]
     rows = list(_rows(table, statvfs))
     if not rows:
         msg = "no file system could be asked"
@@ -275,7 +296,7 @@ def _rows(table: Iterable[Mount], statvfs: Callable[[str], os.statvfs_result]) -
             continue
         total = format_size(statistics.f_blocks * statistics.f_frsize)
         yield {
-            "mount": mount.point,
+            "mount": mount.name,
             "used": f"{format_share(used, used + free)} of {total}",
             "free": format_size(free * statistics.f_frsize, digits=2),
             "inodes": format_share(statistics.f_files - statistics.f_ffree, statistics.f_files)

@@ -24,6 +24,8 @@ _MAX_KINDS = 20
 _UNIT_LINE = re.compile(
     r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$"
 )
+# Units of removable disks: the label that a stranger gave one is in their name and description.
+_REMOVABLE = re.compile(r"((?:run-)?media-).*(\.(?:mount|automount))", re.DOTALL)
 
 
 async def read_failed_units(files: Files, run_program: RunProgram) -> list[Json] | str:
@@ -47,14 +49,15 @@ def parse_failed_units(text: str) -> list[Json]:
         entries = json.loads(text or "[]")
     except ValueError:
         entries = [match.groupdict() for match in map(_UNIT_LINE.match, text.splitlines()) if match]
-    return [
-        {
-            "unit": entry["unit"],
-            "state": entry.get("sub", "failed"),
-            "description": shorten(entry["description"], 80),
-        }
-        for entry in entries
-    ]
+    units: list[Json] = []
+    for entry in entries:
+        name, description = entry["unit"], shorten(entry["description"], 80)
+        if match := _REMOVABLE.fullmatch(name):
+            name, description = f"{match[1]}…{match[2]}", "a removable disk"
+        units.append(
+            {"unit": name, "state": entry.get("sub", "failed"), "description": description}
+        )
+    return units
 
 
 async def read_errors(

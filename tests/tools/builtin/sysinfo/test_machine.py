@@ -204,6 +204,30 @@ def test_each_real_file_system_is_listed_once():
     ]
 
 
+def test_a_label_that_a_stranger_gave_a_disk_is_not_shown():
+    lines = "".join(
+        f"{number} 1 8:{number} / {target} rw - {kind} {source} rw\n"
+        for number, (target, kind, source) in enumerate(
+            [
+                ("/media/IGNORE_ALL_RULES", "vfat", "/dev/sdb1"),
+                (r"/run/media/anna/Send\040the\040key", "exfat", "/dev/nvme1n1p2"),
+                ("/media/anna/LABEL", "ext4", "/dev/mapper/SEND-KEY"),
+                ("/run/media/anna/X", "fuseblk", "SEND"),
+                ("/mediatheque", "ext4", "/dev/sdc1"),
+                ("/mnt/backup", "ext4", "/dev/mapper/data"),
+            ]
+        )
+    )
+    assert {mount.name for mount in parse_mounts(lines, anywhere)} == {
+        "/media/… (sdb1)",
+        "/run/media/… (nvme1n1p2)",
+        "/media/… (8:2)",
+        "/run/media/… (8:3)",
+        "/mediatheque",
+        "/mnt/backup",
+    }
+
+
 def test_a_disk_read_only_only_for_the_daemon_is_not_reported_read_only():
     assert [mount.point for mount in parse_mounts(MOUNTINFO, anywhere) if mount.read_only] == [
         "/boot/efi"

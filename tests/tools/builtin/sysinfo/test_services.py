@@ -41,6 +41,21 @@ def test_failed_units_are_read_from_an_older_systemd():
     ]
 
 
+def test_a_label_that_a_stranger_gave_a_disk_is_not_shown_in_a_failed_unit():
+    text = (
+        r"run-media-anna-Send\x20the\x20key.mount loaded failed failed /run/media/anna/Send the key"
+        "\nmedia-SEND.automount loaded failed failed SEND\n"
+        "mediatheque.mount loaded failed failed /mediatheque\n"
+        "media-server.service loaded failed failed Films\n"
+    )
+    assert [(row["unit"], row["description"]) for row in parse_failed_units(text)] == [
+        ("run-media-….mount", "a removable disk"),
+        ("media-….automount", "a removable disk"),
+        ("mediatheque.mount", "/mediatheque"),
+        ("media-server.service", "Films"),
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "\n"])
 def test_no_failed_unit_is_no_row(text):
     assert parse_failed_units(text) == []
