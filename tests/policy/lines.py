@@ -75,11 +75,16 @@ journalctl -b -1 -p 3
 journalctl -xb
 journalctl -k -o short-iso
 journalctl --list-boots
+journalctl -n 5 -o json --output-fields=MESSAGE,_SYSTEMD_UNIT | jq -r .MESSAGE
+journalctl -F _SYSTEMD_UNIT
+journalctl -o short-precise --utc -n 5
 journalctl _SYSTEMD_UNIT=cron.service -n 5
 systemctl
 systemctl --failed --no-legend
 systemctl status cron --no-pager -n 5
 systemctl list-timers --all
+systemctl list-timers -o json
+systemctl status cron -o short-iso
 systemctl is-active ssh
 systemctl list-units --type=service --state=running
 dmesg -T --level=err,warn | tail -n 5
@@ -713,6 +718,21 @@ journalctl --setup-keys
 journalctl --cursor-file=x
 journalctl /usr/bin/ls
 journalctl --vac
+journalctl -o verbose
+journalctl -o export -n 1
+journalctl -n1 -ojson
+journalctl --output=json-pretty
+journalctl -o json --output-fields=COREDUMP_ENVIRON
+journalctl -o cat --output-fields=MESSAGE,COREDUMP_ENVIRON
+journalctl -F COREDUMP_ENVIRON
+journalctl -o json --output-fields=
+journalctl -o json --output-fields=,
+journalctl --field=COREDUMP_ENVIRON
+systemctl status cron -o verbose
+systemctl status cron --output=json
+systemctl -o export status cron
+jq -n '$ ENV'
+jq -n '$__prog_args'
 systemctl stop cron
 systemctl start cron
 systemctl restart cron
