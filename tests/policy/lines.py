@@ -606,6 +606,8 @@ git shortlog -w0,99999999 HEAD
 git branch --format='%(align:99999999)%(refname)%(end)'
 git branch --format='%(align:width=99999999)%(refname)%(end)'
 git tag --format='%(committerdate:format:%99999999Y)'
+find . -newermt 'TZ=":.env" 2026-01-01'
+find . -newerat 'TZ="../../../../etc/shadow" now'
 tail +1f log.txt
 tail +1 log.txt
 tail +f log.txt
