@@ -17,7 +17,8 @@ DaemonError
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
 ├── OverBudget             a cap on money or tokens does not cover the next call
 ├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
-│   └── TargetAbsent       this machine has nothing that could take it: left out, and no fault
+│   ├── TargetAbsent       this machine has nothing that could take it: left out, and no fault
+│   └── RecipientRemoved   a person took who was to get it off the list: left out, and no fault
 └── ProviderError          a model gave no answer
     ├── Retryable          asking again may help, after `retry_after` seconds if given
     │   ├── Overloaded     the vendor is busy (429, 529)
@@ -194,6 +195,12 @@ class DeliveryFailed(DaemonError):
 class TargetAbsent(DeliveryFailed):
     """This machine has nothing that could take a report to this target, as a server without a
     desktop; that is no fault.
+    """
+
+
+class RecipientRemoved(DeliveryFailed):
+    """Who was to get an answer is not on the list of the chat any more; that is no fault of the
+    target.
     """
 
 

@@ -15,7 +15,7 @@ from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.chat.port import Button, ChatFailed
 from daemon.delivery.markup import fence
 from daemon.delivery.message import compose
-from daemon.errors import DeliveryFailed, NotFound
+from daemon.errors import DeliveryFailed, NotFound, RecipientRemoved
 from daemon.models import Approval, ApprovalStatus, Delivery, Receipt, Status
 from daemon.store.chat_messages import ChatMessage
 
@@ -130,7 +130,7 @@ class ChatChannel:
     async def _place_of(self, delivery: Delivery) -> tuple[str, str | None]:
         """Return the conversation that gets a delivery, and the message that it answers; None if
         nobody started its run in this chat, or who did is not on the list any more. Raises
-        DeliveryFailed for an answer to somebody who is not on it: it is for nobody else.
+        RecipientRemoved for an answer to somebody who is not: it is for nobody else.
         """
         conversation = message = None
         if delivery.routine == ASK:
@@ -147,8 +147,9 @@ class ChatChannel:
         if conversation in table.allowed_ids:
             return conversation, message
         if conversation is not None and delivery.routine == ASK and delivery.kind == "report":
-            problem = f"{conversation} is not on the list [chat.{self._name}] allow any more"
-            raise DeliveryFailed(problem, retry=False)
+            raise RecipientRemoved(
+                f"{conversation} is not on the list [chat.{self._name}] allow any more"
+            )
         return table.report_conversation, None
 
     async def _draft_of(self, delivery: Delivery, conversation: str) -> str | None:

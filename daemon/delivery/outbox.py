@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from daemon.delivery.channels.base import Channel
-from daemon.errors import DaemonError, DeliveryFailed, TargetAbsent
+from daemon.errors import DaemonError, DeliveryFailed, RecipientRemoved, TargetAbsent
 from daemon.models import Delivery, Json, Run, Status
 from daemon.system.clock import wait_until
 from daemon.telemetry.metrics import Metrics
@@ -186,8 +186,8 @@ class Outbox:
                 receipt = await self._channel(delivery.target).send(delivery)
         except TimeoutError:
             await self._record_failure(delivery, f"no answer within {_SEND_LIMIT:g} s")
-        except TargetAbsent as error:
-            await self._leave_out(delivery, str(error))
+        except (TargetAbsent, RecipientRemoved) as error:
+            await self._leave_out(delivery, error)
         except DeliveryFailed as error:
             await self._record_failure(
                 delivery, str(error), retry=error.retry, retry_after=error.after or 0
@@ -212,22 +212,25 @@ class Outbox:
                 receipt=proof,
             )
 
-    async def _leave_out(self, delivery: Delivery, reason: str) -> None:
-        """Leave out a delivery to a target that this machine does not have: it is never sent, and
-        nothing is wrong. An alert or a question goes to another target, which is not left out.
+    async def _leave_out(self, delivery: Delivery, reason: TargetAbsent | RecipientRemoved) -> None:
+        """Leave out a delivery that nobody can or may get: it is never sent, and nothing is wrong.
+        An alert or a question to a target that this machine does not have goes to another one.
         """
-        absent = {*self._absent_targets, delivery.target}
-        alert_targets = [name for name in self._journal.incidents.settings.to if name not in absent]
-        await self._journal.outbox.leave_out(delivery.id, f"left out: {reason}", alert_targets[:1])
-        write_line = log.debug if delivery.target in self._absent_targets else log.warning
-        self._absent_targets.add(delivery.target)
+        write_line, other_targets = log.warning, []
+        if isinstance(reason, TargetAbsent):
+            if delivery.target in self._absent_targets:
+                write_line = log.debug
+            self._absent_targets.add(delivery.target)
+            alert_targets = self._journal.incidents.settings.to
+            other_targets = [name for name in alert_targets if name not in self._absent_targets]
+        await self._journal.outbox.leave_out(delivery.id, f"left out: {reason}", other_targets[:1])
         write_line(
             "delivery.left_out",
             delivery=delivery.id,
             run=delivery.run,
             routine=delivery.routine,
             target=delivery.target,
-            reason=reason,
+            reason=str(reason),
         )
 
     async def _record_failure(

@@ -113,7 +113,7 @@ def _check_vmstat(arguments: ParsedArguments) -> None:
 _JQ_WORDS = re.compile(
     r"(?<![.\w$])(?:"
     r"import|include|modulemeta|env|def|repeat|while|until|infinite|combinations|pow|exp10|exp2|exp)\b"
-    r"|\$ENV|\brecurse\s*\(|\*\s*(?:\d{4,}|\d+[eE])|\*[^*]*\*\s*\d{3,}"
+    r"|\$\s*(?:ENV|__prog_args)\b|\brecurse\s*\(|\*\s*(?:\d{4,}|\d+[eE])|\*[^*]*\*\s*\d{3,}"
 )
 # range(5), range(0; length), range(1; .n): how often it runs is known, or depends on the data.
 _JQ_END = r"\s*(?:-?\d{1,6}|(?:\.[\w.\[\]]*\s*\|\s*)?length|\.[\w.]+)\s*"
@@ -162,12 +162,36 @@ def _check_ss(arguments: ParsedArguments) -> None:
             )
 
 
+# These formats of the journal show the fields that a person reads; all others show all fields.
+_JOURNAL_LINES = re.compile("short(?:-[a-z-]+)?|with-unit|cat")
+
+
+def _shows_all_fields(arguments: ParsedArguments) -> bool:
+    return any(
+        name in ("-o", "--output") and not _JOURNAL_LINES.fullmatch(value or "")
+        for name, value in arguments.options
+    )
+
+
+def _check_journalctl(arguments: ParsedArguments) -> None:
+    if _shows_all_fields(arguments) and not arguments.has("--output-fields"):
+        raise Unreadable(
+            "journalctl shows environments of crashed programs among all fields",
+            "add --output-fields=MESSAGE,_SYSTEMD_UNIT,PRIORITY",
+        )
+
+
 def _check_systemctl(arguments: ParsedArguments) -> None:
     verbs = word_list("systemctl", "verbs")
     for word in arguments.operands[:1]:
         if word.text not in verbs:
             problem = f"systemctl {word.text} is not known here to change nothing"
             raise Unreadable(problem, f"systemctl takes {', '.join(sorted(verbs))}")
+        if word.text == "status" and _shows_all_fields(arguments):
+            raise Unreadable(
+                "systemctl status shows environments of crashed programs among all fields",
+                "write -o short-iso, or leave it out",
+            )
 
 
 # More fields of options.Program, by program.
@@ -186,5 +210,6 @@ _CODE_BY_PROGRAM: Mapping[str, Mapping[str, Any]] = {
     "vmstat": {"check": _check_vmstat},
     "who": {"check": _check_who},
     "ss": {"check": _check_ss},
+    "journalctl": {"check": _check_journalctl},
     "systemctl": {"check": _check_systemctl},
 }

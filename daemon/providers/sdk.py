@@ -9,10 +9,10 @@ takes from the environment, are not sent.
 from __future__ import annotations
 
 import asyncio
-import sys
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daemon.providers.vendor import (
@@ -150,7 +150,7 @@ class SdkProvider(VendorProvider):
         """Await a request of the SDK and return its response, also one with the status of an error,
         whose body was read.
         """
-        sdk = sys.modules[self.sdk]
+        sdk = import_module(self.sdk)  # it is imported already, by the client
         try:
             response: httpx2.Response = await request
         except sdk.APIStatusError as error:

@@ -303,8 +303,10 @@ def _start_victim(python: str, marker: str, user: User | None) -> Iterator[subpr
 
 def find_python(user: User | None) -> str:
     """Return a Python that the user may run; OSError if there is none."""
-    own_python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    for path in (own_python, "/usr/bin/python3", "/usr/local/bin/python3"):
+    # outside of a virtual environment, which may lie where only its owner can look
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    own_pythons = (Path(sys.base_prefix, "bin", name), Path(sys.executable))
+    for path in (*map(os.path.realpath, own_pythons), "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.access(path, os.X_OK) and (user is None or _is_open_to_all(Path(path))):
             return path
     raise OSError(0, "there is no Python that the user of tools may run; apt-get install python3")

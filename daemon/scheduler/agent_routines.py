@@ -26,6 +26,7 @@ from daemon.definitions.routines.rules import AGENT_RULES
 from daemon.definitions.schedule import interval_in_words
 from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
 from daemon.definitions.values import format_duration
+from daemon.durations import parse_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
 from daemon.scheduler.routine_rules import routine_rules
@@ -124,23 +125,28 @@ class AgentRoutines:
         return {"removed": name}
 
     async def pause(self, name: str, until: str) -> Json:
-        """Pause a routine until a moment (ISO 8601), or until it is resumed if `until` is empty.
+        """Pause a routine until a moment (ISO 8601), for a duration (`2h`), or until it is resumed
+        if `until` is empty.
 
-        Raises NotFound, and ToolFailed for an unreadable or past moment.
+        Raises NotFound, and ToolFailed for an unreadable text, a past moment or no time at all.
         """
         self._get_where_schedule_runs(name)
-        end = None
+        end = length = None
         if until:
             try:
-                end = datetime.fromisoformat(until)
+                length = parse_duration(until)
+                moment = datetime.fromisoformat(until) if length is None else None
             except ValueError:
                 raise ToolFailed(
-                    f"{until} is no moment; write it like 2026-12-01T09:00:00Z"
+                    f"{until} is no moment; write it like 2026-12-01T09:00:00Z, or 2h for so long"
                 ) from None
-            end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
-            if end <= self.clock.now():
+            if moment is not None:
+                zone = moment.tzinfo or ZoneInfo(self.engine.zone)
+                end = moment.replace(tzinfo=zone).astimezone(UTC)
+            if length == timedelta() or (end is not None and end <= self.clock.now()):
                 raise ToolFailed(f"{until} has passed already")
-        await self.engine.pause(name, until=end)
+        await self.engine.pause(name, until=end, length=length)
+        end = self.engine.states[name].paused_until
         return {"paused": name, "until": end.isoformat() if end else "resume"}
 
     async def resume(self, name: str) -> Json:

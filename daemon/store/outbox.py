@@ -82,8 +82,8 @@ class OutboxRepository(Repository):
         await self._record_attempt(id_, status, error=error, next_at=next_at)
 
     async def leave_out(self, id_: int, reason: str, other_targets: Sequence[str]) -> None:
-        """Suppress a delivery to a target that the machine does not have; an alert or another
-        notice goes to the first of `other_targets`.
+        """Suppress a delivery that nobody can or may get; an alert or another notice goes to the
+        first of `other_targets`.
         """
         now = self._clock()
 

@@ -140,20 +140,22 @@ class PollingClockWatcher:
     def start(self, on_clock_set: Callable[[], object]) -> None:
         self._when_set = on_clock_set
         self._loop = asyncio.get_running_loop()
-        self._schedule_check()
+        self._schedule_check(self._clock.now(), self._loop.time())
 
     def stop(self) -> None:
         if self._next_check:
             self._next_check.cancel()
             self._next_check = None
 
-    def _schedule_check(self) -> None:
+    def _schedule_check(self, wall: datetime, monotonic: float) -> None:
         self._next_check = self._loop.call_later(
-            until_next_multiple(self._seconds), self._check, self._clock.now(), self._loop.time()
+            until_next_multiple(self._seconds), self._check, wall, monotonic
         )
 
     def _check(self, wall: datetime, monotonic: float) -> None:
-        drift = (self._clock.now() - wall).total_seconds() - (self._loop.time() - monotonic)
-        self._schedule_check()
+        new_wall, new_monotonic = self._clock.now(), self._loop.time()
+        drift = (new_wall - wall).total_seconds() - (new_monotonic - monotonic)
+        # From these readings on: a clock that is set between two readings would go unnoticed.
+        self._schedule_check(new_wall, new_monotonic)
         if abs(drift) > TOLERANCE:
             self._when_set()

@@ -58,15 +58,14 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         names = (*config.tools.files, *config.tools.packages)
         if name not in names:
             problem, hint = "is neither among files nor among packages", did_you_mean(name, names)
-            faults.append(
-                Fault(
-                    file=display(config.file),
-                    key="tools.machines",
-                    found=name,
-                    problem=problem,
-                    hint=hint,
-                )
+            fault = Fault(
+                file=display(config.file),
+                key="tools.machines",
+                found=name,
+                problem=problem,
+                hint=hint,
             )
+            faults += config.with_lines([fault])
     entry_points = (
         {entry_point.name: entry_point for entry_point in _find_entry_points()}
         if config.tools.packages
@@ -76,15 +75,14 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
         key = f"tools.packages[{index}]"
         if name not in entry_points:
             problem = f"no installed package has the entry point {GROUP}:{name}"
-            faults.append(
-                Fault(
-                    file=display(config.file),
-                    key=key,
-                    found=name,
-                    problem=problem,
-                    hint=did_you_mean(name, entry_points),
-                )
+            fault = Fault(
+                file=display(config.file),
+                key=key,
+                found=name,
+                problem=problem,
+                hint=did_you_mean(name, entry_points),
             )
+            faults += config.with_lines([fault])
             continue
         try:
             _register(registry, entry_points[name].load())
@@ -153,9 +151,10 @@ def _make_fault(config: Config, key: str, found: str, error: Exception) -> Fault
         problem = f"there is no such file in {config.folder / 'tools'}"
     elif not isinstance(error, ValueError):
         problem = f"{type(error).__name__}: {problem}"
-    return Fault(
+    fault = Fault(
         file=display(config.file),
         key=key,
         found=found,
         problem=f"cannot be used as a tool: {problem}",
     )
+    return config.with_lines([fault])[0]

@@ -4,6 +4,7 @@ routines.
 
 import json
 import tomllib
+from datetime import UTC, datetime, timedelta
 
 from tests.acceptance.story import Vendor
 
@@ -162,3 +163,31 @@ async def test_an_agent_overrides_only_the_settings_that_the_policy_names(home):
         status = await home.agentctl("status")
         assert "policy: is no setting that agents may write" in status.out
         assert await run_call(home, vendor, "config", action="show", key="policy") == "policy.toml"
+
+
+async def test_an_agent_pauses_a_routine_for_a_duration_or_until_a_moment(home):
+    home.write("policy.toml", POLICY)
+    home.routine("planner", PLANNER)
+    home.routine("disks", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
+    async with Vendor([]) as vendor:
+        home.write("config.toml", CONFIG.format(url=vendor.url))
+        await home.start()
+
+        async def pause(until):
+            return await run_call(
+                home, vendor, "routine", action="pause", name="disks", until=until
+            )
+
+        for text, problem in (
+            ("soon", "is no moment; write it like 2026-12-01T09:00:00Z, or 2h for so long"),
+            ("0s", "has passed already"),
+            ("2020-01-01T00:00:00Z", "has passed already"),
+            ("9999 days", "is no moment"),
+        ):
+            assert problem in await pause(text)
+        assert (await list_by_name(home))["disks"]["state"] == "on"
+        before = datetime.now(UTC)
+        assert '"paused": "disks"' in await pause("1 day and 2 hours")
+        paused_until = datetime.fromisoformat((await list_by_name(home))["disks"]["paused_until"])
+        assert before + timedelta(hours=26) <= paused_until.replace(microsecond=999_999)
+        assert paused_until <= datetime.now(UTC) + timedelta(hours=26)

@@ -178,7 +178,9 @@ async def test_an_answer_to_somebody_who_is_taken_off_the_list_is_for_nobody(app
         assert not [text for text in telegram.texts if "A secret." in text]
         assert {message.chat for message in telegram.messages} <= {BEN}
         (delivery, *_) = await app.daemon.store.journal.outbox.find_of_runs([run.id])
-        assert "is not on the list [chat.phone] allow any more" in delivery.error
+        assert delivery.status == "suppressed"
+        assert delivery.error == f"left out: {ADA} is not on the list [chat.phone] allow any more"
+        assert await app.daemon.store.journal.incidents.find() == []
 
 
 async def test_a_report_in_parts_begins_anew_for_whom_the_list_names_now(app, telegram):

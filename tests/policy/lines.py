@@ -75,11 +75,16 @@ journalctl -b -1 -p 3
 journalctl -xb
 journalctl -k -o short-iso
 journalctl --list-boots
+journalctl -n 5 -o json --output-fields=MESSAGE,_SYSTEMD_UNIT | jq -r .MESSAGE
+journalctl -F _SYSTEMD_UNIT
+journalctl -o short-precise --utc -n 5
 journalctl _SYSTEMD_UNIT=cron.service -n 5
 systemctl
 systemctl --failed --no-legend
 systemctl status cron --no-pager -n 5
 systemctl list-timers --all
+systemctl list-timers -o json
+systemctl status cron -o short-iso
 systemctl is-active ssh
 systemctl list-units --type=service --state=running
 dmesg -T --level=err,warn | tail -n 5
@@ -601,6 +606,15 @@ git shortlog -w0,99999999 HEAD
 git branch --format='%(align:99999999)%(refname)%(end)'
 git branch --format='%(align:width=99999999)%(refname)%(end)'
 git tag --format='%(committerdate:format:%99999999Y)'
+find . -newermt 'TZ=":.env" 2026-01-01'
+find . -newerat 'TZ="../../../../etc/shadow" now'
+git branch --contains=HEAD:.env
+git branch --no-contains HEAD:notes.md
+git tag --merged HEAD:.env
+git branch --no-merged=HEAD:.env
+git tag --points-at=HEAD:.env
+git shortlog --group=format:%G? HEAD
+git shortlog --group='%<(99999999)%an' HEAD
 tail +1f log.txt
 tail +1 log.txt
 tail +f log.txt
@@ -713,6 +727,21 @@ journalctl --setup-keys
 journalctl --cursor-file=x
 journalctl /usr/bin/ls
 journalctl --vac
+journalctl -o verbose
+journalctl -o export -n 1
+journalctl -n1 -ojson
+journalctl --output=json-pretty
+journalctl -o json --output-fields=COREDUMP_ENVIRON
+journalctl -o cat --output-fields=MESSAGE,COREDUMP_ENVIRON
+journalctl -F COREDUMP_ENVIRON
+journalctl -o json --output-fields=
+journalctl -o json --output-fields=,
+journalctl --field=COREDUMP_ENVIRON
+systemctl status cron -o verbose
+systemctl status cron --output=json
+systemctl -o export status cron
+jq -n '$ ENV'
+jq -n '$__prog_args'
 systemctl stop cron
 systemctl start cron
 systemctl restart cron

@@ -39,6 +39,24 @@ async def test_a_row_of_many_missed_slots_is_counted_on_each_of_its_days(ledger:
     assert [(day.day, day.outcomes["missed"]) for day in days] == [(0, 3), (1, 2), (2, 2)]
 
 
+async def test_the_time_of_a_run_is_that_of_its_attempts_or_from_its_start_to_its_end(
+    ledger: Ledger,
+) -> None:
+    usage = Usage(input=10, output=2)
+    once = await ledger.start_run()
+    ledger.clock.advance(seconds=7)
+    ended = ledger.clock.now()
+    await ledger.journal.runs.end(once.to(Status.SUCCEEDED, ended=ended, usage=usage))
+    interrupted = await ledger.start_run()
+    ledger.clock.advance(hours=1)
+    ended = ledger.clock.now()
+    await ledger.journal.runs.end(interrupted.to(Status.SUCCEEDED, ended=ended, active=20.0))
+    gated = await ledger.start_run()
+    await ledger.journal.runs.end(gated.to(Status.SKIPPED, ended=ledger.clock.now()))
+    usage_by_routine = await ledger.journal.history.get_usage_of_runs(["daily"])
+    assert usage_by_routine == {"daily": [(0, 0.0, 0.0), (0, 20.0, 0.0), (12, 7.0, 0.0)]}
+
+
 async def test_runs_outside_the_days_are_not_counted(ledger: Ledger) -> None:
     run = await ledger.start_run()
     await ledger.journal.runs.end(run.to(Status.SUCCEEDED, ended=ledger.clock.now()))

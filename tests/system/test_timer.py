@@ -191,6 +191,22 @@ async def test_a_slowly_adjusted_clock_is_not_reported(reports: ClockReports) ->
     watcher.stop()
 
 
+async def test_a_clock_that_is_set_just_after_it_was_read_is_reported(
+    reports: ClockReports,
+) -> None:
+    class SetAfterReading(MovedClock):
+        def now(self) -> datetime:
+            moment = super().now()
+            if self.looks == 2:  # the first check
+                self.offset = timedelta(hours=1)
+            return moment
+
+    watcher = PollingClockWatcher(SetAfterReading(), seconds=0.01)
+    watcher.start(reports.when_set)
+    await reports.wait_for_report()
+    watcher.stop()
+
+
 async def test_stopped_watcher_reports_nothing(reports: ClockReports) -> None:
     clock, other_watching = MovedClock(), ClockReports()
     stopped_watcher, other_watcher = (

@@ -269,10 +269,9 @@ def _describe(file: Path | None, key: str, problem: str, hint: str = "") -> str:
 
 
 def _describe_setting(config: Config, key: str, problem: str) -> str:
-    """Return a note on a key of config.toml, with its line unless the environment sets it."""
-    if any(override.key == key for override in config.overrides):
-        return f"{display(config.file)}: {key}: {problem}"
-    return _describe(config.file, key, problem)
+    """Return a note on a key of config.toml, with its line."""
+    fault = Fault(file=display(config.file), key=key, found="", problem=problem)
+    return str(config.with_lines([fault])[0])
 
 
 def _salvage_config(file: Path) -> tuple[Config, frozenset[str] | None, frozenset[str] | None]:
@@ -308,11 +307,9 @@ def _provider_faults(config: Config) -> list[Fault]:
         try:
             create_provider(table.kind, name=name, api_key="not looked at here", **table.settings())
         except ConfigError as error:
-            own_faults = [replace(fault, file=display(config.file)) for fault in error.faults]
-            is_overridden = any(
-                override.key.startswith(f"providers.{name}.") for override in config.overrides
+            faults += config.with_lines(
+                [replace(fault, file=display(config.file)) for fault in error.faults]
             )
-            faults += own_faults if is_overridden else with_lines_of_file(own_faults, config.file)
     return faults
 
 

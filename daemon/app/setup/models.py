@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from daemon.app.setup.vendors import ANY_MODEL, is_usable
 from daemon.definitions.config.config import Config
@@ -80,9 +81,10 @@ def list_models(kind: str, name: str, base_url: str, key: str | None) -> list[Li
         provider = create_provider(kind, name=name, api_key=key, **settings)
         try:
             return await provider.list_models()
-        except BadRequest as error:
-            # A server without such a list, unless the address lacks its path.
-            if "try base_url" in str(error):
+        except BadRequest:
+            # A server without such a list, unless the address lacks its path: the error says so.
+            path = urlsplit(base_url).path.strip("/")
+            if kind in ("openai", "open_source") and base_url and not path:
                 raise
             return []
         finally:

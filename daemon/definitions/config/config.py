@@ -63,23 +63,14 @@ T = TypeVar("T")
 def _with_lines(
     method: Callable[Concatenate[Config, P], T],
 ) -> Callable[Concatenate[Config, P], T]:
-    """Give the faults that a method of Config raises the lines of their keys in its file.
-
-    A key that a variable of the environment sets has no line: the file may say something else.
-    """
+    """Give the faults that a method of Config raises the lines of their keys."""
 
     @wraps(method)
     def wrapper(config: Config, /, *arguments: P.args, **options: P.kwargs) -> T:
         try:
             return method(config, *arguments, **options)
         except ConfigError as error:
-            keys_of_environment = {override.key for override in config.overrides}
-            located_faults = with_lines_of_file(error.faults, config.file)
-            faults = (
-                fault if fault.key in keys_of_environment else located_fault
-                for fault, located_fault in zip(error.faults, located_faults, strict=True)
-            )
-            raise ConfigError(*faults) from None
+            raise ConfigError(*config.with_lines(error.faults)) from None
 
     return wrapper
 
@@ -149,6 +140,18 @@ class Config(Table):
     def overrides(self) -> tuple[Override, ...]:
         """The settings that environment variables gave, by the names of the variables."""
         return self._overrides
+
+    def with_lines(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+        """Return faults of keys of this config with the lines of its file in which they stand.
+
+        What a variable of the environment sets has none: the file may say something else.
+        """
+        located_faults = list(with_lines_of_file(faults, self.file))
+        for index, fault in enumerate(faults):
+            for override in self.overrides:
+                if f"{fault.key}.".startswith((f"{override.key}.", f"{override.key}[")):
+                    located_faults[index] = fault
+        return tuple(located_faults)
 
     def overridden_by(self, overrides: tuple[Override, ...]) -> Self:
         """Return this config, with the settings of the environment that are in it."""

@@ -88,20 +88,32 @@ def _ended_runs(edges: Sequence[datetime]) -> Any:
 def get_usage_of_runs(
     session: Session, routines: Iterable[str], last: int
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0."""
+    """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0.
+
+    The seconds are those that a run was under way. A run of a single attempt has no `active`: it
+    was under way from its start to its end.
+    """
     cost = (
         select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()
     )
+    tokens_of_run: Any = RunRow.input + RunRow.output
+    columns: tuple[Any, ...] = (tokens_of_run, RunRow.active, RunRow.started, RunRow.ended, cost)
     query = (
-        select(RunRow.input + RunRow.output, RunRow.active, cost)
+        select(*columns)
         .where(col(RunRow.ended).is_not(None), RunRow.status != Status.CANCELLED.value)
         .order_by(col(RunRow.id).desc())
         .limit(last)
     )
     return {
         routine: [
-            (tokens, active, (billionths or 0) / 1e9)
-            for tokens, active, billionths in session.exec(query.where(RunRow.routine == routine))
+            (
+                tokens,
+                active or (ended - (started or ended)).total_seconds(),
+                (billionths or 0) / 1e9,
+            )
+            for tokens, active, started, ended, billionths in session.exec(
+                query.where(RunRow.routine == routine)
+            )
         ]
         for routine in routines
     }

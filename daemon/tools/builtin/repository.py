@@ -87,7 +87,7 @@ def repository_view(
         )
     if not git_folder.is_dir():
         return environment
-    for name in (*_LINKED_ENTRIES, "HEAD", "config", "objects/info"):
+    for name in (*_LINKED_ENTRIES, "HEAD", "config", "objects/info", "objects/pack"):
         if (git_folder / name).is_symlink():
             raise ToolFailed(
                 f".git/{name} is a link; only a repository that is wholly in its folder can be "

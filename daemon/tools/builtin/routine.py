@@ -85,7 +85,13 @@ def register(registry: FunctionRegistry, control: RoutineControl) -> None:
             ),
         ] = None,
         until: Annotated[
-            str, Field(description="pause: until when, like 2026-12-01T09:00:00Z; else till resume")
+            str,
+            Field(
+                description=(
+                    "pause: until when, like 2026-12-01T09:00:00Z, or for how long, like 2h; else "
+                    "till resume"
+                )
+            ),
         ] = "",
     ) -> Json | list[Json]:
         """See which routines run here by themselves, and steer them: pause one, let it go on, run

@@ -188,6 +188,14 @@ async def test_pages_show_failed_deliveries_incidents_and_usage(look, daemon, sh
     assert (delivery["routine"], delivery["target"]) == ("notes", "hook")
 
     await fair(look, "/usage")
+    await look.set_viewport_size({"width": 390, "height": 800})
+    await look.evaluate("document.querySelectorAll('details').forEach((part) => part.open = true)")
+    hidden_widths = await look.evaluate(
+        "[...document.querySelectorAll('.wide')].map((part) => part.scrollWidth - part.clientWidth)"
+    )
+    assert set(hidden_widths) == {0}, "on a phone no column is out of sight"
+    await look.set_viewport_size({"width": 1200, "height": 800})
+    await look.goto(look.base + "/usage")
     text = await look.inner_text("main")
     assert (
         "[budget] day = 0.5" in text and "[budget] day_tokens = 100000" in text and "notes" in text

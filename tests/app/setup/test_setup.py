@@ -260,6 +260,25 @@ async def test_a_server_that_lists_no_models_is_asked_all_the_same(site: Home) -
     assert result.code == 0, result.err
 
 
+@pytest.mark.parametrize(("path", "code"), [("", 1), ("/", 1), ("/v1", 2)])
+async def test_an_address_that_lacks_its_path_is_named_with_the_one_to_try(
+    site: Home, path: str, code: int
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    before = contents(site)
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        result = await setup(site, "--provider", "mine", "--base-url", url + path, "--yes")
+    hint = f'try base_url = "{url}/v1"'
+    assert (hint in " ".join(result.err.split())) == (code == 1), result.err
+    assert (result.code, contents(site)) == (code, before)
+
+
 async def test_a_local_model_costs_nothing_so_that_caps_in_dollars_hold(site: Home) -> None:
     async with FakeVendor(["I am ready."]) as vendor:
         vendor.models = [{"id": "qwen3:8b"}]

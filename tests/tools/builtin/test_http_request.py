@@ -210,6 +210,24 @@ async def test_a_text_in_punycode_is_not_decoded(
     assert result.value["body"] == body.decode()[: len(result.value["body"])]
 
 
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        f'text/plain; a="{";" * 50_000}"; charset=koi8-r',
+        f"text/plain; a={'b' * 50_000}; charset=koi8-r",
+        f"text/plain; charset*=punycode''-{'b' * 50_000}",
+    ],
+)
+async def test_of_a_long_content_type_the_beginning_is_read(
+    asking: Callable[..., Ask], server: Server, content_type: str
+) -> None:
+    server.says("/", "schön".encode(), Content_Type=content_type)
+    answer = await asking(rule(f"here.example:{server.port}"))(
+        f"http://here.example:{server.port}/"
+    )
+    assert (answer.value["type"], answer.value["body"]) == ("text/plain", "schön")
+
+
 def test_each_charset_of_the_web_has_a_codec() -> None:
     codecs_by_label = web_charsets()
     for label, codec in codecs_by_label.items():

@@ -44,7 +44,7 @@ SAFE_METHODS = [
     *(
         "git log -S line",
         "git log --follow notes.md",
-        "git log --format='%h %s'",
+        "git log --format='%h %s %(describe) %(trailers)'",
         "git show",
         "git show HEAD --stat",
     ),
@@ -152,7 +152,15 @@ def poisoned_repository(tmp_path: Path) -> Path:
         "status.submoduleSummary": "true",
         "blame.ignoreRevsFile": "/etc/shadow",
         "core.worktree": "/etc",
+        "include.path": tmp_path / "included",
+        "includeIf.gitdir:/.path": tmp_path / "included",
+        "extensions.worktreeConfig": "true",
+        "diff.submodule": "diff",
+        "submodule.recurse": "true",
+        "hook.trap.command": trap,
+        "hook.trap.event": "post-index-change",
     }
+    (tmp_path / "included").write_text(f"[core]\n\tfsmonitor = {trap}\n\tpager = {trap}\n")
     (submodule / "code.md").write_text("changed\n")
     for key, value in settings.items():
         git("config", key, str(value))
@@ -161,6 +169,8 @@ def poisoned_repository(tmp_path: Path) -> Path:
     (tmp_path / "hooks").mkdir()
     for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "pre-auto-gc"):
         shutil.copy(trap, tmp_path / "hooks" / hook)
+        shutil.copy(trap, workspace / ".git" / "hooks" / hook)
+    shutil.copy(tmp_path / "included", workspace / ".git" / "config.worktree")
     (tmp_path / "sprung").unlink(missing_ok=True)
     return workspace
 
@@ -308,9 +318,11 @@ def test_a_git_folder_elsewhere_is_refused(tmp_path: Path) -> None:
             repository_view(tmp_path, stack)
 
 
-@pytest.mark.parametrize("name", ["objects", "refs", "packed-refs", "index", "HEAD", "config"])
+@pytest.mark.parametrize(
+    "name", ["objects", "objects/pack", "refs", "packed-refs", "index", "HEAD", "config"]
+)
 def test_a_git_folder_with_links_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / name).parent.mkdir(parents=True)
     (tmp_path / ".git" / name).symlink_to("/etc/shadow")
     with ExitStack() as stack, pytest.raises(ToolFailed, match="is a link"):
         repository_view(tmp_path, stack)

@@ -32,6 +32,7 @@ _TIMEOUT = 60.0  # for all of it, redirects included
 _MAX_REDIRECTS = 3
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
+_MAX_CONTENT_TYPE = 300  # characters of the header
 _MAX_DEPTH = 100  # levels of a JSON answer; what is nested deeper stays text
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # The connection's own, which decide where a request ends and who answers it.
@@ -241,7 +242,9 @@ def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
     from email.message import Message
 
     about = Message()
-    about["content-type"] = answer.headers.get("content-type", "application/octet-stream")
+    content_type = answer.headers.get("content-type", "application/octet-stream")
+    # to read one of 60 kB takes up to seven seconds, as it may name codecs of its own
+    about["content-type"] = content_type[:_MAX_CONTENT_TYPE]
     kind = about.get_content_type()
     text = extract_text(answer.body, kind, (about.get_content_charset() or "").lower())
     if answer.body and not text and kind not in PAGE_TYPES:
