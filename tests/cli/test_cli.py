@@ -862,7 +862,9 @@ async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarnes
     assert unknown.code == 4 and "daily-report" in unknown.err
 
 
-async def test_pause_all_pauses_every_routine_that_would_start_before_its_end(harness: ApiHarness) -> None:
+async def test_pause_all_pauses_every_routine_that_would_start_before_its_end(
+    harness: ApiHarness,
+) -> None:
     assert (await agentctl(harness.path, "pause")).code == 2
     assert (await agentctl(harness.path, "pause", "heartbeat", "--all")).code == 2
     await harness.engine.pause("heartbeat")
