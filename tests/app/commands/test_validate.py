@@ -510,8 +510,10 @@ def test_a_target_that_gets_each_report_twice_is_noted_with_its_line(folder: Pat
     )
     notes = [note for note in check_folder(folder).notes if "twice" in note]
     assert [note.rpartition("/")[2] for note in notes] == [
-        "loud.toml:13: deliver[3].to: each report goes to log twice; take one of the two out, or "
-        "give each an `on` of its own"
+        (
+            "loud.toml:13: deliver[3].to: each report goes to log twice; take one of the two "
+            "out, or give each an `on` of its own"
+        )
     ]
 
 
