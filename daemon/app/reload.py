@@ -137,12 +137,13 @@ class Reloader:
             cache=self._files,
             workspace=self._installation.workspace,
         )
-        # set before any of them can run or watch; earlier ones run until they are replaced
+        # noted before any of them can run or watch; earlier ones run until they are replaced
         old, new = self._engine.routines, contents.routines
-        replaced_routines = [
-            routine for name, routine in old.items() if routine is not new.get(name)
-        ]
-        self._note_folders_in_use(config, [*replaced_routines, *new.values()])
+        self._note_folders_in_use(
+            config,
+            [routine for name, routine in new.items() if routine is not old.get(name)],
+            besides=self._settings.policy.folders_in_use,
+        )
         return contents
 
     def routine_rules(
@@ -163,10 +164,14 @@ class Reloader:
             workspace=self._installation.workspace,
         )
 
-    def _note_folders_in_use(self, config: Config, routines: Iterable[Routine]) -> None:
-        """Give the policy the folders of the workspace that these routines watch or deliver to."""
-        workspace = self._installation.workspace
-        self._settings.set_folders_in_use(folders_in_use(config, routines, workspace))
+    def _note_folders_in_use(
+        self, config: Config, routines: Iterable[Routine], *, besides: Iterable[str] = ()
+    ) -> None:
+        """Give the policy the folders of the workspace that these routines watch or deliver to, and
+        those of `besides`.
+        """
+        folders = folders_in_use(config, routines, self._installation.workspace)
+        self._settings.set_folders_in_use(tuple(sorted({*folders, *besides})))
 
     def log_faults(self, errors: Iterable[ConfigError]) -> None:
         """Log what is wrong with routines, each fault once for as long as it is there."""

@@ -14,7 +14,7 @@ class Parser(ArgumentParser):
         super().__init__(formatter_class=_HelpFormatter, **settings)
         # argparse names the function that reads a value: "invalid int value: 'x'".
         self.register("type", int, whole_number)
-        self.register("type", float, number)
+        self.register("type", "duration", seconds_of_duration)
 
     def format_help(self) -> str:
         """Return the help with examples, which are imported only here."""
@@ -39,14 +39,24 @@ def positive_number(text: str) -> int:
     return value
 
 
-def number(text: str) -> float:
-    """Return the number of an argument, or raise ArgumentTypeError."""
+def seconds_of_duration(text: str) -> float:
+    """Return the seconds of a duration such as `30s` or `2 minutes`, or of a number without a unit,
+    or raise ArgumentTypeError.
+    """
+    from daemon.durations import parse_duration
+
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if duration is not None:
+        return duration.total_seconds()
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not abs(value) < float("inf"):
-        raise ArgumentTypeError(f"expected a number (found {text[:80]!r})")
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError(f"expected a duration, like 30s or 2m (found {text[:80]!r})")
     return value
 
 

@@ -521,9 +521,9 @@ VERBS = {
         option("--now", action="store_true", default=False, help="runs go on at the next start"),
         option(
             "--timeout",
-            metavar="SECONDS",
-            type=float,
-            help="do not wait longer; 1 if it has not ended then",
+            metavar="TIME",
+            type="duration",
+            help="do not wait longer, like 30s or 2m; 1 if it has not ended then",
         ),
     ),
     "reload": Verb("cli.reload:reload", "read config, policy and routines again"),

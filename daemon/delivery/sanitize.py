@@ -113,15 +113,12 @@ _IP_ADDRESS = re.compile(
 # Names that a chat notifies or leads to: `@name`, and those of everybody behind a word, too.
 _EVERYBODY = "|".join(f"{_MARK}*".join(word) for word in ("everyone", "here", "channel", "all"))
 _MENTIONS = re.compile(rf"(?i)(?<![^\W_])@(?={_EDGE_MARK}*+\w)|@(?={_EDGE_MARK}*+(?:{_EVERYBODY}))")
-# `/name` is sent as a command to all bots of a chat of Telegram by a tap on it. Folders of a system
-# are left alone; `run` is one of them, and a command of ours.
+# A tap on `/name` in Telegram sends it to the bot that wrote it, and on `/name@bot` to that bot.
 _COMMAND = re.compile(
     rf"(?<![*_`~\\])(?P<before>{_EDGE_MARK}*+)/(?=(?P<between>{_EDGE_MARK}*+)"
     rf"(?P<name>[A-Za-z0-9_]++)(?![\w/<>])(?P<goes_on>{_EDGE_MARK}*+[\w@])?)"
 )
-_SYSTEM_FOLDER = re.compile(
-    "bin|boot|data|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|sbin|srv|sys|tmp|usr|var"
-)
+_CHAT_COMMANDS = frozenset({"start", "help", "new", "status", "run", "pause", "resume"})
 _WWW = re.compile(rf"(?i){_NO_WORD_BEFORE}(w{_MARK}*w{_MARK}*w{_EDGE_MARK}*){_DOTS}")
 # `[name]: address`, whose name may have several lines; it may stand in a quote or a list.
 _DEFINITION = re.compile(r"(?m)^([ \t>*+\-\d.)]*\[(?:\\[^\n]|[^\\\[\]]){1,999}+\])(?=:)")
@@ -189,8 +186,8 @@ def _break_command(match: re.Match[str]) -> str:
     is_in_path = (character_before == "/" or character_before.isalnum()) and (
         not match["before"] or set(match["before"]) == set(match["between"]) == {"`"}
     )
-    is_folder = _SYSTEM_FOLDER.fullmatch(match["name"]) and not match["goes_on"]
-    if is_in_path or is_folder:
+    is_command = match["name"].lower() in _CHAT_COMMANDS or match["goes_on"]
+    if is_in_path or not is_command:
         return match[0]
     return f"{match['before']}[/]"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import ParsedCommand
+from daemon.policy.options import KINDS, ParsedCommand
 from daemon.policy.tables import load_table, word_list
 
 
@@ -126,6 +126,8 @@ def _parse_find(words: Sequence[Word]) -> ParsedCommand:
         index += 1
         if text in file_tests or (newer and newer[2] != "t"):
             files.append(value)
+        elif newer and not KINDS["DATE"].fullmatch(value):
+            raise Unreadable(f"find {text} {value} would read a file", "write a date without TZ=")
         elif text in number_tests and not re.fullmatch(r"[+-]?\d{1,12}", value):
             raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
         elif text == "-printf" and _WIDE_FIELD.search(value):

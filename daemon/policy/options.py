@@ -49,7 +49,9 @@ KINDS = {
         "KEY": r"[0-9.,bdfgiMhnRrV]+",
         "FORMAT": r"(?!.*%[^A-Za-z%]*\d{4}).*",  # no wide fields
         # of git, with %w(WIDTH) and %(align:WIDTH); nor signatures: it runs gpg for %G?
-        "LOG": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%w?\([^)]*\d{4})(?!.*%[-+ ]?G).*",
+        "LOG": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%w?\([^()%]*\d{4})(?!.*%[-+ ]?G).*",
+        # git answers REVISION:PATH, where it wants a commit, with the id of a text: its checksum
+        "COMMIT": r"[^:]*",
         "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
         "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
         "DEVICE": r"/dev/[A-Za-z0-9_/-]+",

@@ -200,12 +200,11 @@ def folders_in_use(config: Config, routines: Iterable[Routine], workspace: Path)
     """
     patterns = [target.path for target in config.targets.values() if target.path]
     for routine in routines:
-        patterns += [glob for trigger in routine.triggers for glob in trigger.watch]
-        patterns += [
-            delivery.path.replace("{routine}", routine.name)
-            for delivery in routine.deliver
-            if delivery.path and _may_name_out(delivery.path)
-        ]
+        for trigger in routine.triggers:
+            patterns += trigger.watch
+        for delivery in routine.deliver:
+            if delivery.path and _may_name_out(delivery.path):
+                patterns.append(delivery.path.replace("{routine}", routine.name))
     names = {_fixed_part(pattern) for pattern in patterns if _may_name_out(pattern)}
     root = os.path.realpath(workspace)
     paths = [

@@ -203,7 +203,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

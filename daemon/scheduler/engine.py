@@ -222,10 +222,15 @@ class RoutineEngine:
         )
         return changes
 
-    async def _set_routines(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
-        await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
-        self._triggers.read_routines()
-        self._pacing.read_routines()
+    async def _set_routines(
+        self, routines: Mapping[str, Routine], *, fresh: Collection[str]
+    ) -> None:
+        names = [*fresh, *(self._ledger.routines.keys() - routines.keys())]
+        try:
+            await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
+        finally:  # it may have taken the routines before it failed
+            self._triggers.read_routines(names)
+            self._pacing.read_routines(names)
 
     def _note_ended_run(self, run: Run) -> None:
         """Queue what follows on the end of a run."""
@@ -380,8 +385,8 @@ class RoutineEngine:
         self._require_routine(old)
         async with self._ledger.lock():
             await self._ledger.rename(old, new, move)
-            self._triggers.read_routines()
-            self._pacing.read_routines()
+            self._triggers.read_routines([old])
+            self._pacing.read_routines([old])
             if self._scheduler:
                 self._schedule_next_start(old, self._clock.now())
         self._triggers.watch()
@@ -405,7 +410,7 @@ class RoutineEngine:
     @property
     def webhook_routines(self) -> list[str]:
         """The routines that a webhook starts."""
-        return [name for name in self._ledger.schedules if self.routines[name].webhook]
+        return list(self._triggers.webhooks)
 
     def record_success(self, run: Run) -> bool:
         """Forget the failures of a routine if `run` succeeded; return whether it did."""

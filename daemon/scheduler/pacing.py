@@ -12,7 +12,7 @@ backoff, of a run that is under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -68,19 +68,18 @@ class Pacing:
         self._latest_starts: dict[str, PacedStart] = {}
         """By routine, the latest answer of `_next_start`."""
 
-    def read_routines(self) -> None:
-        """Take the paces from the routines that the ledger has now."""
-        self._paces = {}
-        for name, schedule in self._ledger.schedules.items():
-            triggers = self._ledger.routines[name].triggers
-            for trigger, entry in zip(triggers, schedule.entries, strict=True):
-                if trigger.pace:
-                    self._paces[name] = trigger.waits, entry
-        self._latest_starts = {
-            name: start for name, start in self._latest_starts.items() if name in self._paces
-        }
-        for name in self._ledger.paced_starts.keys() - self._paces.keys():
-            del self._ledger.paced_starts[name]
+    def read_routines(self, names: Iterable[str]) -> None:
+        """Take the paces of these routines from the ledger, which may have them no longer."""
+        for name in names:
+            self._paces.pop(name, None)
+            if schedule := self._ledger.schedules.get(name):
+                triggers = self._ledger.routines[name].triggers
+                for trigger, entry in zip(triggers, schedule.entries, strict=True):
+                    if trigger.pace:
+                        self._paces[name] = trigger.waits, entry
+            if name not in self._paces:
+                self._latest_starts.pop(name, None)
+                self._ledger.paced_starts.pop(name, None)
 
     @property
     def routines(self) -> list[str]:

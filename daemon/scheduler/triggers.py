@@ -116,12 +116,28 @@ class EventTriggers:
         """The names of the watches of a routine."""
         self.followers: dict[str, list[str]] = {}
         """The routines that start after a routine (`after`)."""
+        self.webhooks: dict[str, Trigger] = {}
+        """By routine, the trigger by which a webhook starts it."""
+        self._parents_of: dict[str, list[str]] = {}
+        """The routines that a routine starts after."""
 
-    def read_routines(self) -> None:
-        """Take the watches and followers from the routines that the ledger has now."""
-        self._watches, self._watches_of, self.followers = {}, {}, {}
-        for name in self._ledger.schedules:
+    def read_routines(self, names: Iterable[str]) -> None:
+        """Take the watches, followers and webhooks of these routines from the ledger, which may not
+        have them any more.
+        """
+        for name in names:
+            for watch in self._watches_of.pop(name, ()):
+                del self._watches[watch]
+            for parent in self._parents_of.pop(name, ()):
+                self.followers[parent].remove(name)
+                if not self.followers[parent]:
+                    del self.followers[parent]
+            self.webhooks.pop(name, None)
+            if name not in self._ledger.schedules:
+                continue
             for trigger, entry in self._triggers_of(name):
+                if trigger.webhook:
+                    self.webhooks[name] = trigger
                 if trigger.watch:
                     watches = self._watches_of.setdefault(name, [])
                     watches.append(f"{name}/{len(watches)}" if watches else name)
@@ -132,9 +148,10 @@ class EventTriggers:
                         entry=entry,
                     )
                 for parent in trigger.after:
-                    followers = self.followers.setdefault(parent, [])
-                    if name not in followers:
-                        followers.append(name)
+                    parents = self._parents_of.setdefault(name, [])
+                    if parent not in parents:
+                        parents.append(parent)
+                        self.followers.setdefault(parent, []).append(name)
 
     def _triggers_of(self, name: str) -> Iterator[tuple[Trigger, ScheduleEntry]]:
         """Yield the triggers of a routine, each with its entry of the schedule."""

@@ -62,6 +62,10 @@ class Database:
         self._loop = loop
         self._queue: queue.SimpleQueue[list[_Item] | _Item | None] = queue.SimpleQueue()
         """Lists of works to commit, single works to run outside a transaction; None: stop."""
+        self._queued: deque[list[_Item] | _Item] = deque()
+        """What is in the queue, each until it is in hand: the thread may fail between the two."""
+        self._stopping = False
+        """Whether the queue ends with None."""
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self._failed: asyncio.Future[None] = loop.create_future()
@@ -160,7 +164,11 @@ class Database:
         self.flushes += 1
         works, self._pending = self._pending, []
         for start in range(0, len(works), BATCH):
-            self._queue.put(works[start : start + BATCH])
+            self._put(works[start : start + BATCH])
+
+    def _put(self, works: list[_Item] | _Item) -> None:
+        self._queued.append(works)
+        self._queue.put(works)
 
     async def drain(self) -> None:
         """Wait until every work submitted so far is committed or refused."""
@@ -174,7 +182,7 @@ class Database:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         self._flush_now()
-        self._queue.put((work, future, None))
+        self._put((work, future, None))
         return await future
 
     async def read(self, work: Work[T]) -> T:
@@ -227,6 +235,7 @@ class Database:
             self._flush_now()
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
+            self._stopping = True
             self._queue.put(None)
         await asyncio.shield(self._closed)
         self._writer.join()
@@ -239,13 +248,13 @@ class Database:
         except BaseException as error:  # noqa: BLE001  carried to whoever awaits open()
             self._deliver([(self._opened, None, error)])
             return
-        self._deliver([(self._opened, None, None)])
         try:
+            self._deliver([(self._opened, None, None)])
             self._commit_forever(connection)
         except BaseException as error:  # noqa: BLE001  the daemon ends on it, see wait_for_failure
             self._refuse_forever(error)
         for reader in self._readers:
-            reader.reads.put(None)
+            reader.stop()
         for reader in self._readers:
             reader.thread.join()
         self._close_writer(connection)
@@ -256,7 +265,7 @@ class Database:
         stop = False
         while not stop:
             batch: list[_Item] = []
-            item = self._queue.get()
+            item, taken_count = self._queue.get(), 1
             while isinstance(item, list):
                 batch += item
                 if len(batch) >= BATCH:
@@ -265,8 +274,11 @@ class Database:
                     item = self._queue.get_nowait()
                 except queue.Empty:
                     break
+                taken_count += 1
             stop = item is None
             self._works_in_hand = [*batch, item] if isinstance(item, tuple) else batch
+            for _ in range(taken_count - stop):
+                self._queued.popleft()
             if batch:
                 outcomes = self._commit(connection, batch)
                 if any(durable for _, _, durable in batch):
@@ -282,19 +294,18 @@ class Database:
         a thread that has ended.
         """
         self._fail(error)
-        items: list[_Item] | _Item | None = self._works_in_hand
-        while items is not None:
-            self._deliver(
-                [
-                    (
-                        future,
-                        None,
-                        StoreFull(f"{self.place}: the thread that writes has failed: {error!r}"),
-                    )
-                    for _, future, _ in (items if isinstance(items, list) else [items])
-                ]
-            )
-            items = self._queue.get()
+        works, stopping = self._works_in_hand, False
+        while True:
+            while self._queued:
+                items = self._queued.popleft()
+                works += items if isinstance(items, list) else [items]
+            problem = f"{self.place}: the thread that writes has failed: {error!r}"
+            self._deliver([(future, None, StoreFull(problem)) for _, future, _ in works])
+            if stopping:
+                return
+            works, stopping = [], self._stopping  # asked before the last look at what is queued
+            if not stopping:
+                self._queue.get()
 
     def _refuse_if_replaced(self, outcomes: list[_Outcome]) -> list[_Outcome]:
         """Return the outcomes, or errors in their place where the file is gone or another one: what
@@ -434,16 +445,24 @@ class Database:
             self._answer_reads(reader)
         except BaseException as error:  # noqa: BLE001  the daemon ends on it, see wait_for_failure
             self._fail(error)
-            item = reader.in_hand or reader.reads.get()
-            while item is not None:  # nobody must wait for a thread that has ended
-                failure = StoreFull(f"{self.place}: a thread that reads has failed: {error!r}")
-                self._deliver([(item[2], None, failure)])
-                item = reader.reads.get()
+            if reader.in_hand:
+                reader.queued.appendleft(reader.in_hand)
+            stopping = False
+            while True:  # nobody must wait for a thread that has ended
+                while reader.queued:
+                    failure = StoreFull(f"{self.place}: a thread that reads has failed: {error!r}")
+                    self._deliver([(reader.queued.popleft()[2], None, failure)])
+                if stopping:
+                    return
+                stopping = reader.stopping  # asked before the last look at what is queued
+                if not stopping:
+                    reader.reads.get()
 
     def _answer_reads(self, reader: _ReaderThread) -> None:
         connection: Connection | None = None
         while (item := reader.reads.get()) is not None:
             reader.in_hand = item
+            reader.queued.popleft()
             method, work, future = item
             result: Any = None
             error: BaseException | None = None
@@ -518,6 +537,10 @@ class _ReaderThread:
 
     def __init__(self, number: int, read_forever: Callable[[_ReaderThread], None]) -> None:
         self.reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self.queued: deque[_Read] = deque()
+        """What is in the queue, each until it is in hand: the thread may fail between the two."""
+        self.stopping = False
+        """Whether the queue ends with None."""
         self.in_hand: _Read | None = None
         """The read that the thread answers now."""
         self._submitted_count = 0
@@ -532,7 +555,14 @@ class _ReaderThread:
         self, method: Callable[[Connection, Any], Any], work: Any, future: asyncio.Future[Any]
     ) -> None:
         self._submitted_count += 1
-        self.reads.put((method, work, future))
+        read = (method, work, future)
+        self.queued.append(read)
+        self.reads.put(read)
+
+    def stop(self) -> None:
+        """Have the thread end once it has answered what was submitted."""
+        self.stopping = True
+        self.reads.put(None)
 
     def pending_count(self) -> int:
         """Return how many submitted reads are not completed."""

@@ -38,7 +38,7 @@ async def test_stop_names_the_runs_it_waits_for_and_with_now_waits_for_none(home
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:
         run = await start_with_a_waiting_run(home, vendor)
-        late = await home.agentctl("stop", "--timeout", "0.1")
+        late = await home.agentctl("stop", "--timeout", "0.1s")
         assert late.code == 1 and late.out == ""
         assert "it waits for 1 run: hello\n" in late.err and "--now does not wait" in late.err
         assert home.is_running

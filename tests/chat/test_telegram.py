@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.chat.commands import HELP
 from daemon.chat.port import Button, ButtonPress, ChatFailed, ChatFile, Person, ReceivedMessage
 from daemon.chat.telegram import MAX_FILE, MAX_MESSAGE, TelegramChat, parse_update
 from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
+from daemon.delivery.sanitize import neutralize
 from tests.fakes.telegram import ADA, BOT, GROUP, FakeTelegram, Refusal, accepts
 from tests.properties import scaled_settings
 
@@ -323,6 +326,13 @@ def test_markdown_is_rendered_as_readers_of_a_chat_expect_it():
         "<pre>if a &lt; b</pre>\n\n<blockquote>quote</blockquote>\n\n"
         "<b>a</b> | <b>b</b>\n1 | 2\n\n[bad](javascript:x)"
     )
+
+
+def test_no_command_of_a_chat_can_be_tapped_in_the_report_of_a_tainted_run():
+    names = re.findall(r"(?m)^/(\w+)", HELP)
+    assert "resume" in names
+    for name in names:
+        assert f"/{name}" not in telegram_html(neutralize(f"tap /{name}, or send /{name}"))
 
 
 async def test_messages_keep_to_the_rate_that_telegram_takes():

@@ -243,11 +243,13 @@ async def test_verbs_without_json_do_not_offer_it(name: str, tmp_path: Path) -> 
         (["next", "--days", "1.5"], "expected a whole number (found '1.5')"),
         (["memory", "search", "x", "--limit", "many"], "expected a whole number (found 'many')"),
         (["next", "--days", "9" * 5_000], f"expected a whole number (found '{'9' * 80}')"),
-        (["stop", "--timeout", "soon"], "expected a number (found 'soon')"),
-        (["stop", "--timeout", "nan"], "expected a number (found 'nan')"),
+        (["stop", "--timeout", "soon"], "expected a duration, like 30s or 2m (found 'soon')"),
+        (["stop", "--timeout", "nan"], "expected a duration, like 30s or 2m (found 'nan')"),
+        (["stop", "--timeout", "9999 weeks"], "'9999 weeks' is longer than ten years"),
+        (["stop", "--timeout=-1"], "expected a duration, like 30s or 2m (found '-1')"),
     ],
 )
-async def test_a_number_that_is_none_is_refused_with_what_is_expected(
+async def test_a_number_or_duration_that_is_none_is_refused_with_what_is_expected(
     tmp_path: Path, arguments: list[str], expectation: str
 ) -> None:
     result = await agentctl(tmp_path / "none.sock", *arguments)

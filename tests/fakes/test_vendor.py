@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
 async def post(
     vendor: FakeVendor, path: str, body: Any, key: str = "k", version: str = "2026-10-21"
 ) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         headers = ({"authorization": f"Bearer {key}"} if key else {}) | {
             "anthropic-version": version
         }
@@ -468,7 +468,8 @@ def test_a_vendor_process_logs_requests_and_ends_with_its_context(tmp_path: Path
     log = tmp_path / "requests.jsonl"
     with VendorProcess(["said"], log=log) as vendor:
         for _ in range(2):
-            httpx.post(f"{vendor.url}/v1/chat/completions", json={"model": "x", "messages": [HI]})
+            body = {"model": "x", "messages": [HI]}
+            httpx.post(f"{vendor.url}/v1/chat/completions", json=body, timeout=60)
         url = vendor.url
     assert [(line["number"], line["status"], line["path"]) for line in vendor.requests()] == [
         (1, 200, "/v1/chat/completions"),
@@ -476,7 +477,7 @@ def test_a_vendor_process_logs_requests_and_ends_with_its_context(tmp_path: Path
     ]
     assert vendor.requests()[0]["body"]["messages"] == [HI]
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url)
+        httpx.get(url, timeout=60)
 
 
 async def test_answers_can_wait_until_all_requests_have_arrived() -> None:

@@ -606,6 +606,15 @@ git shortlog -w0,99999999 HEAD
 git branch --format='%(align:99999999)%(refname)%(end)'
 git branch --format='%(align:width=99999999)%(refname)%(end)'
 git tag --format='%(committerdate:format:%99999999Y)'
+find . -newermt 'TZ=":.env" 2026-01-01'
+find . -newerat 'TZ="../../../../etc/shadow" now'
+git branch --contains=HEAD:.env
+git branch --no-contains HEAD:notes.md
+git tag --merged HEAD:.env
+git branch --no-merged=HEAD:.env
+git tag --points-at=HEAD:.env
+git shortlog --group=format:%G? HEAD
+git shortlog --group='%<(99999999)%an' HEAD
 tail +1f log.txt
 tail +1 log.txt
 tail +f log.txt

@@ -100,6 +100,8 @@ VALUES = [
         "s",
         "2d",
         "--file=.env",
+        'TZ=":.env" now',
+        "+1f",
     ),
 ]
 REVISIONS = [
@@ -159,6 +161,7 @@ def programs_that_read() -> dict[str, Sequence[str]]:
             *(
                 "-name",
                 "-newer",
+                "-newermt",
                 "-samefile",
                 "-type",
                 "-path",

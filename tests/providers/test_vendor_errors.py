@@ -126,6 +126,8 @@ def test_long_vendor_error_is_cut_to_one_line() -> None:
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": ""}, None),
+        ({"retry-after": "Fri, 20 Nov 99999999999999999999 09:01:30 GMT"}, None),
+        ({"retry-after": "Fri, 20 Nov 2026 09:01:30 +9999999999999999999999"}, None),
         ({}, None),
     ],
 )

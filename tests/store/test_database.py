@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sqlite3
 import stat
 import threading
@@ -281,6 +282,27 @@ async def test_a_lack_of_memory_when_the_loop_is_woken_leaves_nobody_waiting(
         with pytest.raises(RuntimeError, match="a thread of the database has failed"):
             await db.wait_for_failure()
         await db.close()
+
+
+@pytest.mark.parametrize("thread_name", ["store writer", "store reader 0"])
+async def test_nobody_waits_for_what_a_failing_thread_has_just_taken(
+    tmp_path: Path, thread_name: str
+) -> None:
+    for number in range(10):
+        db = await Database.open(tmp_path / f"{number}.db")
+        await db.read(lambda connection: None)
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == thread_name)
+        # it is raised when the thread has taken its next work, and has not looked at it yet
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(MemoryError)
+        )
+        ask = db.write if thread_name == "store writer" else db.read
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreFull, match=r"thread that \w+ has failed: MemoryError"):
+                await ask(lambda connection: None)
+            with pytest.raises(RuntimeError, match="a thread of the database has failed"):
+                await db.wait_for_failure()
+            await db.close()
 
 
 async def test_a_database_whose_record_of_migrations_is_lost_is_damaged(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from daemon.system.http_client import describe_connection_error
 async def test_a_closed_port_is_one_at_which_nothing_listens() -> None:
     with socket.socket() as busy_socket:
         busy_socket.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             with pytest.raises(httpx.ConnectError) as error:
                 await client.get(f"http://127.0.0.1:{busy_socket.getsockname()[1]}/")
     text = describe_connection_error(error.value)

@@ -40,8 +40,9 @@ def _collect_faults(
 ) -> dict[str, ConfigError]:
     faults = {}
     for name, routine in routines.items():
-        names_others = _parents_of(routine) or routine.run.context_from
-        if names_others and (conflicts := list(check(name))):
+        if not (_parents_of(routine) or routine.run.context_from):
+            continue
+        if conflicts := list(check(name)):
             file = display(routine.path or f"{name}.toml")
             faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in conflicts))
     return faults

@@ -206,7 +206,12 @@ def _read_calendars(contents: FolderContents, workspace: Path) -> None:
     """Give the routines the calendars that they name, each file being read once."""
     calendars: dict[str, Calendar] = {}
     for name, routine in list(contents.routines.items()):
-        paths = [path for trigger in routine.triggers for path in trigger.skipped_calendars]
+        paths = [
+            path
+            for trigger in routine.triggers
+            if trigger.skip
+            for path in trigger.skipped_calendars
+        ]
         if not paths:
             continue
         try:
@@ -256,11 +261,10 @@ def _read(
     contents = FolderContents()
     for entry in _entries(folder):
         result = _load_cached(entry, rules, cache)
-        name = display(entry.name).removesuffix(".toml")
         if isinstance(result, ConfigError):
-            contents.faults[name] = result
+            contents.faults[display(entry.name).removesuffix(".toml")] = result
         else:
-            contents.routines[name] = result
+            contents.routines[result.name] = result
     return contents
 
 
@@ -401,8 +405,10 @@ def merge_with_old(
 
     Such an old routine may close a circle (`after`) with new ones: then the new ones get a fault.
     """
-    new = {**contents.routines, **{name: old[name] for name in contents.faults if name in old}}
-    faults = dict(contents.faults)
+    kept_routines = {name: old[name] for name in contents.faults if name in old}
+    new, faults = contents.routines | kept_routines, dict(contents.faults)
+    if not kept_routines:  # those of one folder were checked together
+        return new, faults
     while circle_faults := {
         name: fault for name, fault in find_circles(new).items() if new[name] != old.get(name)
     }:

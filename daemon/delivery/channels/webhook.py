@@ -181,7 +181,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(
         0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()

@@ -66,6 +66,17 @@ async def test_retry_follows_the_retry_after_of_the_receiver(delivery):
     assert error.value.after == 120
 
 
+@pytest.mark.parametrize(
+    "header", ["soon", "Fri, 20 Nov 99999999999999999999 09:01:30 GMT", "9" * 5000, ""]
+)
+async def test_a_retry_after_that_is_no_time_is_a_failure_like_any_other(delivery, header):
+    answer = f"HTTP/1.1 503 Busy\r\nretry-after: {header}\r\ncontent-length: 0\r\n\r\n"
+    async with Receiver(answer.encode()).open() as receiver:
+        with pytest.raises(DeliveryFailed, match="it answered 503 Busy") as error:
+            await channel(receiver).send(delivery())
+    assert error.value.retry
+
+
 async def test_a_redirect_is_not_followed_and_no_receipt(delivery):
     async with Receiver(
         b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"
