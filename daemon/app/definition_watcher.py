@@ -190,14 +190,18 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
         with suppress(OSError), os.scandir(folder) as entries:
             versions[os.fspath(folder)] = (0,)
             for entry in entries:
-                with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
+                try:
                     status = entry.stat()
-                    is_output = (status.st_dev, status.st_ino) in outputs
-                    is_secret = (
-                        not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
-                    )
-                    if entry.is_file() and (is_secret or entry.name.endswith(SUFFIXES)):
-                        versions[entry.path] = version_of_status(status)
-                        if entry.is_symlink():
-                            linked_folders.add(Path(os.path.realpath(entry.path)).parent)
+                    is_file = entry.is_file()
+                except OSError:  # gone meanwhile, or a link that leads nowhere
+                    continue
+                is_secret = (
+                    not status.st_mode & 0o077
+                    and ".db" not in entry.name
+                    and (status.st_dev, status.st_ino) not in outputs
+                )
+                if is_file and (is_secret or entry.name.endswith(SUFFIXES)):
+                    versions[entry.path] = version_of_status(status)
+                    if entry.is_symlink():
+                        linked_folders.add(Path(os.path.realpath(entry.path)).parent)
     return versions, linked_folders
