@@ -884,7 +884,9 @@ async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarnes
     assert unknown.code == 4 and "daily-report" in unknown.err
 
 
-async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHarness) -> None:
+async def test_pause_all_pauses_every_routine_that_would_start_before_its_end(
+    harness: ApiHarness,
+) -> None:
     assert (await agentctl(harness.path, "pause")).code == 2
     assert (await agentctl(harness.path, "pause", "heartbeat", "--all")).code == 2
     await harness.engine.pause("heartbeat")
@@ -893,6 +895,16 @@ async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHar
     assert "or `agentctl resume --all`; by hand they still run" in result.out
     assert all(harness.engine.states[name].paused for name in harness.engine.routines)
     assert harness.engine.states["heartbeat"].paused_until is None, "it was paused before"
+    first_end = harness.engine.states["daily-report"].paused_until
+    longer = await agentctl(harness.path, "pause", "--all", "--until", "2099-01-04")
+    assert "daily-report" in longer.out and "heartbeat" not in longer.out
+    assert harness.engine.states["daily-report"].paused_until > first_end
+    for earlier in ("2099-01-04", "2098-01-04"):
+        again = await agentctl(harness.path, "pause", "--all", "--until", earlier)
+        assert (again.code, again.out) == (0, "nothing is left to pause\n")
+    for_ever = await agentctl(harness.path, "pause", "--all")
+    assert "daily-report" in for_ever.out
+    assert harness.engine.states["daily-report"].paused_until is None
     again = await agentctl(harness.path, "pause", "--all")
     assert (again.code, again.out) == (0, "nothing is left to pause\n")
     assert json.loads((await agentctl(harness.path, "pause", "--all", "--json")).out) == {
