@@ -24,7 +24,7 @@ DaemonError
     │   ├── Overloaded     the vendor is busy (429, 529)
     │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
     │   │   └── NothingListens  no server is started at the vendor's address
-    │   └── Unavailable    the vendor's own fault (5xx)
+    │   └── Unavailable    the vendor's own fault (5xx), or no room on this machine
     └── Fatal              asking the same again cannot help
         ├── BadKey         the key is missing, wrong or without rights
         ├── NoQuota        no balance, spend limit reached
@@ -36,6 +36,7 @@ DaemonError
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 
@@ -251,7 +252,17 @@ class NothingListens(Transport):
 
 
 class Unavailable(Retryable):
-    """The vendor has a fault of its own."""
+    """The vendor has a fault of its own, or this machine has no room (see `is_shortage`)."""
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Return whether the machine had no thread, process, descriptor or memory left for something
+    of the operating system: later it may have.
+    """
+    if isinstance(error, OSError):
+        return error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    # Python has no class of its own for a thread that cannot be started
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 class Fatal(ProviderError):

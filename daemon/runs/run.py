@@ -11,7 +11,6 @@ through `supervise` like a new one, and `execute` skips what its steps already h
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from daemon.errors import (
     Retryable,
     StoreFull,
     Unavailable,
+    is_shortage,
 )
 from daemon.models import Run, Status, StepKind, Taint, max_taint
 from daemon.runs.events import begin_of, retry_of
@@ -152,7 +152,8 @@ async def live(run: Run, context: RunContext) -> Run:
         result = RunResult(Status.FAILED, str(error))
     except Exception as error:
         shortage = Unavailable(f"this machine lacks room: {error}")
-        delay = _delay_of_retry(run, routine, recorder, shortage) if _is_shortage(error) else None
+        lacks_room = isinstance(error, MemoryError) or is_shortage(error)
+        delay = _delay_of_retry(run, routine, recorder, shortage) if lacks_room else None
         if delay is not None:
             return await uninterrupted(_suspend_for_retry(run, recorder, shortage, delay, context))
         log.exception("run.crashed")
@@ -220,16 +221,6 @@ async def end_abandoned(run: Run, routine: Routine, context: RunContext) -> None
         await recorder.load()
     detail = "the daemon was down for so long that its slot would not be started any more"
     await finish(claimed_run, routine, RunResult(Status.INTERRUPTED, detail), recorder, context)
-
-
-def _is_shortage(error: Exception) -> bool:
-    """Return whether the machine had no thread, process, descriptor or memory left: later it may
-    have.
-    """
-    if isinstance(error, OSError):
-        return error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-    # Python has no class of its own for a thread that cannot be started
-    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def _crash_result(error: Exception) -> RunResult:

@@ -13,7 +13,7 @@ import structlog
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from daemon.errors import DaemonError, Fenced, ToolFailed
+from daemon.errors import DaemonError, Fenced, ToolFailed, Unavailable, is_shortage
 from daemon.models import FunctionCall, Json, ToolContext, ToolResult
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 from daemon.tools.threads import Threads
@@ -84,6 +84,9 @@ class ToolExecutor:
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         """Run one call to its end, whatever that is: the model hears of every fault, and never sees
         a traceback.
+
+        Raises Unavailable where this machine has no thread, process or descriptor left for the
+        call: a model could do nothing about it, and the run is tried again later.
         """
         language = context.language if context else "en"
         words = _RESULT_WORDS.get(language, _RESULT_WORDS["en"])
@@ -101,6 +104,8 @@ class ToolExecutor:
         except Fenced:
             raise
         except ToolFailed as error:
+            if is_shortage(error.__context__):  # which the tool has put into words
+                raise Unavailable(f"this machine lacks room: {error.__context__}") from error
             _log.info("tool.failed", tool=call.name, detail=str(error))
             if context is not None and context.verbatim:
                 return ToolResult(
@@ -116,7 +121,10 @@ class ToolExecutor:
         except DaemonError as error:
             _log.info("tool.failed", tool=call.name, detail=str(error))
             return ToolResult(ok=False, text=self._sanitize(f"{words['failed']} {error}"))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the model must hear of it; a sys.exit() ends only the call
+        # the model must hear of it; a sys.exit() ends only the call
+        except (Exception, SystemExit) as error:
+            if is_shortage(error):
+                raise Unavailable(f"this machine lacks room: {error}") from error
             _log.error("tool.crashed", tool=call.name, exc_info=True)
             detail = " ".join(str(error).split())
             return ToolResult(

@@ -10,15 +10,19 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from tests.acceptance.cluster.test_chaos import Chaos, check, slots_in_chaos
 from tests.acceptance.story import ProcessHome
 from tests.acceptance.test_endless_answers import peak_memory
 from tests.acceptance.test_faketime import Clock
-from tests.chaos.storm import TICK_ROUTINE, Broken, Storm
+from tests.chaos.storm import SECOND, TICK, TICK_ROUTINE, Broken, Storm
+from tests.definitions.cron_reference import find_slots
 from tests.fakes.flood import MEGABYTE, Flood
 from tests.fakes.vendor import FakeVendor
 from tests.postgres import Server
@@ -27,6 +31,7 @@ __all__ = ["PARTS", "Chaos", "check"]
 # A daemon with both SDKs has 130 MB, and several of FLOODS are read at once, each up to its bound.
 # One of them read without a bound would be 250 MB more.
 MEMORY = 300 * MEGABYTE
+YEAR = 365 * 86_400.0  # seconds
 
 
 async def kills(folder: Path, seconds: float) -> Broken:
@@ -81,6 +86,69 @@ async def clocks(folder: Path, seconds: float) -> Broken:
         clock._write("+0")
         await storm.calm(2.0)
         return await storm.settle()
+
+
+# Lines whose hours do not exist, or come twice, where summer time begins and ends.
+WALK = {
+    "berlin": ("30 2 * * *", "Europe/Berlin"),
+    "new-york": ("15 1,2 * * *", "America/New_York"),
+    "lord-howe": ("*/30 * * * *", "Australia/Lord_Howe"),
+    "leap": ("0 0 29,31 * *", "UTC"),
+}
+
+
+async def walk(folder: Path, seconds: float) -> Broken:
+    """A year passes in steps, over summer time and the ends of months, with kill -9 on the way
+    (libfaketime); the slots of crontab lines are compared with a reference.
+    """
+    async with Storm(folder) as storm:
+        home = storm.home
+        clock = Clock(home, folder)
+        storm.is_clock_right = False
+        # the steps of runs are compared with what the vendor was asked
+        keep = '[keep]\nsteps = "2000d"\n'
+        home.write("config.toml", f"{(home.folder / 'config.toml').read_text()}\n{keep}")
+        for name, (line, zone) in WALK.items():
+            trigger = f'cron = "{line}"\ntimezone = "{zone}"'
+            home.routine(f"walk-{name}", TICK_ROUTINE.replace(f'every = "{TICK}s"', trigger))
+        await home.start()
+        start = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+        began, offset = time.monotonic(), 0.0
+        while (passed := time.monotonic() - began) < seconds:
+            await storm.calm(1.0)
+            share = (time.monotonic() - began - passed) / seconds
+            is_down = storm.lot.random() < 0.2
+            if is_down:
+                storm.note("kill -9")
+                await home.kill()
+            offset += share * YEAR
+            clock._write(f"{offset:+.3f}")
+            storm.note("step")
+            if is_down:
+                await home.start()
+        await storm.calm(2.0)
+        end = datetime.now(UTC) + timedelta(seconds=offset)
+        breaches = await storm.settle()
+        for name, (line, zone) in WALK.items():
+            minutes = int((end - start) / timedelta(minutes=1))
+            expected = [
+                int(slot.timestamp() * SECOND)
+                for slot in find_slots(line, ZoneInfo(zone), start, minutes)
+            ]
+            rows = storm.rows(
+                f"SELECT first, last, count FROM slot WHERE routine = 'walk-{name}'"
+                f" AND event IS NULL AND first >= {start.timestamp() * SECOND:.0f} ORDER BY first"
+            )
+            covered = Counter[int]()
+            for first, last, count in rows:
+                slots = [slot for slot in expected if first <= slot <= last]
+                breaches.add("lost", len(slots) - count, f"walk-{name} from {first} to {last}")
+                breaches.add("twice", count - len(slots), f"walk-{name} from {first} to {last}")
+                covered.update(slots)
+                breaches.slots += count
+            breaches.add("twice", covered.total() - len(covered), f"walk-{name}")
+            breaches.add("lost", len(expected) - len(covered), f"walk-{name}")
+        return breaches
 
 
 def build_disk_library(folder: Path) -> Path:
@@ -232,6 +300,13 @@ VENDOR_FAULTS = (
     {"text": "well", "usage": {"prompt_tokens": None, "completion_tokens": -5}},
     {"tool_calls": [{"name": "shell", "arguments": '{"command": '}]},
     {"text": "x", "finish": "length"},
+    {"text": "well", "usage": {"prompt_tokens": -100_000, "completion_tokens": 10}},
+    {"error": 429, "message": "come tomorrow", "retry_after": 3600},
+    {"error": 503, "message": "loading"},
+    {"raw": ""},
+    {"raw": "null"},
+    {"raw": f'{{"choices": {"9" * 10_000}}}'},
+    {"raw": "{}", "status": 302, "headers": {"location": "/v1/chat/completions"}},
 )
 FLOODS = ("chunks", "to the end of the connection", "a huge length", "packed", "one line")
 FAULTY_PROVIDER = """
@@ -391,5 +466,6 @@ async def fleet(folder: Path, seconds: float) -> Broken:
 
 Part = Callable[[Path, float], Awaitable[Broken]]
 PARTS: dict[str, Part] = {
-    part.__name__: part for part in (kills, clocks, disk, flips, vendors, floods, edits, fleet)
+    part.__name__: part
+    for part in (kills, clocks, walk, disk, flips, vendors, floods, edits, fleet)
 }

@@ -314,3 +314,38 @@ def test_a_script_reports_new_lines_by_the_line():
 def test_what_means_something_for_a_script_is_taken():
     text = script("true", silent_token="OK", timeout="5m", overlap="queue_one")
     assert faults(text + '[dedupe]\nkey = "title"\n[run.retry]\nattempts = 1\n') == []
+
+
+CROWDED_TOOL = """
+import errno
+from pathlib import Path
+
+from daemon import agent_callable
+
+@agent_callable(read_only=True)
+def measure() -> str:
+    \"\"\"Measure.\"\"\"
+    mark = Path(__file__).with_name("was-called")
+    if not mark.exists():
+        mark.touch()
+        raise OSError(errno.EMFILE, "Too many open files")
+    return "42"
+"""
+
+
+async def test_a_run_whose_tool_finds_no_room_on_the_machine_is_tried_again_later(tmp_path):
+    policy = 'version = 1\n[[rule]]\ntool = "measure"\neffect = "allow"\n'
+    step = '[[gather]]\nname = "number"\ntool = "measure"\n'
+    text = f'[run]\nmode = "script"\n[run.retry]\nmax = "1m"\n{step}'
+    app = ScriptApp(tmp_path, text, policy)
+    app.write("tools/crowded.py", CROWDED_TOOL)
+    app.write("config.toml", '[tools]\nfiles = ["crowded.py"]\n')
+    async with app:
+        run = await app.run("job")
+        assert (run.status, run.detail) == (
+            Status.QUEUED,
+            "this machine lacks room: [Errno 24] Too many open files",
+        )
+        app.advance(minutes=1)
+        run = await app.finish(run.id)
+        assert (run.status, run.report) == (Status.SUCCEEDED, "42")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import sys
 import threading
@@ -17,7 +18,7 @@ import structlog
 from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
-from daemon.errors import Fenced, NotFound, ToolFailed
+from daemon.errors import Fenced, NotFound, ToolFailed, Unavailable
 from daemon.models import FunctionCall, Json, ToolContext, ToolResult
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
@@ -457,3 +458,35 @@ async def test_a_lost_connection_of_a_tool_is_transient(
         raise error
 
     assert (await run(look)).transient is is_transient
+
+
+def _say_that_no_file_can_be_opened() -> str:
+    try:
+        raise OSError(errno.EMFILE, "Too many open files")
+    except OSError as error:
+        raise ToolFailed(f"cannot be read: {error.strerror}") from None
+
+
+def _raise(error: Exception) -> str:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: _raise(RuntimeError("can't start new thread")),
+        lambda: _raise(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")),
+        _say_that_no_file_can_be_opened,
+    ],
+    ids=["threads", "processes", "descriptors"],
+)
+async def test_a_call_for_which_the_machine_has_no_room_is_no_result_for_a_model(
+    work: Callable[[], str],
+) -> None:
+    with pytest.raises(Unavailable, match="this machine lacks room: "):
+        await run(work)
+
+
+async def test_another_error_of_the_system_is_told_to_the_model() -> None:
+    result = await run(lambda: _raise(PermissionError(errno.EACCES, "Permission denied")))
+    assert not result.ok and "Permission denied" in result.text

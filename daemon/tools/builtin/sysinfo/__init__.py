@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from daemon.errors import is_shortage
 from daemon.models import Json
 from daemon.tools.builtin.sysinfo import machine, services, updates
 from daemon.tools.builtin.sysinfo.differences import changes
@@ -64,6 +65,8 @@ class Sysinfo:
         try:
             return await sources[part]()
         except (FactUnavailable, OSError) as error:
+            if is_shortage(error):  # which says nothing of the part
+                raise
             return str(error)
 
     async def _host(self) -> Json:
