@@ -184,11 +184,18 @@ class ToolFailed(DaemonError):
 
 class DeliveryFailed(DaemonError):
     """A target did not take a report; `retry` says whether trying again can help, `after` in how
-    many seconds.
+    many seconds, `status` with which HTTP status the target answered, if it did.
     """
 
-    def __init__(self, message: str, *, retry: bool = True, after: float | None = None) -> None:
-        self.retry, self.after = retry, after
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry: bool = True,
+        after: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        self.retry, self.after, self.status = retry, after, status
         super().__init__(message)
 
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
@@ -152,6 +153,24 @@ def _let_through(path):
         folder.chmod(folder.stat().st_mode | 0o011)
         folder = folder.parent
     return path
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl: apt-get install openssl")
+    options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=box"]
+    names = [
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        tmp_path / "key.pem",
+        "-out",
+        tmp_path / "cert.pem",
+    ]
+    subprocess.run(["openssl", *options, *names], check=True, capture_output=True)
+    return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
 @pytest.fixture(scope="session")

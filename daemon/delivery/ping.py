@@ -70,7 +70,6 @@ class PingChannel:
             reason = describe_connection_error(error)
             raise DeliveryFailed(f"{type(error).__name__}: {reason}") from error
         if not 200 <= answer.status_code < 300:
-            raise DeliveryFailed(
-                f"it answered {answer.status_code}", retry=answer.status_code >= 500
-            )
+            status = answer.status_code
+            raise DeliveryFailed(f"it answered {status}", retry=status >= 500, status=status)
         return Receipt(detail=f"{answer.status_code} for {event}")

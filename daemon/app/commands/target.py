@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
+import smtplib
+import socket
+import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from daemon.definitions.words import display
 from daemon.delivery.targets import Targets, find_missing_extra
 from daemon.errors import DeliveryFailed, NotFound
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Status, new_id
+from daemon.system.http_client import root_cause
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
 
@@ -32,41 +35,6 @@ if TYPE_CHECKING:
 _SEND_LIMIT = 60.0  # seconds; the channels' own timeouts are shorter
 _NO_ROTATION = 1 << 62  # bytes: only the daemon may set its log file aside
 _NAME = "target-test"  # stands for a routine's name
-
-# What to do about an error whose text matches, by kinds of target (an empty string: any).
-_ADVICE: tuple[tuple[str, str, str], ...] = (
-    (
-        "mail",
-        r"\b(534|535)\b",
-        (
-            "the server refuses the user or the password: look at both in {address}; Gmail and "
-            "others take an app password, not the account's own"
-        ),
-    ),
-    (
-        "mail",
-        r"\b(550|553|554)\b",
-        "the server refuses an address: look at from= and to= in {address}",
-    ),
-    (
-        "mail",
-        r"WRONG_VERSION_NUMBER|STARTTLS",
-        "look at the port and mode= (ssl, starttls or insecure) in {address}",
-    ),
-    ("", r"CERTIFICATE_VERIFY_FAILED", "the server's certificate is not trusted here"),
-    (
-        "",
-        r"Errno 111|Errno 61\b|[Rr]efused|All connection attempts failed",
-        "nothing listens there: look at host and port in {address}",
-    ),
-    (
-        "",
-        r"Name or service not known|No address associated|getaddrinfo|name resolution|nodename nor",
-        "there is no such host, or no network: look at the host in {address}",
-    ),
-    ("", r"timed? ?out|no (whole )?answer within", "no answer came: a firewall, or another port?"),
-    ("", r"\b(401|403|404|410)\b", "the service does not take it there: look at {address}"),
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,9 +107,9 @@ def send_test_message(
         secrets=secrets,
         max_bytes=_NO_ROTATION,
     )
-    error = _find_obstacle(kind, config)
-    receipt = ""
-    if not error:
+    receipt, obstacle = "", _find_obstacle(kind, config)
+    failure = DeliveryFailed(obstacle) if obstacle else None
+    if failure is None:
         if kind in KINDS_BY_KEY["path"]:
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
@@ -149,14 +117,14 @@ def send_test_message(
             receipt = asyncio.run(
                 _send_to_chat(config, delivery, secrets) if chat else _send(targets, delivery)
             )
-        except DeliveryFailed as failure:
-            error = str(failure)
-        except TimeoutError:
-            error = f"no answer within {_SEND_LIMIT:g} s"
-    if error:
-        error = secrets.redact(error)
-        advice = _advise(kind, error, _address_place(config, name, table))
-        return TargetTest(target=name, kind=kind, error=error, advice=advice)
+        except DeliveryFailed as error:
+            failure = error
+        except TimeoutError as error:
+            failure = DeliveryFailed(f"no answer within {_SEND_LIMIT:g} s")
+            failure.__cause__ = error
+    if failure is not None:
+        advice = _advise(kind, failure, _address_place(config, name, table))
+        return TargetTest(target=name, kind=kind, error=secrets.redact(str(failure)), advice=advice)
     return TargetTest(target=name, kind=kind, receipt=secrets.redact(receipt))
 
 
@@ -236,12 +204,28 @@ def _address_place(config: Config, name: str, table: TargetConfig | None) -> str
     return f"[{table_name}.{name}] of {display(config.file)}"
 
 
-def _advise(kind: str, error: str, address: str) -> str:
-    """Return what to do about an error, in a sentence; `address` is where the address stands."""
-    kinds = ("mail", "") if kind == "apprise" else (kind, "")
-    for advice_kind, pattern, text in _ADVICE:
-        if advice_kind in kinds and re.search(pattern, error):
-            return text.format(address=address)
+def _advise(kind: str, failure: BaseException, address: str) -> str:
+    """Return what to do about a failure, in a sentence; `address` is where the address stands."""
+    match root_cause(failure):
+        case smtplib.SMTPResponseException(smtp_code=534 | 535):
+            return (
+                f"the server refuses the user or the password: look at both in {address}; Gmail "
+                "and others take an app password, not the account's own"
+            )
+        case smtplib.SMTPResponseException(smtp_code=550 | 553 | 554):
+            return f"the server refuses an address: look at from= and to= in {address}"
+        case ssl.SSLCertVerificationError():
+            return "the server's certificate is not trusted here"
+        case ssl.SSLError() | smtplib.SMTPNotSupportedError() if kind == "mail":
+            return f"look at the port and mode= (ssl, starttls or insecure) in {address}"
+        case ConnectionRefusedError():
+            return f"nothing listens there: look at host and port in {address}"
+        case socket.gaierror():
+            return f"there is no such host, or no network: look at the host in {address}"
+        case TimeoutError() | asyncio.CancelledError():  # which asyncio.timeout begins with
+            return "no answer came: a firewall, or another port?"
+        case DeliveryFailed(status=401 | 403 | 404 | 410):
+            return f"the service does not take it there: look at {address}"
     if kind == "desktop":
         return "notifications need a desktop session, which a service or an ssh login has not"
     if kind in CHANNELS:

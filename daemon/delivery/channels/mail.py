@@ -181,9 +181,9 @@ class MailChannel:
         finally:
             sockets.close()
         if temporary_error:
-            raise self._failure(temporary_error, address)
+            raise self._failure(temporary_error, address) from temporary_error
         if refusal := self._end_delivery(delivery):
-            raise self._failure(refusal, address)
+            raise self._failure(refusal, address) from refusal
         return len(mails)
 
     def _end_delivery(self, delivery: Delivery) -> smtplib.SMTPResponseException | None:

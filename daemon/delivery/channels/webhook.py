@@ -171,6 +171,7 @@ def _failure_of(answer: httpx.Response, text: str) -> DeliveryFailed:
         f"it answered {problem}",
         retry=status not in _PERMANENT_STATUSES,
         after=_retry_after(answer.headers),
+        status=status,
     )
 
 

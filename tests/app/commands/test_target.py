@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,38 @@ async def test_a_closed_port_is_named(tmp_path: Path, kind: str) -> None:
     }[kind]
     result = await message(tmp_path, f'[targets.ops]\nkind = "{kind}"\nurl = "{url}"\n', "ops")
     assert "nothing listens there" in result.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "advice"),
+    [
+        ("webhook", "HOOK", "the service does not take it there"),
+        ("ping", "HOOK", "the service does not take it there"),
+        ("webhook", "TLS", "the server's certificate is not trusted here"),
+        ("mail", "TLS-MAIL", "the server's certificate is not trusted here"),
+        ("mail", "PLAIN-MAIL", "look at the port and mode="),
+    ],
+)
+async def test_the_cause_of_a_failure_decides_the_advice(
+    tmp_path: Path, certificate: tuple[Path, Path], kind: str, url: str, advice: str
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    async with (
+        Receiver(404).open() as hook,
+        Mailbox().open() as box,
+        Mailbox().open(tls=context, mode="ssl") as tls_box,
+    ):
+        urls = {
+            "HOOK": hook.url,
+            "TLS": f"https://127.0.0.1:{tls_box.port}/x",
+            "TLS-MAIL": tls_box.url.replace("mode=insecure", "mode=ssl"),
+            "PLAIN-MAIL": box.url.replace("mode=insecure", "mode=starttls"),
+        }
+        address = urls.get(url, url)
+        config = f'[targets.ops]\nkind = "{kind}"\nurl = "{address}"\n'
+        result = await message(tmp_path, config, "ops")
+    assert result.advice.startswith(advice), result.text
 
 
 async def test_an_unknown_target_names_the_nearest(tmp_path: Path) -> None:

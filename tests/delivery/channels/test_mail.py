@@ -3,11 +3,9 @@
 import asyncio
 import email
 import re
-import shutil
 import smtplib
 import socket
 import ssl
-import subprocess
 from dataclasses import replace
 from email import policy
 from typing import ClassVar
@@ -308,24 +306,6 @@ async def test_unusual_characters_and_extra_headers_arrive_in_the_mail(delivery)
         and mail["auto-submitted"] == "auto-generated"
     )
     assert mail["from"].addresses[0].display_name == "Täglich"
-
-
-@pytest.fixture
-def certificate(tmp_path):
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    if not shutil.which("openssl"):
-        pytest.skip("needs openssl: apt-get install openssl")
-    options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=box"]
-    names = [
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-        "-keyout",
-        tmp_path / "key.pem",
-        "-out",
-        tmp_path / "cert.pem",
-    ]
-    subprocess.run(["openssl", *options, *names], check=True, capture_output=True)
-    return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
 @pytest.mark.parametrize("mode", ["ssl", "starttls"])
