@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Columns of a schedule in the list: the sentence for several triggers may be far longer.
 MAX_SCHEDULE_WIDTH = 60
+# Routines that are named of those that wait for a person; the others are counted.
+MAX_WAITING_NAMED = 5
 
 
 def list_routines(call: Call) -> int:
@@ -34,6 +36,8 @@ def list_routines(call: Call) -> int:
     if call.json:
         return call.print_json({"items": call.request_items(path), "next": None})
     out, now = call.out, local_now()
+    status = call.client.request("GET", "/v1/status")
+    write_waiting_runs(out, status["active"])
     routines: list[Any] = []
     for page in call.request_pages(path):
         if page:
@@ -44,13 +48,12 @@ def list_routines(call: Call) -> int:
             )
             out.stream.flush()  # of ten thousand routines the first are shown at once
         routines += page
-    reload_fault = call.client.request("GET", "/v1/status")["fault"]
     if not routines:
         out.write_line(
             "There are no routines yet. One TOML file each, beside config.toml in routines/: "
             f"{NEW_ROUTINE_COMMAND} writes one."
         )
-        _write_reload_fault(out, reload_fault)
+        _write_reload_fault(out, status["fault"])
         return DONE
     for routine in routines:
         name = routine["name"]
@@ -66,8 +69,22 @@ def list_routines(call: Call) -> int:
             out.write_line(out.paint(out.sanitize(text), YELLOW))
         if routine["asks"]:
             out.write_line(out.paint(out.sanitize(routine["asks"]), YELLOW))
-    _write_reload_fault(out, reload_fault)
+    _write_reload_fault(out, status["fault"])
     return DONE
+
+
+def write_waiting_runs(out: OutputStream, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Say which of these runs wait until a person has approved a call, if any do."""
+    names = list(dict.fromkeys(run["routine"] for run in runs if run["status"] == "waiting"))
+    if not names:
+        return
+    text = ", ".join(names[:MAX_WAITING_NAMED])
+    if len(names) > MAX_WAITING_NAMED:
+        text += f" and {len(names) - MAX_WAITING_NAMED} more"
+    verb = "waits" if len(names) == 1 else "wait"
+    out.write_line(
+        out.paint(out.sanitize(f"{text} {verb} for your word: agentctl approvals"), YELLOW)
+    )
 
 
 def _write_reload_fault(out: OutputStream, fault: str | None) -> None:

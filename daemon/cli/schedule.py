@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -167,6 +167,7 @@ def pause(call: Call) -> int:
         call.err.write_line("agentctl pause: name one routine, or say --all")
         return USAGE
     body: dict[str, Any] | None = None  # without an end: until the routine is resumed
+    end: datetime | None = None
     if call.until:
         until = _parse_time(call, "--until", call.until, future=True)
         if until is None:
@@ -175,8 +176,9 @@ def pause(call: Call) -> int:
         # that date.
         duration = parse_duration(call.until)
         body = {"until": until} if duration is None else {"seconds": ceil(duration.total_seconds())}
+        end = parse_instant(until) if duration is None else datetime.now(UTC) + duration
     if call.all:
-        return _pause_all(call, body)
+        return _pause_all(call, body, end)
     routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
     if routine is not None:
         ends = f"`agentctl resume {routine['name']}`"
@@ -192,12 +194,18 @@ def pause(call: Call) -> int:
     return DONE
 
 
-def _pause_all(call: Call, body: dict[str, Any] | None) -> int:
-    """Pause each routine that is not paused yet."""
+def _pause_all(call: Call, body: dict[str, Any] | None, end: datetime | None) -> int:
+    """Pause each routine that is not paused until `end` yet; None: until it is resumed."""
+
+    def is_paused(routine: Mapping[str, Any]) -> bool:
+        paused_until = routine["paused_until"]
+        is_later = end is not None and paused_until and parse_instant(paused_until) >= end
+        return routine["state"] == "paused" and (not paused_until or bool(is_later))
+
     names = [
         routine["name"]
         for routine in call.request_items("/v1/routines?limit=200")
-        if routine["state"] not in ("paused", "invalid")
+        if routine["state"] != "invalid" and not is_paused(routine)
     ]
     until = "until "
     for name in names:

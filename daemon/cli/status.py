@@ -17,7 +17,7 @@ from daemon.cli.render import (
     pluralize,
     short_id,
 )
-from daemon.cli.routines import describe_pause
+from daemon.cli.routines import describe_pause, write_waiting_runs
 from daemon.cli.runs import SANDBOX_LEVELS
 from daemon.durations import duration_in_words
 
@@ -35,6 +35,7 @@ def show_status(call: Call) -> int:
         f"agentd {status['version']} is up since {format_instant(status['started'], now)}, "
         f"process {status['pid']}"
     )
+    write_waiting_runs(out, status["active"])
     counts = status["counts"]
     for name, text in (
         ("config", status["config"] or "none"),

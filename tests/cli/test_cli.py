@@ -17,6 +17,7 @@ import pytest
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
+from daemon.cli.routines import write_waiting_runs
 from daemon.cli.verbs import VERBS
 from daemon.models import ApprovalRequest, Outcome, Reason, Run, Status
 from tests.api.harness import NOW, STEPS, ApiHarness, make_error
@@ -80,7 +81,7 @@ async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
         if request.startswith("/v1/status"):
-            body: dict[str, Any] = {"fault": None}
+            body: dict[str, Any] = {"fault": None, "active": []}
         elif "cursor" in request:
             await is_first_shown.wait()
             body = {"items": [{**routine, "name": "zebra"}], "next": None}
@@ -444,6 +445,27 @@ async def test_run_returns_when_the_run_waits_for_an_approval(harness: ApiHarnes
     result = await command
     assert result.code == 8
     assert "waiting: shell: rm" in result.err
+
+
+async def test_list_and_status_say_first_what_waits_for_a_person(harness: ApiHarness) -> None:
+    await harness.take()
+    assert "your word" not in (await agentctl(harness.path, "list")).out
+    await harness.journal._db.write(lambda db: db.execute("UPDATE run SET status = 'waiting'"))
+    text = "daily-report waits for your word: agentctl approvals"
+    assert (await agentctl(harness.path, "list")).out.splitlines()[0] == text
+    assert (await agentctl(harness.path, "status")).out.splitlines()[1] == text
+
+
+def test_of_many_routines_that_wait_for_a_person_the_first_are_named() -> None:
+    stream = io.StringIO()
+    out = OutputStream(stream, {})
+    runs = [{"routine": f"r{number // 2}", "status": "waiting"} for number in range(14)]
+    write_waiting_runs(out, [{"routine": "busy", "status": "running"}, *runs])
+    write_waiting_runs(out, runs[:3])
+    assert stream.getvalue().splitlines() == [
+        "r0, r1, r2, r3, r4 and 2 more wait for your word: agentctl approvals",
+        "r0, r1 wait for your word: agentctl approvals",
+    ]
 
 
 async def test_a_silent_run_prints_no_report(harness: ApiHarness) -> None:
@@ -862,7 +884,9 @@ async def test_report_prints_the_last_report_and_nothing_else(harness: ApiHarnes
     assert unknown.code == 4 and "daily-report" in unknown.err
 
 
-async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHarness) -> None:
+async def test_pause_all_pauses_every_routine_that_would_start_before_its_end(
+    harness: ApiHarness,
+) -> None:
     assert (await agentctl(harness.path, "pause")).code == 2
     assert (await agentctl(harness.path, "pause", "heartbeat", "--all")).code == 2
     await harness.engine.pause("heartbeat")
@@ -871,6 +895,16 @@ async def test_pause_all_pauses_every_routine_that_is_not_paused(harness: ApiHar
     assert "or `agentctl resume --all`; by hand they still run" in result.out
     assert all(harness.engine.states[name].paused for name in harness.engine.routines)
     assert harness.engine.states["heartbeat"].paused_until is None, "it was paused before"
+    first_end = harness.engine.states["daily-report"].paused_until
+    longer = await agentctl(harness.path, "pause", "--all", "--until", "2099-01-04")
+    assert "daily-report" in longer.out and "heartbeat" not in longer.out
+    assert harness.engine.states["daily-report"].paused_until > first_end
+    for earlier in ("2099-01-04", "2098-01-04"):
+        again = await agentctl(harness.path, "pause", "--all", "--until", earlier)
+        assert (again.code, again.out) == (0, "nothing is left to pause\n")
+    for_ever = await agentctl(harness.path, "pause", "--all")
+    assert "daily-report" in for_ever.out
+    assert harness.engine.states["daily-report"].paused_until is None
     again = await agentctl(harness.path, "pause", "--all")
     assert (again.code, again.out) == (0, "nothing is left to pause\n")
     assert json.loads((await agentctl(harness.path, "pause", "--all", "--json")).out) == {

@@ -39,6 +39,8 @@ history.md bash_history.md terraform/main.tf nginx.conf keys.py public.asc certi
 
 def name_of(pattern: str) -> str:
     """Return the path of a file that a pattern speaks of."""
+    if not pattern.endswith("**"):
+        pattern = pattern.removesuffix("*")
     return pattern.replace("**/", "", 1).replace("/**", "/inside").replace("*", "x")
 
 
@@ -59,6 +61,19 @@ def test_ordinary_files_are_shown(tmp_path: Path) -> None:
     for name in ORDINARY:
         verdict = policy.judge("file_read", {"path": name}, routine="x")
         assert verdict.allows, (name, verdict)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".netrc~", ".netrc.bak", ".env~", "#.env#", ".env.swp", ".my.cnf.rpmsave", "x.kdbx.old"),
+        *("credentials.json.bak", "credentials.json~", ".pgpass.save", "wp-config.php~"),
+        *(".notes.md.swp", ".git-credentials.lock", "secrets.yml.orig", "server.pem.bak"),
+    ],
+)
+def test_copies_that_editors_and_people_make_are_denied(tmp_path: Path, name: str) -> None:
+    policy = Policy.load(SHIPPED, workspace=tmp_path)
+    assert not policy.judge("file_read", {"path": name}, routine="x").allows
 
 
 def test_rules_alone_decide_where_the_preset_is_not_chosen(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from daemon.errors import AnswerTooLarge, ConfigError, Fatal, ProviderError, Transport, Unavailable
 from daemon.models import Image, LLMMessage, Usage
 from daemon.providers import LLMProvider, create_provider
+from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import user
 
 SYSTEM = LLMMessage(role="system", content="You are agentd.")
@@ -121,6 +123,30 @@ async def test_the_usage_of_llm_is_read_from_stderr() -> None:
     provider = put_out("Fine.\n", complaints="Token usage: 1,011 input, 12 output\n")
     answer = await provider.chat([user("hi")])
     assert (answer.content, answer.usage) == ("Fine.", Usage(input=1011, output=12))
+
+
+USAGE = {"prompt_tokens": 1011, "completion_tokens": 12, "total_tokens": 1023}
+LLM = os.environ.get("AGENTD_LLM") or shutil.which("llm")
+
+
+@pytest.mark.skipif(LLM is None, reason="needs the program llm; AGENTD_LLM says where")
+async def test_the_program_llm_answers_with_its_usage(tmp_path: Path) -> None:
+    async with FakeVendor([{"text": "All is well.", "usage": USAGE}]) as vendor:
+        (tmp_path / "extra-openai-models.yaml").write_text(
+            f"- {{ model_id: mine, model_name: small, api_base: '{vendor.url}/v1' }}\n"
+        )
+        provider = create_provider(
+            "command",
+            name="llm",
+            command=[str(LLM), "-m", "{model}", "--usage", "--no-log"],
+            model="mine",
+            environment=ENVIRONMENT | {"LLM_USER_PATH": str(tmp_path), "OPENAI_API_KEY": "sk-x"},
+        )
+        answer = await provider.chat([SYSTEM, user("How is the disk?")])
+    assert answer.content.strip() == "All is well."
+    assert (answer.usage.input, answer.usage.output) == (1011, 12)
+    (request,) = vendor.requests
+    assert "How is the disk?" in request.raw.decode()
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,24 @@ async def test_each_subscriber_is_called_for_its_own_folders(
     assert first.calls.empty()
 
 
+async def test_five_hundred_subscribers_share_one_watcher_and_each_is_called(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
+    folders = [tmp_path / str(number) for number in range(50)]
+    for folder in folders:
+        folder.mkdir()
+    subscribers = [Subscriber(watcher, folders[number % 50]) for number in range(500)]
+    for number, subscriber in enumerate(subscribers):
+        await subscriber.called_for(folders[number % 50])
+        subscriber.forget()
+    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "directory watcher"]
+    assert len(tasks) == 1
+    for folder in folders:
+        (folder / "new").touch()
+    for number, subscriber in enumerate(subscribers):
+        await subscriber.called_for(folders[number % 50])
+
+
 async def test_reads_and_changes_in_subfolders_are_not_reported(
     watcher: DirectoryWatcher, tmp_path: Path
 ) -> None:

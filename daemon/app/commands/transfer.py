@@ -133,6 +133,10 @@ def _memory_lines(connection: Connection) -> Iterator[str]:
             return
 
 
+class NoExport(Refused):
+    """A file cannot be read as an export; the text names it."""
+
+
 def import_file(
     file: Path, state: Path, config: Config, *, progress: Callable[[float], None]
 ) -> list[str]:
@@ -149,10 +153,10 @@ def import_file(
             lines = _read_lines(file, progress)
             head = next(lines, {})
             if head.get("agentd") != "export":
-                raise Refused(f"{file} is no export of agentd")
+                raise NoExport(f"{file} is no export of agentd")
             schema = _schema(journal)
             if head["schema"] > schema:
-                raise Refused(
+                raise NoExport(
                     f"{file} comes from a newer agentd (schema {head['schema']}, "
                     f"this one knows {schema})"
                 )
@@ -167,9 +171,9 @@ def import_file(
                     importer.insert(str(line["table"]), dict(line["row"]))
             importer.finish()
             _pause(journal, [str(name) for name in head["routines"]])
+    except NoExport:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, Refused) as error:
-        if str(file) in str(error):
-            raise
         problem = f"{error} is missing" if isinstance(error, KeyError) else shorten(str(error), 300)
         raise Refused(
             f"{file} cannot be taken in: {problem}; nothing of its history was kept"
@@ -309,9 +313,9 @@ def _read_lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[
                 yield value
         progress(1.0)
     except OSError as error:
-        raise Refused(f"{file} cannot be read: {error.strerror}") from error
+        raise NoExport(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise Refused(
+        raise NoExport(
             f"{file} is no whole export of agentd: {error}; nothing of its history was kept"
         ) from error
 

@@ -215,6 +215,7 @@ def examine(
     checkup.notes += _ordinary_passwords(config, env)
     checkup.notes += _unread_files(config.routines_path)
     checkup.notes += _silent_routines(contents.routines.values())
+    checkup.notes += _repeated_deliveries(contents.routines.values())
     checkup.notes += _factless_routines(contents.routines.values())
     checkup.notes += _idle_triggers(contents.routines.values(), config.timezone or host_zone(env))
     if policy:
@@ -545,6 +546,24 @@ def _unread_files(folder: Path) -> list[str]:
         elif path.suffix.lower() in _SUFFIXES_OF_ROUTINES:
             name = display(path.name.partition(".")[0])
             notes.append(f"{display(path)}: is not read; a routine is a file {name}.toml")
+    return notes
+
+
+def _repeated_deliveries(routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each `[[deliver]]` that repeats an earlier one of its routine."""
+    notes = []
+    for routine in routines:
+        for index, delivery in enumerate(routine.deliver):
+            ends = {
+                end
+                for earlier in routine.deliver[:index]
+                if (earlier.to, earlier.path) == (delivery.to, delivery.path)
+                for end in earlier.on
+            }.intersection(delivery.on)
+            if ends:
+                problem = f"each report goes to {display(delivery.to)} twice"
+                hint = "take one of the two out, or give each an `on` of its own"
+                notes.append(_describe(routine.path, f"deliver[{index}].to", problem, hint))
     return notes
 
 

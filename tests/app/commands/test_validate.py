@@ -495,6 +495,28 @@ def test_tools_without_a_rule_and_reports_that_go_nowhere_are_notes(folder: Path
     ]
 
 
+def test_a_target_that_gets_each_report_twice_is_noted_with_its_line(folder: Path) -> None:
+    places = (
+        ("log", ""),
+        ("file", 'path = "a.md"'),
+        ("file", 'path = "b.md"'),
+        ("log", 'on = ["failed"]'),
+        ("desktop", 'on = ["failed"]'),
+        ("desktop", 'on = ["succeeded"]'),
+    )
+    (folder / "routines/loud.toml").write_text(
+        '[run]\nprompt = "x"\n'
+        + "".join(f'[[deliver]]\nto = "{to}"\n{more}\n' for to, more in places)
+    )
+    notes = [note for note in check_folder(folder).notes if "twice" in note]
+    assert [note.rpartition("/")[2] for note in notes] == [
+        (
+            "loud.toml:13: deliver[3].to: each report goes to log twice; take one of the two "
+            "out, or give each an `on` of its own"
+        )
+    ]
+
+
 def check_folder(folder: Path) -> Checkup:
     return examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
 
