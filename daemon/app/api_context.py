@@ -67,7 +67,7 @@ class AppAdministration:
             installation.state,
             installation.socket,
             installation.env,
-            own_tools=self.app.tools.own.names(),
+            own_tools=self.app.tools.own,
         )
 
 

@@ -5,9 +5,11 @@ daemon.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -510,7 +512,7 @@ def serve(options: CommandLine) -> int:
     async def run() -> None:
         try:
             async with open_app(installation) as app:
-                await lifecycle.serve(app, announce, limit_end=_limit_end)
+                await lifecycle.serve(app, announce, limit_end=EndLimit())
         finally:
             lines.close()
 
@@ -523,18 +525,28 @@ def _ignore_hang_up() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _limit_end(seconds: float) -> None:
-    """End this process after so many seconds, with exit code 1 and what its threads do on stderr.
+class EndLimit:
+    """Ends this process after so many seconds, with exit code 1 and what its threads do on stderr.
 
-    That takes nothing that may have failed, such as the event loop, memory or the interpreter.
+    That takes nothing that may have failed, such as the event loop, memory or the interpreter. Of
+    several limits the earliest counts: a SIGTERM gives a process no more time that has failed.
     """
-    import faulthandler
 
-    try:
-        faulthandler.dump_traceback_later(seconds, exit=True, file=2)
-    except RuntimeError:  # there is no room for a thread
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+    def __init__(self) -> None:
+        self._deadline = math.inf
+
+    def __call__(self, seconds: float) -> None:
+        import faulthandler
+
+        deadline = time.monotonic() + seconds
+        if deadline >= self._deadline:
+            return
+        self._deadline = deadline
+        try:
+            faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+        except RuntimeError:  # there is no room for a thread
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 async def _announce_models(app: App) -> None:
@@ -594,7 +606,7 @@ def worker(options: CommandLine) -> int:
     async def run() -> None:
         try:
             async with open_app(installation, role="worker") as app:
-                await lifecycle.work(app, announce, limit_end=_limit_end)
+                await lifecycle.work(app, announce, limit_end=EndLimit())
         finally:
             if installation.event_console:
                 installation.event_console.close()

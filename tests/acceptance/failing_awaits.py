@@ -4,7 +4,8 @@ the daemon waits between its start and its end.
 `python -m tests.acceptance.failing_awaits FOLDER` lets a daemon start, execute some runs and stop
 while all its tasks are watched. Then it starts a daemon for each place that was seen, in which the
 task gets a MemoryError the first time that it waits there, and prints a line of JSON for each of
-their ends. `--every N` tries each N-th place alone.
+their ends. With `--cluster` the daemons are of a cluster, each alone with a PostgreSQL database.
+`--every N` tries each N-th place alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 from daemon.app import lifecycle
 from tests.acceptance.failing_parts import AT_ONCE, Life, is_lasting, write_definitions
+from tests.postgres import Server
 
 PACKAGE = Path(lifecycle.__file__).parents[1]
 DELIVER = '[[deliver]]\nto = "file"\npath = "often.md"\n'
@@ -96,26 +98,36 @@ class WatchingPolicy(asyncio.DefaultEventLoopPolicy):
         return loop
 
 
-def start(config: Path, name: str, at_wait: Callable[[str, str], bool]) -> Life:
-    return Life(
-        config,
-        config.parent / name,
-        lambda: asyncio.set_event_loop_policy(WatchingPolicy(at_wait)),
-    )
+class Site:
+    """Where the daemons live: a folder of definitions, and for a cluster a database server."""
+
+    def __init__(self, folder: Path, server: Server | None) -> None:
+        self.folder, self._server = folder, server
+        write_definitions(folder, more=DELIVER)
+
+    def start(self, name: str, at_wait: Callable[[str, str], bool]) -> Life:
+        """Start a daemon with a state folder and, in a cluster, a database of its own."""
+        config = self.folder / f"{name}.toml"
+        config.write_text("")
+        if self._server:
+            url = self._server.url(self._server.create())
+            config.write_text(f'[store]\nurl = "{url}"\n[executor]\nkind = "procrastinate"\n')
+        policy = WatchingPolicy(at_wait)
+        return Life(config, self.folder / name, lambda: asyncio.set_event_loop_policy(policy))
 
 
-def list_places(config: Path) -> list[tuple[str, str]]:
+def list_places(site: Site) -> list[tuple[str, str]]:
     """Return each task with each place of our code at which it waits, in the order in which they
     come.
     """
-    file = config.parent / "places"
+    file = site.folder / "places"
 
     def note(task: str, place: str) -> bool:
         with file.open("a") as places:
             places.write(f"{json.dumps([task, place])}\n")
         return False
 
-    life = start(config, "survey", note)
+    life = site.start("survey", note)
     assert life.wait_until_ready(), life.stderr()
     time.sleep(WORK)
     os.kill(life.pid, signal.SIGTERM)
@@ -124,9 +136,9 @@ def list_places(config: Path) -> list[tuple[str, str]]:
     return [(task, place) for task, place in dict.fromkeys(map(tuple, pairs)) if is_lasting(task)]
 
 
-def break_at(config: Path, number: int, task: str, place: str) -> Life:
+def break_at(site: Site, number: int, task: str, place: str) -> Life:
     """Start a daemon of which a task fails the first time that it waits at a place."""
-    mark = config.parent / f"life-{number}" / "broken"
+    mark = site.folder / f"life-{number}" / "broken"
 
     def is_there(waiting_task: str, waiting_place: str) -> bool:
         if (waiting_task, waiting_place) != (task, place) or mark.exists():
@@ -134,7 +146,7 @@ def break_at(config: Path, number: int, task: str, place: str) -> Life:
         mark.touch()
         return True
 
-    return start(config, f"life-{number}", is_there)
+    return site.start(f"life-{number}", is_there)
 
 
 def is_locked(state: Path) -> bool:
@@ -147,10 +159,10 @@ def is_locked(state: Path) -> bool:
         return False
 
 
-def try_all(config: Path, first: int, cases: Sequence[tuple[str, str]]) -> None:
+def try_all(site: Site, first: int, cases: Sequence[tuple[str, str]]) -> None:
     """Start a daemon for each case, side by side, and print how each ended."""
     lives = [
-        break_at(config, first + index, task, place) for index, (task, place) in enumerate(cases)
+        break_at(site, first + index, task, place) for index, (task, place) in enumerate(cases)
     ]
     are_ready = [life.wait_until_ready() for life in lives]
     until = time.monotonic() + WORK
@@ -184,12 +196,18 @@ def try_all(config: Path, first: int, cases: Sequence[tuple[str, str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args()
-    config = write_definitions(options.folder, more=DELIVER)
-    cases = list_places(config)[:: options.every]
-    for index in range(0, len(cases), AT_ONCE):
-        try_all(config, index, cases[index : index + AT_ONCE])
+    server = Server() if options.cluster else None
+    try:
+        site = Site(options.folder, server)
+        cases = list_places(site)[:: options.every]
+        for index in range(0, len(cases), AT_ONCE):
+            try_all(site, index, cases[index : index + AT_ONCE])
+    finally:
+        if server:
+            server.remove()
 
 
 if __name__ == "__main__":

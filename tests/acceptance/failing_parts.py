@@ -14,16 +14,16 @@ import json
 import os
 import select
 import signal
-import sqlite3
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from daemon.app import lifecycle, wiring  # noqa: F401  paid for once
 from daemon.app.main import main as agentd
@@ -125,7 +125,8 @@ def is_lasting(task: str) -> bool:
     """Return whether a task is a part of the daemon: runs and deliveries come and go, and libraries
     do not name their tasks; Task-1 is the daemon.
     """
-    return not task.startswith(("run ", "deliveries", "Task-")) or task == "Task-1"
+    passing = ("run ", "check of ", "deliveries", "process job ", "Task-")
+    return not task.startswith(passing) or task == "Task-1"
 
 
 class Life:
@@ -181,22 +182,26 @@ class Life:
         return file.stat().st_mtime if file.exists() else None
 
     def count_runs_after_break(self) -> int:
-        """Return how many runs began after the break and succeeded."""
+        """Return how many runs of slots after the break have succeeded."""
         moment = self.moment_of_break()
-        if moment is None:
-            return 0
-        with closing(sqlite3.connect(f"file:{self.state}/agentd.db?mode=ro", uri=True)) as database:
-            query = "SELECT count(*) FROM run WHERE created > ? AND status = 'succeeded'"
-            return int(database.execute(query, (moment * 1e6,)).fetchone()[0])
+        return sum(
+            record["event"] == "run.finished"
+            and record["status"] == "succeeded"
+            and datetime.fromisoformat(record["slot"]).timestamp() > moment
+            for record in self._records()
+            if moment is not None
+        )
+
+    def _records(self) -> list[dict[str, Any]]:
+        file = self.state / "logs" / "agentd.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def events(self) -> list[str]:
         """Return the events of the log that say that something is wrong, without repetitions."""
-        file = self.state / "logs" / "agentd.jsonl"
-        records = map(json.loads, file.read_text().splitlines() if file.exists() else ())
         return sorted(
             {
                 record["event"]
-                for record in records
+                for record in self._records()
                 if record["level"] in ("warning", "error", "critical")
             }
         )

@@ -26,13 +26,18 @@ ROOT = Path(__file__).parents[2]
 ENDED = {"daemon.failed"}
 MENDED = {"watch.ended", "watch.restarted", "maintenance.failed", "memory.maintenance_failed"}
 # The same of an error at one await, where what was to be done is tried again.
-TRIED_AGAIN = {*MENDED, "watch.failed", "queue.failed", "definitions.kept"}
+TRIED_AGAIN = {
+    *(*MENDED, "watch.failed", "queue.failed", "definitions.kept", "cluster.queue_away"),
+    "library.spoke",  # of a task that nobody awaits: asyncio logs its error
+}
 
 
-async def break_parts(folder: Path, module: str = "failing_parts") -> list[dict[str, Any]]:
+async def break_parts(
+    folder: Path, module: str = "failing_parts", *options: str
+) -> list[dict[str, Any]]:
     """Start a daemon for each failure; return how each of them ended."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"tests.acceptance.{module}", str(folder)),
+        *(sys.executable, "-m", f"tests.acceptance.{module}", str(folder), *options),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -43,19 +48,26 @@ async def break_parts(folder: Path, module: str = "failing_parts") -> list[dict[
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
-async def test_an_error_at_any_await_of_a_task_ends_the_daemon_or_is_mended(tmp_path: Path) -> None:
-    lives = await break_parts(tmp_path, "failing_awaits")
-    assert {"Task-1", "control socket", "outbox", "lateness"} <= {life["task"] for life in lives}
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cluster", [False, True], ids=["alone", "cluster"])
+async def test_an_error_at_any_await_of_a_task_ends_the_daemon_or_is_mended(
+    tmp_path: Path, request: pytest.FixtureRequest, cluster: bool
+) -> None:
+    parts = {"Task-1", "control socket", "outbox", "lateness"}
+    if cluster:
+        request.getfixturevalue("postgres")  # skips where there is none
+        parts |= {"heartbeat", "notification listener", "queue any"}
+    lives = await break_parts(tmp_path, "failing_awaits", *(["--cluster"] if cluster else []))
+    assert parts <= {life["task"] for life in lives}
     broken_lives = [life for life in lives if life["broken"]]
     # what a task waits for once in a while, it may not wait for in each life
     assert len(broken_lives) >= 0.8 * len(lives) > 50
     for life in lives:
         assert not life["locked"], life
         events = set(life["log"])
-        if life["broken_before_stop"] and life["stopped"]:
-            assert life["code"] == 0, life
-            assert events & TRIED_AGAIN, life
+        if life["broken_before_stop"] and life["code"] == 0:
+            # procrastinate mends some of what happens where it waits without a word
+            assert events & TRIED_AGAIN or life["task"] == "queue any", life
             assert life["runs_after"], life
         elif life["broken_before_stop"]:
             assert life["code"] == 1, life

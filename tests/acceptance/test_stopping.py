@@ -101,6 +101,20 @@ async def test_a_hang_up_ends_a_command_that_is_no_daemon(home):
     assert await process.wait() == -signal.SIGHUP
 
 
+@pytest.mark.parametrize("limits", [(0.5, 600), (600, 0.5)])
+async def test_of_several_limits_to_the_end_of_a_process_the_earliest_counts(limits):
+    code = (
+        "import time\nfrom daemon.app.main import EndLimit\nlimit = EndLimit()\n"
+        f"for seconds in {limits}:\n    limit(seconds)\ntime.sleep(300)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE
+    )
+    _, stderr = await process.communicate()
+    assert process.returncode == 1
+    assert b"most recent call first" in stderr
+
+
 @pytest.mark.parametrize(
     ("words", "verb"),
     [

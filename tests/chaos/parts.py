@@ -114,14 +114,13 @@ async def walk(folder: Path, seconds: float) -> Broken:
         await home.start()
         start = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
         began, offset = time.monotonic(), 0.0
-        while (passed := time.monotonic() - began) < seconds:
+        while offset < YEAR:
             await storm.calm(1.0)
-            share = (time.monotonic() - began - passed) / seconds
             is_down = storm.lot.random() < 0.2
             if is_down:
                 storm.note("kill -9")
                 await home.kill()
-            offset += share * YEAR
+            offset = min((time.monotonic() - began) / seconds, 1.0) * YEAR
             clock._write(f"{offset:+.3f}")
             storm.note("step")
             if is_down:
@@ -130,15 +129,15 @@ async def walk(folder: Path, seconds: float) -> Broken:
         end = datetime.now(UTC) + timedelta(seconds=offset)
         breaches = await storm.settle()
         for name, (line, zone) in WALK.items():
-            minutes = int((end - start) / timedelta(minutes=1))
-            expected = [
-                int(slot.timestamp() * SECOND)
-                for slot in find_slots(line, ZoneInfo(zone), start, minutes)
-            ]
             rows = storm.rows(
                 f"SELECT first, last, count FROM slot WHERE routine = 'walk-{name}'"
                 f" AND event IS NULL AND first >= {start.timestamp() * SECOND:.0f} ORDER BY first"
             )
+            # slots that came after `end` and before the pause are in the ledger, too
+            until = max([int(end.timestamp() * SECOND), *(last for _, last, _ in rows)])
+            minutes = until // SECOND // 60 - int(start.timestamp()) // 60 + 1
+            slots_of_line = find_slots(line, ZoneInfo(zone), start, minutes)
+            expected = [int(slot.timestamp() * SECOND) for slot in slots_of_line]
             covered = Counter[int]()
             for first, last, count in rows:
                 slots = [slot for slot in expected if first <= slot <= last]

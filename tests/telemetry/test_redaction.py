@@ -104,6 +104,7 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
         ("curl -H 'x-api-key: 0123456789abcdef0123'", f"curl -H 'x-api-key: {MARK}'"),
         ("a bearer 0123456789abcdef0123 here", f"a bearer {MARK} here"),
         ("postgresql://agent:hunter2@db/x", f"postgresql://agent:{MARK}@db/x"),
+        ("ftp://ada:hunter@2@host/x y@z", f"ftp://ada:{MARK}@host/x y@z"),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nrest",
             f"{MARK}\nrest",

@@ -68,6 +68,13 @@ class Checkup:
     missing: list[str] = field(default_factory=list)
     """The notes on what a daemon would not start without on this machine."""
     checked: list[str] = field(default_factory=list)
+    config: Config | None = None
+    """None if it cannot be loaded."""
+    policy_file: Path | None = None
+    policy: Policy | None = None
+    """None if it cannot be used."""
+    routines: Mapping[str, Routine] = field(default_factory=dict)
+    """Those that can be used, by name."""
 
     @property
     def summary(self) -> str:
@@ -117,16 +124,24 @@ def check_all(
 
 
 def examine(
-    file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None
+    file: Path,
+    *,
+    env: Mapping[str, str],
+    state: Path,
+    tools: Collection[str] | None = None,
+    socket: Path | None = None,
+    own_tools: FunctionRegistry | None = None,
 ) -> Checkup:
     """Check the config file, its policy and its routines, and with `tools` also the names of tools
     in routines.
+
+    `own_tools` are the tools of `[tools]`, which a daemon has loaded; None loads them.
     """
     checkup = Checkup(checked=[_display_relative(file)])
     providers: frozenset[str] | None
     targets: frozenset[str] | None
     try:
-        config = load_config(file, env=env)
+        config = checkup.config = load_config(file, env=env)
         providers = config.provider_names
         checkup.faults += _provider_faults(config)
         config.hooks_secret()
@@ -135,22 +150,24 @@ def examine(
     except ConfigError as error:
         checkup.faults += error.faults
         config, providers, targets = _salvage_config(file)
-    policy, own_registry = None, FunctionRegistry()
+    checkup.policy_file = config.policy_path
+    policy, own_registry = None, own_tools or FunctionRegistry()
     try:
-        own_registry = user_tools.load(config)
-        own_tools = own_registry.names()
+        if own_tools is None:
+            own_registry = user_tools.load(config)
+        own_names = own_registry.names()
         if config.search.kind:
-            own_tools.append("web_search")
+            own_names.append("web_search")
     except ConfigError as error:
-        own_tools, tools = [], None  # so names of tools in routines cannot be checked
+        own_names, tools = [], None  # so names of tools in routines cannot be checked
         checkup.faults += error.faults
-    tools = tools and {*tools, *own_tools}
+    tools = tools and {*tools, *own_names}
     try:
-        policy = load_policy(
+        policy = checkup.policy = load_policy(
             config,
             state=state,
-            socket=find_socket(state, env, uid=os.getuid()),
-            own_tools=own_tools,
+            socket=socket or find_socket(state, env, uid=os.getuid()),
+            own_tools=own_names,
         )
         checkup.checked.append(_display_relative(config.policy_path))
     except ConfigError as error:
@@ -175,6 +192,7 @@ def examine(
     except ConfigError as error:
         checkup.faults += error.faults
         return checkup
+    checkup.routines = contents.routines
     checkup.faults += load_skills(config.folder / "skills").faults.values()
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
     count, names = _count_in_words(len(contents.routines), "routine"), ", ".join(contents.routines)

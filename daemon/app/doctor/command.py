@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from daemon.definitions.paths import find_config, find_socket, find_state, socke
 if TYPE_CHECKING:
     from daemon.api.schemas import CheckView
     from daemon.definitions.config.config import Config
+    from daemon.tools.registry import FunctionRegistry
 
 
 def examine(
@@ -24,7 +25,7 @@ def examine(
     socket: Path,
     env: Mapping[str, str],
     *,
-    own_tools: Collection[str],
+    own_tools: FunctionRegistry,
 ) -> list[CheckView]:
     """Check the installation of a running daemon, which has loaded `own_tools`."""
     from daemon.app.doctor.survey import survey

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import stat
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from daemon.app.doctor.service_checks import survey_service
 from daemon.app.doctor.vendors import ask_vendors
 from daemon.app.trifecta import find_trifectas
 from daemon.definitions.paths import config_paths, user_home
+from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.providers.programs import describe_missing_program, find_program
 from daemon.store.lock import NETWORK, filesystem
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.definitions.routines.routine import Routine
     from daemon.policy.policy import Policy
+    from daemon.tools.registry import FunctionRegistry
 
 
 def survey(
@@ -38,18 +40,18 @@ def survey(
     socket_path: Path,
     env: Mapping[str, str],
     *,
-    own_tools: Collection[str] | None = None,
+    own_tools: FunctionRegistry | None = None,
     deep: bool = False,
 ) -> Survey:
     """Return what can be found out about an installation: its config file, state folder and socket.
 
-    `own_tools` are the names of the tools of `[tools]`, which a daemon has loaded; None loads them.
+    `own_tools` are the tools of `[tools]`, which a daemon has loaded; None loads them.
     With `deep` all of the database is checked, which takes a while where it is large.
     """
     log = state / "logs" / "agentd.jsonl"
     folder = _find_existing(state)
     kind = filesystem(folder)
-    definitions = _definitions(file, state, socket_path, own_tools) if file else _Definitions()
+    definitions = _definitions(file, state, socket_path, env, own_tools) if file else _Definitions()
     config = definitions.config
     timezone = config.timezone if config else None
     listener, pid = _who_listens(socket_path)
@@ -106,39 +108,30 @@ class _Definitions:
 
 
 def _definitions(
-    file: Path, state: Path, socket_path: Path, own_tools: Collection[str] | None
+    file: Path,
+    state: Path,
+    socket_path: Path,
+    env: Mapping[str, str],
+    own_tools: FunctionRegistry | None,
 ) -> _Definitions:
-    from daemon.app.policy import load_policy
-    from daemon.definitions.config.loading import load_config
-    from daemon.definitions.routines.folder import load_folder
-    from daemon.scheduler.routine_rules import routine_rules
-    from daemon.tools import user_tools
+    """Check the files as `agentd validate` does, so that the two never disagree."""
+    from daemon.app.commands.validate import TOOLS, examine
 
-    try:
-        config = load_config(file)
-    except ConfigError as error:
-        return _Definitions(config_faults=error.faults)
-    policy, faults = None, tuple[Fault, ...]()
-    try:
-        if own_tools is None:
-            own_tools = user_tools.load(config).names()
-        policy = load_policy(config, state=state, socket=socket_path, own_tools=own_tools)
-    except ConfigError as error:
-        faults = error.faults
-    rules = routine_rules(config, workspace=config.workspace_path(state))
-    try:
-        contents = load_folder(config.routines_path, rules=rules)
-    except ConfigError as error:
-        return _Definitions(
-            config=config, policy=policy, policy_faults=faults, routine_faults=error.faults
-        )
-    routine_faults = tuple(fault for error in contents.faults.values() for fault in error.faults)
+    checkup = examine(
+        file, env=env, state=state, tools=TOOLS, socket=socket_path, own_tools=own_tools
+    )
+    config_file, policy_file = display(file), display(checkup.policy_file or "")
+    faults: dict[str, list[Fault]] = {"config": [], "policy": [], "routines": []}
+    for fault in checkup.faults:
+        kind = {config_file: "config", policy_file: "policy"}.get(fault.file, "routines")
+        faults[kind].append(fault)
     return _Definitions(
-        config=config,
-        routines=contents.routines,
-        policy=policy,
-        policy_faults=faults,
-        routine_faults=routine_faults,
+        config=checkup.config,
+        routines=checkup.routines,
+        config_faults=tuple(faults["config"]),
+        policy=checkup.policy,
+        policy_faults=tuple(faults["policy"]),
+        routine_faults=tuple(faults["routines"]),
     )
 
 

@@ -45,6 +45,8 @@ _HARMLESS_SETTINGS = {
 }
 _SECTION = re.compile(r'\[\s*([A-Za-z]+)(?:\s+"([\w./+-]+)")?\s*\]')
 _SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([\w./:@+*~-]+)")
+# Name, password or token in the address of a remote repository: nothing is fetched with it here.
+_ACCOUNT = re.compile(r"//[^/]*@")
 _HEAD = re.compile(r"(?:ref: refs/[\w./+-]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
 _ENVIRONMENT = {
@@ -178,4 +180,4 @@ def _settings(folder: Path) -> Iterator[str]:
         elif (match := _SETTING.fullmatch(line.strip())) and match[
             1
         ].lower() in _HARMLESS_SETTINGS.get(section, ()):
-            yield f"{match[1]} = {match[2]}\n"
+            yield f"{match[1]} = {_ACCOUNT.sub('//', match[2])}\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app.commands.validate import TOOLS, examine
 from daemon.app.doctor.command import main
 from daemon.app.doctor.survey import survey
 from tests.api.harness import open_harness
@@ -75,6 +76,32 @@ def test_a_survey_reads_definitions_despite_faults(home: Path) -> None:
     providers = {facts.name: facts for facts in survey_facts.providers}
     assert (providers["claude"].used, providers["claude"].key) == (True, "environment")
     assert (providers["spare"].used, "has no API key" in providers["spare"].fault) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "kind"),
+    [
+        ("config.toml", "provider = ", "config_faults"),
+        ("config.toml", '[targets.x]\nkind = "carrier pigeon"\n', "config_faults"),
+        ("policy.toml", 'version = 1\n[[rule]]\ntool = "nap"\neffect = "allow"\n', "policy_faults"),
+        (
+            "routines/good.toml",
+            f'{ROUTINE}[[gather]]\nname = "a"\ntool = "shell"\nargs = {{command = "ls"}}\n',
+            "routine_faults",
+        ),
+    ],
+)
+def test_doctor_finds_the_faults_of_definitions_that_validate_finds(
+    home: Path, file: str, text: str, kind: str
+) -> None:
+    (home / "policy.toml").write_text("version = 1\n")
+    (home / file).write_text(text)
+    env, state = {"THE_KEY": "k" * 20}, home / "state"
+    facts = survey(home / "config.toml", state, home / "agentd.sock", env)
+    checkup = examine(home / "config.toml", env=env, state=state, tools=TOOLS)
+    faults = [*facts.config_faults, *facts.policy_faults, *facts.routine_faults]
+    assert sorted(map(str, faults)) == sorted(map(str, checkup.faults))
+    assert any(Path(fault.file).name == Path(file).name for fault in getattr(facts, kind))
 
 
 def test_an_unreadable_config_is_a_fault_of_the_survey(home: Path) -> None:

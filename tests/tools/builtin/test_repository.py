@@ -356,7 +356,11 @@ def test_only_harmless_settings_of_a_git_config_are_used(tmp_path: Path) -> None
     partialClone = origin
 [remote "origin"]
     url = https://example.invalid/a.git
+    pushurl = https://token@example.invalid/@a/b.git
     uploadpack = /x
+[remote "mirror"]
+    url = https://ada:p@ss@example.invalid:8443/a.git
+    pushurl = git@example.invalid:a.git
 [remote "odd
 name"]
     url = lost
@@ -378,6 +382,9 @@ name"]
             "repositoryformatversion = 1",
             "objectFormat = sha256",
             "url = https://example.invalid/a.git",
+            "pushurl = https://example.invalid/@a/b.git",
+            "url = https://example.invalid:8443/a.git",
+            "pushurl = git@example.invalid:a.git",
             "merge = refs/heads/main",
         ]
     assert not view.exists()
