@@ -20,9 +20,10 @@ SMALL_DATABASE = 64_000_000
 PARTS = 7
 # Faults that are read of one check.
 _MAX_FAULTS = 100
-# Faults of an index alone, as SQLite words them: the rows are whole, and the index is made of them.
+# Faults of an index alone, as SQLite and `check_database` word them: the rows are whole, and the
+# index is made of them.
 _INDEX_FAULT = re.compile(
-    r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)"
+    r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in|cannot read) index (\w+)"
 )
 
 
@@ -49,8 +50,36 @@ def check_database(path: Path, *, part: int | None = None, deep: bool = False) -
                 "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
             ).fetchall()
             checks = [f"integrity_check('{table}')" for (table,) in tables[part % PARTS :: PARTS]]
-        rows = [str(row[0]) for check in checks for row in connection.execute(f"PRAGMA {check}")]
+        try:
+            rows = [
+                str(row[0]) for check in checks for row in connection.execute(f"PRAGMA {check}")
+            ]
+        except sqlite3.DatabaseError:
+            # the check itself stops at an index of which a page is empty
+            names = _find_unreadable_indexes(connection)
+            if not names:
+                raise
+            rows = [f"cannot read index {name}" for name in names]
     return [row for row in rows if row != "ok"]
+
+
+def _find_unreadable_indexes(connection: SqliteConnection) -> list[str]:
+    """Return the indexes that cannot be read from one end to the other, if the rows of all tables
+    can; none otherwise. Raises sqlite3.DatabaseError where not even that can be found out.
+    """
+    if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        return []
+    names = []
+    indexes = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'index' ORDER BY name"
+    for name, table in connection.execute(indexes).fetchall():
+        try:
+            query = f'SELECT count(*) FROM "{table}" INDEXED BY "{name}"'  # noqa: S608  names of our schema
+            connection.execute(query).fetchone()
+        except sqlite3.OperationalError:  # a partial index holds only some of the rows
+            continue
+        except sqlite3.DatabaseError:
+            names.append(name)
+    return names
 
 
 def find_faults(path: Path, *, part: int | None = None, deep: bool = False) -> list[str]:

@@ -7,6 +7,9 @@ import struct
 from contextlib import closing
 from pathlib import Path
 
+# https://sqlite.org/fileformat2.html: what the first byte of such a page is.
+INDEX_LEAF = 10
+
 
 def empty_index(path: Path, index: str) -> None:
     """Overwrite an index of a closed database that takes one page by one without entries."""
@@ -15,6 +18,24 @@ def empty_index(path: Path, index: str) -> None:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
         ).fetchone()
-    with path.open("r+b") as file:  # https://sqlite.org/fileformat2.html: an empty leaf of an index
+    with path.open("r+b") as file:
         file.seek((page - 1) * size)
-        file.write(b"\x0a" + struct.pack(">HHHB", 0, 0, size, 0))
+        file.write(struct.pack(">BHHHB", INDEX_LEAF, 0, 0, size, 0))
+
+
+def empty_leaf(path: Path, index: str) -> None:
+    """Overwrite the last page of entries of an index that takes several pages by an empty one."""
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
+        ).fetchone()
+    with path.open("r+b") as file:
+        while True:
+            file.seek((page - 1) * size)
+            kind, right_child = struct.unpack(">B7xI", file.read(12))
+            if kind == INDEX_LEAF:
+                break
+            page = right_child
+        file.seek((page - 1) * size)
+        file.write(struct.pack(">BHHHB", INDEX_LEAF, 0, 0, size, 0))

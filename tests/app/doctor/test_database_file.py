@@ -21,7 +21,7 @@ from daemon.store.integrity import SMALL_DATABASE
 from daemon.store.lock import lock_state
 from daemon.testing import FakeClock
 from tests.acceptance.story import Home
-from tests.store.damage import empty_index
+from tests.store.damage import empty_index, empty_leaf
 from tests.store.test_retention import make_database
 
 
@@ -73,6 +73,19 @@ def test_a_damaged_index_of_a_large_database_is_found_and_renewed_by_a_deep_chec
     assert check.found == (
         "index outbox_run did not agree with its table; it was made anew, no row was lost"
     )
+    assert check_database_file(path, deep=True).faults == ()
+
+
+def test_an_index_of_which_a_page_is_empty_is_renewed_too(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executemany(
+            "INSERT INTO step SELECT run_id, ?, kind, iteration, call_id, fence, at, body FROM step"
+            " LIMIT 1",
+            [(number,) for number in range(100, 1100)],
+        )
+    empty_leaf(path, "sqlite_autoindex_step_1")
+    database = renew_damaged_indexes(check_database_file(path, deep=True))
+    assert (database.renewed, database.faults) == (("sqlite_autoindex_step_1",), ())
     assert check_database_file(path, deep=True).faults == ()
 
 
