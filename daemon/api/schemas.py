@@ -603,7 +603,23 @@ def encode_json(value: object) -> bytes:
     """Return JSON; what no UTF-8 can carry, such as half of a file name in another encoding, is
     replaced.
     """
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except TypeError:  # of a damaged row, which may hold bytes in place of a text
+        text = json.dumps(_with_texts(value), ensure_ascii=False)
+    return text.encode(errors="replace")
+
+
+def _with_texts(value: Any) -> Any:
+    """Return a value for JSON with texts in place of bytes."""
+    match value:
+        case bytes():
+            return value.decode(errors="replace")
+        case dict():
+            return {_with_texts(key): _with_texts(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_with_texts(item) for item in value]
+    return value
 
 
 def iso(moment: datetime) -> str:

@@ -281,6 +281,8 @@ def check_newest(connection: Connection) -> None:
 
 
 def _holds(connection: Connection, id_: int, text: str) -> bool:
+    if not isinstance(text, str):
+        raise StoreDamaged(f"the row {id_} of the memory holds no text")
     words = [word for word in text_for_index(text).split() if word.isalnum()][:3]
     return not words or fulltext.of(connection).holds(connection, id_, words)
 

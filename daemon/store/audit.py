@@ -162,7 +162,11 @@ class AuditRepository(Repository):
             part = await self._db.query(partial(_get_chain_part, after=rows))
             for row in part:
                 number, row_hash = row[0], row[-1]
-                if number != rows + 1 or row_hash != _chain_hash(head, row[:-1]):
+                if (
+                    number != rows + 1
+                    or bytes in map(type, row)  # a damaged row, which has no JSON
+                    or row_hash != _chain_hash(head, row[:-1])
+                ):
                     return AuditCheck(rows=rows, head=head, broken=rows + 1)
                 rows, head = number, row_hash
             if len(part) < _ROWS_AT_ONCE:

@@ -607,7 +607,7 @@ def _slot_of(row: Row) -> SlotRow:
         outcome=Outcome(outcome),
         reason=None if reason is None else Reason(reason),
         run=run,
-        lateness=lateness,
+        lateness=float(lateness),
         rule=rule,
     )
 

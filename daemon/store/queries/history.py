@@ -42,7 +42,8 @@ def get_days(session: Session, edges: Sequence[datetime]) -> list[Day]:
         for number in range(begin, end + 1):
             slots = max(1, share + (number - begin < remainder))
             day_of(row.routine, number).outcomes[row.outcome] += slots
-    return sorted(days.values(), key=lambda day: (day.routine, day.day))
+    # a damaged row may hold bytes in place of a text
+    return sorted(days.values(), key=lambda day: (str(day.routine), day.day))
 
 
 def _ended_runs(edges: Sequence[datetime]) -> Any:
