@@ -6,6 +6,7 @@ behind it, and a person's reply finds its run.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -163,7 +164,8 @@ class ChatChannel:
         """Return the texts of the messages of a delivery, and the rows of buttons below the last
         one.
         """
-        message = compose(delivery)
+        # in threads, as a report may be long: 200 kB take some seconds
+        message = await asyncio.to_thread(compose, delivery)
         body = fence(message.body) if message.verbatim else message.body
         is_answer = delivery.routine == ASK and delivery.kind == "report"
         if is_answer and delivery.report.status is Status.SUCCEEDED:
@@ -171,7 +173,7 @@ class ChatChannel:
         else:
             about = f"*{message.about}*\n\n" if message.about else ""
             text = f"**{message.title}**\n\n{about}{body}"
-        parts = self._chat.split(text, run=delivery.run)
+        parts = await asyncio.to_thread(self._chat.split, text, run=delivery.run)
         if delivery.kind != "question":
             return parts, ()
         approvals = []

@@ -74,7 +74,7 @@ def test_validate_lists_missing_extras(plain_install, tmp_path):
     desktop = [
         note
         for note in notes
-        if "daily.toml: deliver.to" in note and "agentd-routines[desktop]" in note
+        if "daily.toml:4: deliver[0].to" in note and "agentd-routines[desktop]" in note
     ]
     assert len(desktop) == (sys.platform != "darwin")
 

@@ -62,7 +62,9 @@ class AppriseChannel:
             for value in private_values(self._plugin):
                 self._secrets.add_word(value)
         format_ = _format_for(self._plugin)
-        messages = _messages(compose(delivery), delivery.run, self._plugin, format_)
+        # in a thread, as a report may be long: 200 kB take some seconds
+        report = await asyncio.to_thread(compose, delivery)
+        messages = await asyncio.to_thread(_messages, report, delivery.run, self._plugin, format_)
         for number, message in self._progress.remaining(delivery, messages):
             await asyncio.to_thread(self._send, message, format_, delivery)
             self._progress.mark_done(delivery, number)

@@ -52,7 +52,7 @@ class DesktopChannel:
         Raises TargetAbsent on a machine without a desktop, and DeliveryFailed where nobody is
         logged in at the desktop now.
         """
-        message = compose(delivery)
+        message = await asyncio.to_thread(compose, delivery)
         body = _notification_text(message, delivery.run)
         if self._platform == "darwin":
             return await _on_macos(message.title, body)

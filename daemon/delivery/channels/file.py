@@ -46,11 +46,10 @@ class FileChannel:
         """
         template = str(delivery.options.get("path") or "")
         path = fill_path(template, delivery.report)
-        text = compose(delivery).markdown
         keeps_others = any(field["name"] in ("slot", "run") for field in _FIELD.finditer(template))
         try:
             written_path = await asyncio.to_thread(
-                self._write, path, text.encode(), delivery, keeps_others
+                self._write, path, delivery, keeps_others=keeps_others
             )
         except OSError as error:
             raise DeliveryFailed(
@@ -58,9 +57,8 @@ class FileChannel:
             ) from error
         return Receipt(detail=str(written_path))
 
-    def _write(
-        self, path: PurePosixPath, text: bytes, delivery: Delivery, keeps_others: bool
-    ) -> Path:
+    def _write(self, path: PurePosixPath, delivery: Delivery, *, keeps_others: bool) -> Path:
+        text = compose(delivery).markdown.encode()
         with open_folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
             # The same name at every attempt, so that crashes leave at most one temporary file.
             temporary_name = f".agentd-{delivery.id}.part"

@@ -48,7 +48,8 @@ class WebhookChannel:
         """Post the report; the receipt is the status of the last answer."""
         import httpx
 
-        messages = _messages(delivery, self._limit)
+        # in a thread, as a report may be long: 200 kB take half a second
+        messages = await asyncio.to_thread(_messages, delivery, self._limit)
         receipt = ""
         settings = await asyncio.to_thread(connection_settings, self._url)
         async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:

@@ -316,14 +316,13 @@ def _lock(folder: int, call_path: CallPath) -> None:
     """Lock a folder until its descriptor is closed; ToolFailed if another process keeps it."""
     deadline = time.monotonic() + _MAX_LOCK_SECONDS
     while True:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise ToolFailed(f"{call_path.text}: another process keeps its folder") from None
-            time.sleep(0.02)
-        else:
             return
+        # not inside an `except`: the error has the number of a machine that lacks room
+        if time.monotonic() > deadline:
+            raise ToolFailed(f"{call_path.text}: another process keeps its folder")
+        time.sleep(0.02)
 
 
 def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:
