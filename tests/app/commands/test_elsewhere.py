@@ -146,13 +146,9 @@ def test_the_launch_agent_is_a_valid_property_list_for_agentd() -> None:
 
 
 def test_the_docs_mark_container_and_macos_files_as_unproven() -> None:
-    page = (DOCS / "operations.md").read_text("utf-8")
-    paragraph = page[page.index("`Dockerfile`") :].partition("\n\n")[0]
-    assert (
-        "systemd/cronjob.yaml" in paragraph
-        and "org.agentd.agentd.plist" in paragraph
-        and "unproven" in paragraph
-    )
+    paragraphs = (DOCS / "operations.md").read_text("utf-8").split("\n\n")
+    for name in ("`Dockerfile`", "cronjob.yaml`", "org.agentd.agentd.plist`"):
+        assert any(name in text and "unproven" in text for text in paragraphs), name
 
 
 # --- several machines on one database
