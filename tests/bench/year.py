@@ -261,7 +261,7 @@ class Year:
         )
         await memory.examine()
         await memory.retain()
-        await journal.check((self.app.clock.now() - BEGIN).days)
+        await journal.check()
         await journal.apply_retention()
 
     # --- what is measured
