@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -176,7 +176,7 @@ def pause(call: Call) -> int:
         # that date.
         duration = parse_duration(call.until)
         body = {"until": until} if duration is None else {"seconds": ceil(duration.total_seconds())}
-        end = parse_instant(until) if duration is None else datetime.now(UTC) + duration
+        end = parse_instant(until)
     if call.all:
         return _pause_all(call, body, end)
     routine = call.request("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
@@ -198,9 +198,10 @@ def _pause_all(call: Call, body: dict[str, Any] | None, end: datetime | None) ->
     """Pause each routine that is not paused until `end` yet; None: until it is resumed."""
 
     def is_paused(routine: Mapping[str, Any]) -> bool:
+        if routine["state"] != "paused":
+            return False
         paused_until = routine["paused_until"]
-        is_later = end is not None and paused_until and parse_instant(paused_until) >= end
-        return routine["state"] == "paused" and (not paused_until or bool(is_later))
+        return paused_until is None or (end is not None and parse_instant(paused_until) >= end)
 
     names = [
         routine["name"]

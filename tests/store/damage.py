@@ -13,11 +13,7 @@ INDEX_LEAF = 10
 
 def empty_index(path: Path, index: str) -> None:
     """Overwrite an index of a closed database that takes one page by one without entries."""
-    with closing(sqlite3.connect(path)) as connection:
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-        (page,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
-        ).fetchone()
+    page, size = _find_root_page(path, index)
     with path.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(struct.pack(">BHHHB", INDEX_LEAF, 0, 0, size, 0))
@@ -25,11 +21,7 @@ def empty_index(path: Path, index: str) -> None:
 
 def empty_leaf(path: Path, index: str) -> None:
     """Overwrite the last page of entries of an index that takes several pages by an empty one."""
-    with closing(sqlite3.connect(path)) as connection:
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-        (page,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
-        ).fetchone()
+    page, size = _find_root_page(path, index)
     with path.open("r+b") as file:
         while True:
             file.seek((page - 1) * size)
@@ -39,3 +31,13 @@ def empty_leaf(path: Path, index: str) -> None:
             page = right_child
         file.seek((page - 1) * size)
         file.write(struct.pack(">BHHHB", INDEX_LEAF, 0, 0, size, 0))
+
+
+def _find_root_page(path: Path, index: str) -> tuple[int, int]:
+    """Return the number of the first page of an index, and the bytes of a page."""
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)
+        ).fetchone()
+    return page, size

@@ -206,6 +206,8 @@ def _address_place(config: Config, name: str, table: TargetConfig | None) -> str
 
 def _advise(kind: str, failure: BaseException, address: str) -> str:
     """Return what to do about a failure, in a sentence; `address` is where the address stands."""
+    if kind == "desktop":  # first, as a session that does not answer is no matter of a network
+        return "notifications need a desktop session, which a service or an ssh login has not"
     match root_cause(failure):
         case smtplib.SMTPResponseException(smtp_code=534 | 535):
             return (
@@ -226,8 +228,6 @@ def _advise(kind: str, failure: BaseException, address: str) -> str:
             return "no answer came: a firewall, or another port?"
         case DeliveryFailed(status=401 | 403 | 404 | 410):
             return f"the service does not take it there: look at {address}"
-    if kind == "desktop":
-        return "notifications need a desktop session, which a service or an ssh login has not"
     if kind in CHANNELS:
         return f"look at the folder and its disk, and at {address}"
     return f"look at {address}"
