@@ -35,8 +35,9 @@ def is_large(path: Path) -> bool:
 def check_database(path: Path, *, part: int | None = None, deep: bool = False) -> list[str]:
     """Return what SQLite finds wrong with a database; empty if it is whole.
 
-    A small database is checked as a whole, and with `deep` any. Of a large one the pages are
-    (quick_check), or with `part` one of PARTS of the tables with their indexes (integrity_check).
+    A small database is checked as a whole, and with `deep` a large one as well. Without `deep`, of
+    a large one only the pages are checked (quick_check); with `part`, instead of these, one of
+    PARTS of its tables with their indexes (integrity_check).
 
     Raises sqlite3.Error, OSError or UnicodeDecodeError where the check cannot go on.
     """
