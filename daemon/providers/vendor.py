@@ -171,11 +171,11 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
-        request = self._build_request(messages, functions, temperature, kw)
+        request = self._build_request(messages, functions, temperature, options)
         if self.capabilities.stream or (request.max_tokens or 0) > STREAM_ABOVE_TOKENS:
-            return await self._chat_by_stream(messages, functions, temperature, kw)
+            return await self._chat_by_stream(messages, functions, temperature, options)
         with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions)
@@ -198,13 +198,13 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
         temperature: float | None,
-        kw: Json,
+        options: Json,
     ) -> LLMResponse:
         """Request a stream and wait for its end, as an idle connection may be dropped on
         the way.
         """
         response: LLMResponse | None = None
-        async for chunk in self.chat_stream(messages, functions, temperature, **kw):
+        async for chunk in self.chat_stream(messages, functions, temperature, **options):
             response = chunk.response or response
         if response is None:
             raise Transport("the stream held no answer")
@@ -215,9 +215,9 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
-        request = self._build_request(messages, functions, temperature, kw)
+        request = self._build_request(messages, functions, temperature, options)
         with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions, is_streamed=True)
@@ -259,7 +259,7 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
         temperature: float | None,
-        kw: Json,
+        options: Json,
     ) -> ChatRequest:
         temperature = self._temperature if temperature is None else temperature
         return ChatRequest(
@@ -268,10 +268,10 @@ class VendorProvider(LLMProvider):
             messages=messages,
             offers_tools=bool(functions) and self.capabilities.tools,
             temperature=None if temperature is None else self._supported_temperature(temperature),
-            max_tokens=kw.get("max_tokens") or self._max_tokens,
-            cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
+            max_tokens=options.get("max_tokens") or self._max_tokens,
+            cache_key=f"routine:{options['routine']}" if options.get("routine") else None,
             capabilities=self.capabilities,
-            effort=self._supported_effort(kw.get("effort")),
+            effort=self._supported_effort(options.get("effort")),
         )
 
     @contextmanager
@@ -380,9 +380,8 @@ class VendorProvider(LLMProvider):
             vendor_functions = normalize_functions(
                 functions[: self.capabilities.most_tools or None]
             )
-            vendor_functions = (
-                make_strict(vendor_functions) if self.capabilities.strict else vendor_functions
-            )
+            if self.capabilities.strict:
+                vendor_functions = make_strict(vendor_functions)
             # The list is kept as well, or its id might be reused for another list.
             self._tools_by_list[key] = functions, to_json(self.wire.convert_tools(vendor_functions))
         return self._tools_by_list[key][1]
