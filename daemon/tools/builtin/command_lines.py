@@ -323,7 +323,7 @@ def _notes(result: CommandResult) -> Iterator[str]:
             "(could not be killed and hang in the kernel: processes "
             f"{', '.join(map(str, result.unkilled_pids))})"
         )
-    for path in result.disarmed:
+    for path in result.renamed_repositories:
         yield f"(git would obey what a program puts there, so it was renamed: {path})"
 
 
