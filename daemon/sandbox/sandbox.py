@@ -29,7 +29,7 @@ from daemon.sandbox.system_paths import (
 )
 from daemon.system import syscalls
 
-_OPEN_FILES = 1024
+_MAX_OPEN_FILES = 1024
 # Address space of a program, as a multiple of its memory: programs reserve far more than they use.
 _ADDRESS_SPACE_FACTOR = 8
 
@@ -194,5 +194,5 @@ def _limits(limits: ProgramLimits) -> Iterator[tuple[int, int]]:
     yield resource.RLIMIT_DATA, limits.memory
     yield resource.RLIMIT_AS, limits.memory * _ADDRESS_SPACE_FACTOR
     yield resource.RLIMIT_FSIZE, limits.file
-    yield resource.RLIMIT_NOFILE, _OPEN_FILES
+    yield resource.RLIMIT_NOFILE, _MAX_OPEN_FILES
     yield resource.RLIMIT_CORE, 0

@@ -167,8 +167,8 @@ def _enter(
         _be_killed_first()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
-    for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in _IGNORED_BY_PYTHON:
+        signal.signal(signal_number, signal.SIG_DFL)
     if cell.get("limits"):
         limits = [*cell["limits"]]
         if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):

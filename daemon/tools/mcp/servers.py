@@ -90,7 +90,7 @@ class Servers:
             for name in required_servers:
                 listing = self._listings.get(name)
                 if listing is not None and listing.tools.has_changed:
-                    # another process on the database may have taken a person's word
+                    # a person may have accepted the change, through another process on the database
                     tools = await self._accepted_tools.get(name)
                     if tools is not None and tools.offered == listing.tools.offered:
                         self._listings[name] = replace(listing, tools=tools)
