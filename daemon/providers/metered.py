@@ -161,10 +161,10 @@ class MeteredProvider(DelegatingProvider):
                 return reservation, row_id
 
     async def _record_answer(
-        self, call: _MeteredCall, response: LLMResponse, messages: int
+        self, call: _MeteredCall, response: LLMResponse, message_count: int
     ) -> None:
         usage = response.usage
-        self._counted_prefix = messages + 1, usage.input + usage.output
+        self._counted_prefix = message_count + 1, usage.input + usage.output
         rates = await self._prices.load(self.name, self.model_name)
         self._write(call, CallOutcome.ANSWERED, usage, rates.cost(usage) if rates else None)
         await self._budget_ledger.warn(self._run_budget)

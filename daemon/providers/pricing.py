@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 NANO = 1_000_000_000
 _PER_TOKEN = 1000  # billionths of a dollar per token, at a dollar per million tokens
-# Seconds. Some prices change at an hour of the day, so a minute is often enough.
-_VALIDITY = 60.0
+# Some prices change at an hour of the day, so a minute is often enough.
+_VALIDITY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +119,7 @@ class Prices:
         model = model or settings.model
         now = datetime.now(UTC)
         rates = _find_rates(model, self._address(name), now) if model else None
-        return now.timestamp() + _VALIDITY, rates
+        return now.timestamp() + _VALIDITY_SECONDS, rates
 
     def _address(self, name: str) -> str | None:
         """Return the base URL of a provider; None if it has none, or cannot be made."""

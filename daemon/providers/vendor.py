@@ -69,11 +69,11 @@ _THREAD_ABOVE_BYTES = 256 * 1024
 _LIMIT_FACTOR = 4
 _DONE = "[DONE]"  # ends a stream of Chat Completions
 # Converted tool lists kept per provider; a daemon has one list per routine in agent mode.
-_TOOL_LISTS = 64
+_MAX_TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama") and may be part of any text.
-_MIN_SECRET = 8
+_MIN_SECRET_CHARACTERS = 8
 # Characters of a library's text about a failed connection, which may repeat what a server sent.
-_MAX_REASON = 200
+_MAX_REASON_CHARACTERS = 200
 # Exceptions of parsing an answer that has not the form of its API.
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -375,7 +375,7 @@ class VendorProvider(LLMProvider):
         """Return the functions as JSON of the wire format; the same list is converted once."""
         key = id(functions)
         if key not in self._tools_by_list:
-            if len(self._tools_by_list) >= _TOOL_LISTS:
+            if len(self._tools_by_list) >= _MAX_TOOL_LISTS:
                 self._tools_by_list.pop(next(iter(self._tools_by_list)))
             vendor_functions = normalize_functions(
                 functions[: self.capabilities.most_tools or None]
@@ -572,7 +572,7 @@ class VendorProvider(LLMProvider):
                     )
                 )
         names = {type(cause).__name__ for cause in causes}
-        text = describe_connection_error(error)[:_MAX_REASON]
+        text = describe_connection_error(error)[:_MAX_REASON_CHARACTERS]
         is_refused = isinstance(root_cause(error), ConnectionRefusedError)
         if is_refused:
             text += "; is the model server started?"
@@ -618,7 +618,7 @@ class VendorProvider(LLMProvider):
         have repeated.
         """
         text = f"{self.name} ({self._model}): {text}"
-        if self._api_key and len(self._api_key) >= _MIN_SECRET:
+        if self._api_key and len(self._api_key) >= _MIN_SECRET_CHARACTERS:
             text = text.replace(self._api_key, "[redacted]")
         return text
 
