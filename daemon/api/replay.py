@@ -59,7 +59,7 @@ class ReplayView(TypedDict):
     identical: bool
     """Whether nothing differs."""
     changed: str
-    """What was wished to be otherwise: model, prompt, policy or nothing."""
+    """What the replay was asked to change: model, prompt, policy or nothing."""
     steps: int
     """How many steps were recorded."""
     recorded: EndView
