@@ -26,7 +26,7 @@ from daemon.api.schemas import encode_json
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
 
 
-class _AccessGuard:
+class _AccessMiddleware:
     """Refuses requests of users who are neither operators nor readers, and of web pages."""
 
     def __init__(self, app: ASGIApp, access: LiveAccess) -> None:
@@ -37,10 +37,10 @@ class _AccessGuard:
             # Names in the path are unquoted one by one in `Endpoint.read_arguments`: a quoted slash
             # is a part of a name, and does not begin another part of the path.
             scope["path"] = scope["raw_path"].decode("latin-1")
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        refusal = self._refuse(scope) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refuse(self, scope: Scope) -> Response | None:
         caller = (scope.get("client") or ("an unknown user",))[0]
         operator_ids = sorted(self._access.operators)
         operators = {f"uid:{uid}" for uid in operator_ids}
@@ -95,7 +95,7 @@ def make_control_application(api: ApiContext) -> Starlette:
 
     routes = [_LazyRoute(row[1], partial(_make_route, row, api)) for row in ROUTES]
     app = make_application([*routes, _LazyRoute("/metrics", make_metrics_route)])
-    app.add_middleware(_AccessGuard, access=api.access)
+    app.add_middleware(_AccessMiddleware, access=api.access)
     return app
 
 
