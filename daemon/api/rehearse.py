@@ -12,7 +12,7 @@ from daemon.models import new_id
 
 
 class EffectView(TypedDict):
-    """One call that was not done."""
+    """One call that the rehearsal did not make."""
 
     call: str
     """Its place in the rehearsal, such as `3.0`: the first call of iteration 3."""

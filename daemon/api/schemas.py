@@ -490,7 +490,7 @@ class IncidentView(TypedDict):
 
 
 class RangeView(TypedDict):
-    """What is as likely to be exceeded as not, and what one time in twenty is."""
+    """A forecast amount: the median, and what is exceeded one time in twenty."""
 
     p50: float
     """The median."""
