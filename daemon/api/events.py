@@ -63,7 +63,7 @@ async def follow_one(
                 if event["type"] in ("run_ended", "run_waiting", "run_retry_scheduled"):
                     break  # its row says how
                 if event["type"] == "run_started":
-                    continue  # its row has told so
+                    continue  # it was yielded from the run's row
                 number = event.get("id")
                 if number is None:
                     yield {"routine": run.routine, **event}

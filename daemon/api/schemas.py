@@ -558,7 +558,7 @@ class WorkerView(TypedDict):
     started: str
     """When it started."""
     seen: str
-    """When it was heard of last."""
+    """When it sent its latest heartbeat."""
     silent: float
     """How many seconds ago that was."""
     running: int

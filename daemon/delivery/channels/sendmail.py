@@ -2,7 +2,7 @@
 others bring: one mail for each recipient.
 
 The program is run without a shell. It says by its exit code whether the mail is in its queue
-(sysexits.h). From then on the mail is in its care.
+(sysexits.h). From then on sending it is left to the program.
 """
 
 from __future__ import annotations
