@@ -308,7 +308,7 @@ def test_a_run_with_a_damaged_step_fails(crashes, body):
     assert run.status is Status.FAILED
     assert run.taint  # nobody knows any more what it has read
     if body not in (b"[]", b"{}"):  # these can be read, but say nothing
-        assert "step 4 (llm) of the run is harmed and cannot be read" in str(run.detail)
+        assert "step 4 (llm) of the run is damaged and cannot be read" in str(run.detail)
 
 
 @pytest.mark.soak

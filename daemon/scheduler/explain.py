@@ -16,8 +16,9 @@ from daemon.definitions.values import format_duration
 from daemon.durations import duration_in_words
 from daemon.models import WAIT_MOVED, Approval, Outcome, Reason, Run, Status
 from daemon.scheduler.skip_reasons import UNREHEARSED, moments_rule, rule_of
-from daemon.scheduler.slots import INSTANT, random_moments
+from daemon.scheduler.slots import random_moments
 from daemon.store.journal import RoutineState, SlotRow
+from daemon.store.rows import MICROSECOND
 
 # How the sentence names what started a run that its schedule did not start, by `Run.trigger`.
 STARTED_BY = {
@@ -127,11 +128,11 @@ def explain(query: SlotQuery) -> SlotExplanation:
 
 def _describe_approvals(approvals: Sequence[Approval], run: str) -> str:
     """Say what a run waits for, with the commands that allow it; it may be unknown."""
-    own = [approval for approval in approvals if approval.run == run]
-    if not own:
+    own_approvals = [approval for approval in approvals if approval.run == run]
+    if not own_approvals:
         return "waits for an approval: agentctl approvals"
-    tools = ", ".join(dict.fromkeys(approval.approval_request.tool for approval in own))
-    commands = " and ".join(f"agentctl approve {approval.id[-8:]}" for approval in own)
+    tools = ", ".join(dict.fromkeys(approval.approval_request.tool for approval in own_approvals))
+    commands = " and ".join(f"agentctl approve {approval.id[-8:]}" for approval in own_approvals)
     return f"waits for a person to allow {tools}: {commands}"
 
 
@@ -142,7 +143,7 @@ def _explain_slot(query: SlotQuery) -> SlotExplanation:
     if query.rows:
         row = query.rows[0]
         return _from_event(query, row) if row.run else _from_row(query, row)
-    slot = query.schedule.next(query.first - INSTANT)
+    slot = query.schedule.next(query.first - MICROSECOND)
     if slot is None or slot >= query.until:
         return _never_due(query)
     return _from_schedule(query, slot)
@@ -176,7 +177,7 @@ def _from_row(query: SlotQuery, row: SlotRow) -> SlotExplanation:
 
 def _slot_in(query: SlotQuery) -> datetime:
     """Return the first slot of the moments in question, or the first of these moments."""
-    slot = query.schedule.next(query.first - INSTANT)
+    slot = query.schedule.next(query.first - MICROSECOND)
     return slot if slot and slot < query.until else query.first
 
 
@@ -237,12 +238,12 @@ def _describe_catch_up(query: SlotQuery, slot: datetime) -> str:
     if rule == "none":
         return 'catch_up = "none" starts no slot late'
     period = query.schedule.period(slot)
-    half = (
+    limit = (
         f"if late by at most half the period ({duration_in_words(period.total_seconds() / 2)})"
         if period
         else "however late"
     )
-    return f'catch_up = "once" starts the latest missed slot {half}'
+    return f'catch_up = "once" starts the latest missed slot {limit}'
 
 
 def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
@@ -372,9 +373,9 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
                 spread,
                 f"is due since {query.at(slot)} and starts at {query.at(start)}, by {spread}",
             )
-        rule, but = _foresee(query, slot)
+        rule, ending = _foresee(query, slot)
         wait = duration_in_words((slot - query.now).total_seconds())
-        return explanation("not_yet", rule, f"is not due until {query.at(slot)}, in {wait}{but}")
+        return explanation("not_yet", rule, f"is not due until {query.at(slot)}, in {wait}{ending}")
     if slot <= query.state.baseline:
         rule = f"the schedule counts since {query.at(query.state.baseline)}"
         cause = "when it was first seen, edited, enabled or resumed, or the clock was put back"

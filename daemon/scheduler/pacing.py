@@ -42,11 +42,11 @@ class PacedStart:
     """Unique for what it follows on: the run before it, or the baseline."""
     due: datetime
     wait: timedelta
-    """How long after that it is."""
+    """From the end of the run before it, or from the baseline, until `due`."""
 
 
 class Pacing:
-    """Starts the routines that have a pace."""
+    """Start the routines that have a pace."""
 
     def __init__(
         self,
@@ -165,11 +165,12 @@ class Pacing:
             event = f"{event} {now:%Y-%m-%d}"
         due, latest = since + wait, self._latest_starts.get(name)
         if latest and latest.event == event and latest.wait == wait:
-            # What the limits below have made of it stays, else it would move with each look.
+            # Computed anew at each look, the limits below would put the start off again and again:
+            # what they gave before stays.
             due = min(due, latest.due) if due > now else latest.due
         elif due < self._ledger.up_since and not _may_catch_up(entry, due, now):
             due = self._ledger.up_since + longest
-        # Runs that a clock which was ahead has ended lie in the future.
+        # A run that ended while the clock was ahead has its end in the future.
         due = min(due, now + longest)
         self._latest_starts[name] = PacedStart(event=event, due=due, wait=wait)
         return self._latest_starts[name]

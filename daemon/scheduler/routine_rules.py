@@ -182,7 +182,7 @@ def argument_checks(
     """
     registries = tuple(registries)
 
-    def misfits(routine: RoutineDefinition) -> Iterator[Conflict]:
+    def check(routine: RoutineDefinition) -> Iterator[Conflict]:
         for index, step in enumerate(routine.gather):
             tool = next(
                 filter(None, (registry.get_function(step.tool) for registry in registries)), None
@@ -195,7 +195,7 @@ def argument_checks(
                 problem = str(error).replace(", nothing was executed", "")
                 yield Conflict(f"gather[{index}].args", problem, hint=_describe_parameters(tool))
 
-    return (CrossFieldCheck(("gather",), misfits),)
+    return (CrossFieldCheck(("gather",), check),)
 
 
 def _describe_parameters(tool: FunctionDefinition) -> str:

@@ -94,7 +94,7 @@ class GateChecks:
         if gate.max_per_day is not None:
             begin = midnight(now, schedule.zone).astimezone(UTC)
             if (
-                await self._journal.routines.count_heard_runs(routine.name, begin)
+                await self._journal.routines.count_runs_with_report(routine.name, begin)
                 >= gate.max_per_day
             ):
                 return f"max_per_day = {gate.max_per_day}"
@@ -114,4 +114,5 @@ class GateChecks:
         # for each moment that it missed.
         if not past_moments or past_moments[-1] <= state.baseline:
             return False
-        return await self._journal.routines.count_heard_runs(routine.name, past_moments[-1]) == 0
+        count = await self._journal.routines.count_runs_with_report(routine.name, past_moments[-1])
+        return count == 0

@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from daemon.definitions.schedule import MOST_OPENINGS, Schedule
 from daemon.models import Outcome, Reason
 from daemon.runs.retry import hash_to_fraction
+from daemon.store.rows import MICROSECOND
 from daemon.store.slots import SlotRange
 
 # cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
 # the daemon does not make a slot late.
 PUNCTUALITY = timedelta(seconds=60)
-INSTANT = timedelta(microseconds=1)
 # Runs that start late are spaced by this much: after a night down, forty at once would overrun the
 # vendor and the machine.
 LATE_START_INTERVAL = timedelta(seconds=3)
@@ -77,7 +77,7 @@ def classify_slots(
         return SlotDecision(slot=slot, skipped=(_make_missed(first, slot),))
     missed_slots: tuple[SkippedSlots, ...] = ()
     if first < slot:
-        missed_slots = (_make_missed(first, schedule.prev(slot - INSTANT) or first),)
+        missed_slots = (_make_missed(first, schedule.prev(slot - MICROSECOND) or first),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a
     # moment after it.
     moment = slot if on_time else now
@@ -98,7 +98,7 @@ def classify_slots(
 
 def slots_between(schedule: Schedule, after: datetime, before: datetime) -> SlotRange | None:
     """Return the slots strictly between two moments; None if there are none."""
-    first, last = schedule.next(after), schedule.prev(before - INSTANT)
+    first, last = schedule.next(after), schedule.prev(before - MICROSECOND)
     if first is None or last is None or first > last:
         return None
     return SlotRange(first=first, last=last, count=1 + schedule.count(first, last))
@@ -114,11 +114,11 @@ def remaining_slots(
     None if nothing remains.
     """
     first, last = recorded_slots.first, recorded_slots.last
-    if schedule and slots_between(schedule, first - INSTANT, last + INSTANT) == recorded_slots:
+    before = first - MICROSECOND
+    if schedule and slots_between(schedule, before, last + MICROSECOND) == recorded_slots:
         due = schedule.due(now)
-        return slots_between(
-            schedule, first - INSTANT, due if due and due > baseline else now + INSTANT
-        )
+        until = due if due and due > baseline else now + MICROSECOND
+        return slots_between(schedule, before, until)
     # These were slots of an earlier schedule, of which only their number and range is known: count
     # as if they had been evenly spread.
     return SlotRange(
@@ -159,7 +159,7 @@ def random_moments(
         first = begin + index * length
         slot = schedule.prev(first + length * hash_to_fraction(f"{name}\0{day}\0{index}"))
         if slot is None or slot < first:
-            slot = schedule.next(first - INSTANT)
+            slot = schedule.next(first - MICROSECOND)
         if slot is not None and slot < first + length and schedule.is_active(slot, slot=slot):
             drawn_slots.append(slot)
     return tuple(drawn_slots)
@@ -194,13 +194,13 @@ def split_missed(
     """
     first, last = refused
     parts = (
-        (missed.reason, missed.first - INSTANT, min(first, missed.last + INSTANT)),
+        (missed.reason, missed.first - MICROSECOND, min(first, missed.last + MICROSECOND)),
         (
             Reason.DISK_FULL,
-            max(first, missed.first) - INSTANT,
-            min(last, missed.last) + INSTANT,
+            max(first, missed.first) - MICROSECOND,
+            min(last, missed.last) + MICROSECOND,
         ),
-        (missed.reason, max(last, missed.first - INSTANT), missed.last + INSTANT),
+        (missed.reason, max(last, missed.first - MICROSECOND), missed.last + MICROSECOND),
     )
     return [
         replace(missed, first=slots.first, last=slots.last, reason=reason)

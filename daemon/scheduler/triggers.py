@@ -212,9 +212,10 @@ class EventTriggers:
             return runs[0]
         if earlier_run := await self._journal.slots.get_run_of_event(name, event):
             return earlier_run
-        for active in await self._journal.runs.find_active(name):
+        active_runs = await self._journal.runs.find_active(name)
+        if active_runs:
             await self._ledger.submit_again(name)
-            raise RunUnderWay(name, active.id, active.status.value)
+            raise RunUnderWay(name, active_runs[0].id, active_runs[0].status.value)
         raise Refused(f"a run of {name} has ended at this very moment; ask again")
 
     async def start_on_start(self) -> None:

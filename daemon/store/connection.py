@@ -126,7 +126,7 @@ def id_part_values(part: str) -> tuple[str, str, int, str]:
     return part, part + AFTER_EVERY_ID, len(part), part
 
 
-MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
+MINIMUM_VERSION = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
 APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
 
 # Somebody with a `sqlite3` shell open may hold the write lock; SQLite's own back-off has been seen
@@ -320,8 +320,8 @@ def _tune(connection: sqlite3.Connection) -> None:
 
 def check_sqlite(version: tuple[int, ...]) -> None:
     """Raise ConfigError if this Python's SQLite is too old."""
-    if version < MINIMUM:
-        version_text, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM))
+    if version < MINIMUM_VERSION:
+        version_text, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM_VERSION))
         raise ConfigError(
             Fault(
                 file="SQLite",
@@ -367,9 +367,9 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
     applied_versions = {
         version for (version,) in connection.execute("SELECT version FROM migration")
     }
-    new = migrations / "new"
-    if not applied_versions and new.is_dir():
-        _create_tables(connection, new, files_by_version)
+    new_folder = migrations / "new"
+    if not applied_versions and new_folder.is_dir():
+        _create_tables(connection, new_folder, files_by_version)
         return
     if newer := applied_versions - set(files_by_version):
         copies = sorted(path.parent.glob(f"{path.name}.before-upgrade-*"))
@@ -398,11 +398,11 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
 
 
 def _create_tables(
-    connection: sqlite3.Connection, new: Path, files_by_version: dict[int, Path]
+    connection: sqlite3.Connection, new_folder: Path, files_by_version: dict[int, Path]
 ) -> None:
     """Create the tables of a new database as the newest version has them."""
     script = "\n".join(
-        (new / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
+        (new_folder / name).read_text(encoding="utf-8") for name in ("schema.sql", "index.sql")
     )
     _run_script(connection, script, files_by_version)
 

@@ -277,7 +277,9 @@ class Database:
                 taken_count += 1
             stop = item is None
             self._works_in_hand = [*batch, item] if isinstance(item, tuple) else batch
-            for _ in range(taken_count - stop):
+            if stop:
+                taken_count -= 1  # None, which `_queued` does not have
+            for _ in range(taken_count):
                 self._queued.popleft()
             if batch:
                 outcomes = self._commit(connection, batch)
@@ -504,7 +506,7 @@ class Database:
 def run_in_session(connection: Connection, query: Query[T]) -> T:
     """Run `query` in a SQLModel session over `connection`, in one snapshot.
 
-    Refused if SQLModel is not installed; any other error as the connection itself raises it.
+    Raises Refused if SQLModel is not installed, and what the connection itself raises.
     """
     try:
         from daemon.store.queries.session import run_query  # 20 MiB, for the queries of people

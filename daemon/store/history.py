@@ -42,7 +42,7 @@ _UNDELIVERED = (
 )
 _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
-_ALL = 2**63 - 1  # the greatest id there can be
+_GREATEST_ID = 2**63 - 1
 _TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
 _USAGE_BY_MODEL = (
     f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
@@ -227,7 +227,7 @@ def _add_usage(connection: Connection, totals: UsageTotals, last_call: int) -> U
     for provider, model, *amounts in rows:
         before = sums.get((provider, model), (None,) * len(amounts))
         sums[provider, model] = tuple(
-            amount if total is None else total if amount is None else total + amount
+            total if amount is None else (total or 0) + amount
             for total, amount in zip(before, amounts, strict=True)
         )
     return UsageTotals(last_call, sums)
@@ -257,8 +257,9 @@ def _read_metrics(
     cost: dict[tuple[str, str], float] = {}
     (last_ended,) = connection.execute(_LAST_ENDED_CALL, (totals.last_call,)).fetchone()
     totals = _add_usage(connection, totals, max(last_ended, totals.last_call))
-    for (provider, model), (*sums, billionths) in _add_usage(connection, totals, _ALL).sums.items():
-        for kind, count in zip(_TOKEN_KINDS, sums, strict=True):
+    all_usage = _add_usage(connection, totals, _GREATEST_ID)
+    for (provider, model), (*counts, billionths) in all_usage.sums.items():
+        for kind, count in zip(_TOKEN_KINDS, counts, strict=True):
             tokens[provider, model, kind] = count or 0
         if billionths is not None:
             cost[provider, model] = billionths / 1e9

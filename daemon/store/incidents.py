@@ -39,7 +39,7 @@ from daemon.store.rows import (
     clean,
     incident_of,
     kind_of,
-    readable,
+    read_intact_rows,
     to_microseconds,
 )
 
@@ -583,11 +583,11 @@ def send_to_other_target(
         return
     values: Row
     if run_id is not None:
-        of_same_event, values = "run_id = ?", (other_target, run_id)
+        condition, values = "run_id = ?", (other_target, run_id)
     else:  # written with this delivery, or after it: by then the clock may have been set back
-        of_same_event = "run_id IS NULL AND (created >= ? OR id > ?)"
+        condition = "run_id IS NULL AND (created >= ? OR id > ?)"
         values = (other_target, created, delivery)
-    query = f"SELECT options FROM outbox WHERE target = ? AND {of_same_event}"
+    query = f"SELECT options FROM outbox WHERE target = ? AND {condition}"
     for (other_text,) in connection.execute(query, values):
         other_options = json.loads(other_text)
         if all(other_options.get(key) == options.get(key) for key in ("incident", "title")):
@@ -599,4 +599,4 @@ def send_to_other_target(
 def _incidents_in(connection: Connection, clauses: str, values: Row) -> list[Incident]:
     """Return the incidents that `SELECT … FROM incident` with these clauses finds."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM incident {clauses}", values)
-    return readable(incident_of, rows, "incident")
+    return read_intact_rows(incident_of, rows, "incident")

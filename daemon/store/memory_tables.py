@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Index, LargeBinary
+from sqlalchemy import Index, Integer, LargeBinary, Text
 from sqlmodel import Field
 
-from daemon.store.tables import Flag, JournalTable, Long, MomentType, Words, column, where
+from daemon.store.tables import PORTABLE_INTEGER, Flag, JournalTable, MomentType, column, where
 
 
 class ItemRow(JournalTable, table=True):
@@ -19,15 +19,15 @@ class ItemRow(JournalTable, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = column(Long, primary_key=True, default=None)
-    key: str = column(Words, unique=True)
-    category: str = column(Words)
-    run_id: str | None = column(Words, default=None)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    key: str = column(Text, unique=True)
+    category: str = column(Text)
+    run_id: str | None = column(Text, default=None)
     tainted: bool = column(Flag, "0", default=False)
     pinned: bool = column(Flag, "0", default=False)
     created: datetime = column(MomentType)
     updated: datetime = column(MomentType)
-    text: str = column(Words)
+    text: str = column(Text)
     indexed: bool = column(Flag, "1", default=True)
 
 
@@ -40,11 +40,11 @@ class MemoryRunRow(JournalTable, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = column(Long, primary_key=True, default=None)
-    run_id: str = column(Words, unique=True)
-    routine: str = column(Words)
-    goal: str = column(Words)
-    status: str = column(Words)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    run_id: str = column(Text, unique=True)
+    routine: str = column(Text)
+    goal: str = column(Text)
+    status: str = column(Text)
     started: datetime = column(MomentType)
     ended: datetime = column(MomentType)
 
@@ -63,21 +63,23 @@ class SegmentRow(JournalTable, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = column(Long, primary_key=True, default=None)
-    memory_run: int = column(Long, foreign_key="memory_run.id", ondelete="CASCADE")
-    iteration: int = column(Long)
-    segment: int = column(Long)
-    part: int = column(Long, "0", default=0)
-    type: str = column(Words)
+    id: int | None = column(Integer, primary_key=True, default=None)
+    memory_run: int = column(Integer, foreign_key="memory_run.id", ondelete="CASCADE")
+    iteration: int = column(Integer)
+    segment: int = column(Integer)
+    part: int = column(Integer, "0", default=0)
+    type: str = column(Text)
     at: datetime = column(MomentType)
-    who: str = column(Words, "''", default="")
+    who: str = column(Text, "''", default="")
+    """The speaker."""
     asks: bool = column(Flag, "0", default=False)
+    """Whether the text is a question."""
     tainted: bool = column(Flag, "0", default=False)
-    digest: int = column(Long)
+    digest: int = column(Integer)
     superseded: int | None = column(
-        Long, default=None, foreign_key="memory_segment.id", ondelete="SET NULL"
+        Integer, default=None, foreign_key="memory_segment.id", ondelete="SET NULL"
     )
-    text: str = column(Words)
+    text: str = column(Text)
 
 
 class TemplateRow(JournalTable, table=True):
@@ -85,9 +87,11 @@ class TemplateRow(JournalTable, table=True):
 
     __tablename__ = "memory_template"
 
-    digest: int = Field(sa_type=Long, primary_key=True, sa_column_kwargs={"autoincrement": False})
-    segment: int = column(Long)
-    bounds: str = column(Words)
+    digest: int = Field(
+        sa_type=PORTABLE_INTEGER, primary_key=True, sa_column_kwargs={"autoincrement": False}
+    )
+    segment: int = column(Integer)
+    bounds: str = column(Text)
 
 
 class EmbeddingRow(JournalTable, table=True):
@@ -95,8 +99,8 @@ class EmbeddingRow(JournalTable, table=True):
 
     __tablename__ = "memory_embedding"
 
-    model: str = column(Words, primary_key=True)
-    id: int = column(Long, primary_key=True)
+    model: str = column(Text, primary_key=True)
+    id: int = column(Integer, primary_key=True)
     signs: bytes = column(LargeBinary)
     vector: bytes = column(LargeBinary)
 
@@ -106,8 +110,8 @@ class TombstoneRow(JournalTable, table=True):
 
     __tablename__ = "memory_tombstone"
 
-    id: int | None = column(Long, primary_key=True, default=None)
+    id: int | None = column(Integer, primary_key=True, default=None)
     at: datetime = column(MomentType)
-    kind: str = column(Words)
-    run_id: str | None = column(Words, default=None)
-    digest: str = column(Words)
+    kind: str = column(Text)
+    run_id: str | None = column(Text, default=None)
+    digest: str = column(Text)

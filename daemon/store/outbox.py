@@ -29,7 +29,7 @@ from daemon.store.rows import (
     delivery_of,
     from_microseconds,
     from_microseconds_or_none,
-    readable,
+    read_intact_rows,
     to_microseconds,
 )
 
@@ -181,7 +181,7 @@ class OutboxRepository(Repository):
     async def _find(self, clauses: str, values: Row) -> list[Delivery]:
         def work(connection: Connection) -> list[Delivery]:
             rows = connection.execute(f"{_DELIVERY} {clauses}", values)
-            return readable(delivery_of, rows, "delivery")
+            return read_intact_rows(delivery_of, rows, "delivery")
 
         return await self._db.read(work)
 

@@ -167,7 +167,7 @@ class RoutineRepository(Repository):
 
         return await self._db.read(work)
 
-    async def count_heard_runs(self, routine: str, since: datetime) -> int:
+    async def count_runs_with_report(self, routine: str, since: datetime) -> int:
         """Return how many runs created since then reached people with a report, or still may.
 
         These are active runs, runs with a delivery that is delivered or pending, and successes with

@@ -139,7 +139,7 @@ RUN_COLUMN_NAMES = (
 RUN_COLUMNS = ", ".join(f'"{name}"' for name in RUN_COLUMN_NAMES)
 
 
-def readable(read: Callable[[Row], T], rows: Iterable[Row], what: str) -> list[T]:
+def read_intact_rows(read: Callable[[Row], T], rows: Iterable[Row], what: str) -> list[T]:
     """Return what `read` makes of each row, without the rows that are damaged: a list must not fail
     for one of them. The log names each, by its first column.
     """
@@ -153,7 +153,7 @@ def readable(read: Callable[[Row], T], rows: Iterable[Row], what: str) -> list[T
     return results
 
 
-def refusing_damage(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row], T]]:
+def refuse_damaged_row(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row], T]]:
     """Have a function that reads a row raise StoreDamaged where a column cannot be read."""
 
     def decorate(read: Callable[[Row], T]) -> Callable[[Row], T]:
@@ -181,7 +181,7 @@ def refusing_damage(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row],
     return decorate
 
 
-@refusing_damage("run")
+@refuse_damaged_row("run")
 def run_of(row: Row) -> Run:
     """Return the run of a row with RUN_COLUMNS. Raises StoreDamaged."""
     (
@@ -229,7 +229,7 @@ def run_of(row: Row) -> Run:
 def runs_in(connection: Connection, clauses: str, values: Row = ()) -> list[Run]:
     """Return the runs that `SELECT … FROM run` with these clauses finds."""
     rows = connection.execute(f"SELECT {RUN_COLUMNS} FROM run {clauses}", values)
-    return readable(run_of, rows, "run")
+    return read_intact_rows(run_of, rows, "run")
 
 
 # The id of the last run that was created before a moment. Ids are in the order of creation, so a
@@ -256,7 +256,7 @@ def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
             at=from_microseconds(at),
         )
     except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
-        problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"
+        problem = f"step {seq} ({kind}) of the run is damaged and cannot be read ({error})"
         raise DaemonError(f"{problem}; a backup may still have it: agentctl doctor") from error
 
 
@@ -266,7 +266,7 @@ INCIDENT_COLUMN_NAMES = (
 )  # fmt: skip
 
 
-@refusing_damage("incident")
+@refuse_damaged_row("incident")
 def incident_of(row: Row) -> Incident:
     """Return the incident of a row with INCIDENT_COLUMN_NAMES. Raises StoreDamaged."""
     id_, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run = row
@@ -295,7 +295,7 @@ DELIVERED_RUN_COLUMN_NAMES = ("routine", "slot", "status", "report", "detail", "
 REPORT = "report"  # the kind of a delivery that is a run's report
 
 
-@refusing_damage("delivery")
+@refuse_damaged_row("delivery")
 def delivery_of(row: Row) -> Delivery:
     """Return the delivery of a row with DELIVERY_COLUMN_NAMES of the table outbox, then
     DELIVERED_RUN_COLUMN_NAMES of the table run. Raises StoreDamaged.

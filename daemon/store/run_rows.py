@@ -235,7 +235,8 @@ def unclaimed_state(run: Run) -> tuple[int, Status]:
 def make_fenced(run: Run) -> Fenced:
     """Return the error for a write to a run whose latest fence is not that of `run`."""
     return Fenced(
-        f"run {run.id} is no longer in these hands: it was taken over, suspended or ended"
+        f"run {run.id} does not belong to this process any more: it was taken over, suspended or "
+        "ended"
     )
 
 

@@ -64,7 +64,7 @@ RENEW = (
     "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
     "cancel"
 )
-END_OF_TIME = 2**62  # microseconds
+AFTER_EVERY_MOMENT = 2**62  # microseconds
 
 # How many runs that were opened just now can be claimed lazily, and for how long: memory is not to
 # grow with ten thousand runs that are due at once. Others are claimed by `claim`.
@@ -72,9 +72,8 @@ _MAX_FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
 # How many successes are cached, and how many characters the report of each may have.
 _MAX_CACHED, _MAX_CACHED_REPORT = 256, 20_000
 
-# One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index
-# scan").
-# By the index of the routines: a GROUP BY would read all runs of each.
+# One seek for each routine, by the index of the routines; a GROUP BY would read all runs of each
+# ("loose index scan").
 _NEWEST_OF_EACH = (
     "WHERE id IN (WITH name (routine) AS (VALUES %s)"
     " SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name)"
@@ -185,7 +184,7 @@ class RunRepository(Repository):
             lease_until = database_now + self._lease_microseconds
             values: tuple[str | int, ...] = (owner, lease_until, now, run_id, now)
             if is_shared:
-                values += (END_OF_TIME if takeover else database_now,)
+                values += (AFTER_EVERY_MOMENT if takeover else database_now,)
                 if self._in_turn:
                     values += (database_now,)
             row = connection.execute(statement, values).fetchone()
@@ -623,7 +622,7 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     async def get_definition(self, hash_: str) -> str:
-        """Return the definition that a run keeps, as JSON text. NotFound."""
+        """Return the definition that a run keeps, as JSON text. Raises NotFound."""
 
         def work(connection: Connection) -> str:
             row = connection.execute(

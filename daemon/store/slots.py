@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias
@@ -22,13 +22,14 @@ from daemon.models import Outcome, Reason, Run, Status, new_ids, utc
 from daemon.store.connection import Connection, Row, placeholders
 from daemon.store.database import Database, Repository
 from daemon.store.rows import (
+    MICROSECOND,
     PUT_VALUE,
     clean,
     deflate,
     encode,
     from_microseconds,
-    readable,
-    refusing_damage,
+    read_intact_rows,
+    refuse_damaged_row,
     runs_in,
     to_microseconds,
     to_microseconds_or_none,
@@ -574,14 +575,13 @@ _SPANS = """
 WITH later AS MATERIALIZED (SELECT first, last, event FROM slot WHERE routine = ? AND last >= ?)
 SELECT first, last FROM later WHERE event IS NULL AND first <= ? ORDER BY last
 """
-INSTANT = timedelta(microseconds=1)
 
 
 def _unrecorded_ranges(
     slots: SlotRange, recorded_spans: Sequence[Row], between: SlotsBetween | None
 ) -> Iterator[SlotRange]:
     """Yield the slots before, between and behind the recorded spans (first, last), in order."""
-    edge = slots.first - INSTANT
+    edge = slots.first - MICROSECOND
     for first, last in (*recorded_spans, (to_microseconds(slots.last) + 1, None)):
         if between and (new_range := between(edge, from_microseconds(first))):
             yield new_range
@@ -592,10 +592,10 @@ def _unrecorded_ranges(
 def _slots_in(connection: Connection, clauses: str, values: Row) -> list[SlotRow]:
     """Return the rows that `SELECT … FROM slot` with these clauses finds."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM slot {clauses}", values)
-    return readable(_slot_of, rows, "slot")
+    return read_intact_rows(_slot_of, rows, "slot")
 
 
-@refusing_damage("slot")
+@refuse_damaged_row("slot")
 def _slot_of(row: Row) -> SlotRow:
     routine, first, last, count, event, outcome, reason, run, lateness, rule = row
     return SlotRow(

@@ -3,6 +3,9 @@
 schema.py makes the statements for a new database from them, and queries for people are SQLModel
 selects over them. Importing SQLModel costs 20 MiB, so nothing that a start or a run needs imports
 this module.
+
+Some columns and tables of existing databases have a name that is no term of the glossary: what such
+a column holds stands below it.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ from daemon.store.texts import decode_references
 
 # SQLite has one type INTEGER; in PostgreSQL microseconds since 1970 need BIGINT. Texts are compared
 # by code point, as SQLite does: ids and ranges of ids depend on it.
-Long = BigInteger().with_variant(Integer(), "sqlite")
-Words = Text().with_variant(Text(collation="C"), "postgresql")
-Real: Any = REAL().with_variant(Double(), "postgresql")
+PORTABLE_INTEGER = BigInteger().with_variant(Integer(), "sqlite")
+_PORTABLE_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+_PORTABLE_REAL: Any = REAL().with_variant(Double(), "postgresql")
 
 if TYPE_CHECKING:
     _Moments: TypeAlias = TypeDecorator[datetime]
@@ -47,7 +50,7 @@ else:
 class MomentType(_Moments):
     """An instant, kept as microseconds since 1970 in UTC."""
 
-    impl = Long
+    impl = PORTABLE_INTEGER
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
@@ -60,7 +63,7 @@ class MomentType(_Moments):
 class Flag(_Flags):
     """A bool, kept as 1 or 0."""
 
-    impl = Long
+    impl = PORTABLE_INTEGER
     cache_ok = True
 
     def process_bind_param(self, value: bool | None, dialect: Dialect) -> int | None:
@@ -73,7 +76,7 @@ class Flag(_Flags):
 class OptionsType(_Objects):
     """A small JSON object, kept as text."""
 
-    impl = Words
+    impl = _PORTABLE_TEXT
     cache_ok = True
 
     def process_bind_param(self, value: Json | None, dialect: Dialect) -> str | None:
@@ -109,7 +112,11 @@ def column(type_: Any, server_default: str | None = None, **options: Any) -> Any
     return Field(sa_type=_PORTABLE_TYPES.get(type_, type_), sa_column_kwargs=kwargs, **options)
 
 
-_PORTABLE_TYPES: dict[Any, Any] = {Integer: Long, Text: Words, REAL: Real}
+_PORTABLE_TYPES: dict[Any, Any] = {
+    Integer: PORTABLE_INTEGER,
+    Text: _PORTABLE_TEXT,
+    REAL: _PORTABLE_REAL,
+}
 
 
 def where(condition: str) -> dict[str, Any]:
@@ -162,6 +169,7 @@ class RoutineRow(JournalTable, table=True):
     paused_until: datetime | None = column(MomentType)
     paused_why: str | None = column(Text)
     forgiven: datetime | None = column(MomentType)
+    """`RoutineState.failures_reset`."""
     paused_since: datetime | None = column(MomentType, default=None)
 
 
@@ -184,6 +192,7 @@ class RunRow(JournalTable, table=True):
     status: str = column(Text)
     attempt: int = column(Integer, "0", default=0)
     barren: int = column(Integer, "0", default=0)
+    """`Run.fruitless_attempts`."""
     fence: int = column(Integer, "0", default=0)
     owner: str | None = column(Text, default=None)
     lease_until: datetime | None = column(MomentType, default=None)
@@ -208,7 +217,8 @@ class RunRow(JournalTable, table=True):
     steps: int = column(Integer, "0", default=0)
     taint: str = column(Text, "''", default="")
     sandbox: str = column(Text, "''", default="")
-    seal: int | None = column(Long, "0", default=0)
+    seal: int | None = column(Integer, "0", default=0)
+    """The sum of the checksums of the run's steps (rows.checksum); None: they are not checked."""
     waits_since: datetime | None = column(MomentType, default=None)
     waits_moved: bool = column(Flag, "0", default=False)
 
@@ -237,6 +247,7 @@ class SlotRecord(JournalTable, table=True):
     lateness: float = column(REAL, "0", default=0.0)
     rule: str | None = column(Text, default=None)
     ahead: int = column(Integer, "0", default=0)
+    """1 for a slot that lay in the future when the clock was put back; see slots.py."""
 
 
 class InputRow(JournalTable, table=True):
@@ -362,8 +373,10 @@ class IncidentRow(JournalTable, table=True):
     detail: str = column(Text)
     opened: datetime = column(MomentType)
     seen: datetime = column(MomentType)
+    """`Incident.last_seen`."""
     count: int = column(Integer, "1", default=1)
     told: datetime | None = column(MomentType, default=None)
+    """`Incident.last_alert`."""
     targets: str = column(Text, "'[]'", default="[]")
     acked: datetime | None = column(MomentType, default=None)
     closed: datetime | None = column(MomentType, default=None)
@@ -452,14 +465,16 @@ class WorkerRow(JournalTable, table=True):
     id: str = column(Text, primary_key=True)
     kind: str = column(Text)
     host: str = column(Text)
-    pid: int = column(Long)
+    pid: int = column(Integer)
     version: str = column(Text)
     started: datetime = column(MomentType)
     seen: datetime = column(MomentType)
-    running: int = column(Long, "0", default=0)
-    capacity: int = column(Long, "0", default=0)
-    leads: int = column(Long, "0", default=0)
+    running: int = column(Integer, "0", default=0)
+    capacity: int = column(Integer, "0", default=0)
+    leads: int = column(Integer, "0", default=0)
+    """Until when the process is the leader, in microseconds since 1970; 0: it never was."""
     has: str = column(Text, "'{}'", default="{}")
+    """`Worker.capabilities` as JSON."""
 
 
 class ChatMessageRow(JournalTable, table=True):

@@ -44,7 +44,7 @@ _BOUNDARY_MARK = "\0"
 
 _DIGEST_SIZE = 16
 _DAY = 86_400_000_000  # microseconds
-_END_OF_DAYS = 100_000_000
+_AFTER_EVERY_DAY = 100_000_000
 
 SharedText: TypeAlias = tuple[bytes, bytes]
 """The digest of a text, and the text in UTF-8."""
@@ -225,7 +225,7 @@ def inflate_text(digest: bytes, column: bytes) -> bytes:
     except (TypeError, zlib.error):
         text = b""
     if digest_of(text) != digest:
-        raise ValueError(f"its text {digest.hex()} is harmed")
+        raise ValueError(f"its text {digest.hex()} is damaged")
     return text
 
 
@@ -264,7 +264,7 @@ def find_unused_texts(connection: Connection, before: datetime | None = None) ->
 
     With `before`, only those that were not used on that day or later.
     """
-    day = _END_OF_DAYS if before is None else day_of(before)
+    day = _AFTER_EVERY_DAY if before is None else day_of(before)
     digests = {
         digest for (digest,) in connection.execute("SELECT digest FROM text WHERE used < ?", (day,))
     }
@@ -283,7 +283,7 @@ def delete_texts(
     connection: Connection, digests: Iterable[bytes], before: datetime | None = None
 ) -> None:
     """Delete texts; with `before`, not those that were used on that day or later."""
-    day = _END_OF_DAYS if before is None else day_of(before)
+    day = _AFTER_EVERY_DAY if before is None else day_of(before)
     connection.executemany(
         "DELETE FROM text WHERE digest = ? AND used < ?", [(digest, day) for digest in digests]
     )

@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from daemon.api.schedule import explain_slot
 from daemon.definitions.schedule import EPOCH
 from daemon.scheduler.slot_ledger import BATCH_SIZE
-from daemon.scheduler.slots import INSTANT
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.store.rows import MICROSECOND
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
 from tests.engine_harness import HALF_HOURLY, EngineHarness, at, routine
@@ -302,7 +302,7 @@ class Upheavals(RuleBasedStateMachine):
     def all_is_told_once(self) -> None:
         for name, due in self.due.items():
             rows = self.runner.run(self.harness.journal.slots.find(name, limit=10_000))
-            slots = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
+            slots = [slot for row in rows for slot in grid(row.first - MICROSECOND, row.last)]
             assert len(slots) == len(set(slots)), "a slot stands in two rows"
             assert len(slots) == sum(row.count for row in rows), "a row counts wrong"
             ran = {row.first for row in rows if row.run}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from daemon.definitions.schedule import CatchUp, Schedule
 from daemon.models import Outcome, Reason
 from daemon.scheduler.slots import (
-    INSTANT,
     SkippedSlots,
     SlotDecision,
     classify_slots,
@@ -23,6 +22,7 @@ from daemon.scheduler.slots import (
     slots_between,
     split_missed,
 )
+from daemon.store.rows import MICROSECOND
 from daemon.store.slots import SlotRange
 from tests.properties import scaled_settings
 
@@ -299,13 +299,13 @@ def test_one_slot_is_drawn_from_each_part_of_the_active_hours_that_has_slots(
     part = (end - begin) / number
     for index in range(number):
         first = begin + index * part
-        slots = slots_after(schedule, first - INSTANT, first + part)
+        slots = slots_after(schedule, first - MICROSECOND, first + part)
         draw = [slot for slot in moments if first <= slot < first + part]
         assert len(draw) == bool(slots)
         assert set(draw) <= set(slots)
     assert sorted(set(moments)) == list(moments)
     assert all(schedule.is_active(slot) for slot in moments)
-    assert random_moments(schedule, name, number, end - INSTANT) == moments, "one draw a day"
+    assert random_moments(schedule, name, number, end - MICROSECOND) == moments, "one draw a day"
 
 
 def test_random_moments_differ_from_day_to_day_and_from_routine_to_routine() -> None:
@@ -327,7 +327,7 @@ def test_next_random_moment_goes_through_all_moments_of_all_days(schedule: Sched
         for day in range(7)
         for moment in random_moments(schedule, "daily", 3, FRIDAY + timedelta(days=day))
     }
-    after, sequence = min(moments) - INSTANT, []
+    after, sequence = min(moments) - MICROSECOND, []
     for _ in moments:
         moment = next_random_moment(schedule, "daily", 3, after)
         assert moment

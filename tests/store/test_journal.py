@@ -83,7 +83,7 @@ async def test_everyday_queries_use_indexes(explaining_database: ExplainingDatab
     await journal.runs.find(status=Status.FAILED, before="01", limit=5)
     await journal.runs.get_last("daily", statuses={Status.SUCCEEDED, Status.FAILED})
     await journal.runs.get_steps("01")
-    await journal.routines.count_heard_runs("daily", START - timedelta(days=1))
+    await journal.routines.count_runs_with_report("daily", START - timedelta(days=1))
     await journal.slots.find("daily")
     await journal.slots.find()
     await journal.slots.get_accounted_until("daily")

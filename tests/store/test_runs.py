@@ -87,7 +87,7 @@ async def test_a_former_owner_of_a_run_is_fenced(ledger: Ledger) -> None:
         lambda: ledger.journal.runs.end(stale.to(Status.INTERRUPTED)),
         lambda: ledger.journal.runs.suspend(stale),
     ):
-        with pytest.raises(Fenced, match="no longer in these hands"):
+        with pytest.raises(Fenced, match="does not belong to this process any more"):
             await attempt()
     fresh = await ledger.journal.runs.claim(stale.id, owner="other")
     assert fresh is not None
@@ -583,7 +583,7 @@ async def test_runs_heard_by_a_person_are_counted_for_the_day(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     async def count_heard() -> int:
-        return await ledger.journal.routines.count_heard_runs("daily", since)
+        return await ledger.journal.routines.count_runs_with_report("daily", since)
 
     async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> Run:
         return await ledger.journal.runs.end(
@@ -610,7 +610,7 @@ async def test_runs_heard_by_a_person_are_counted_for_the_day(
     (delivery,) = await ledger.journal.outbox.find(run=run.id)
     await ledger.journal.outbox.mark_delivered(delivery.id, "there")
     assert await count_heard() == 2
-    assert await ledger.journal.routines.count_heard_runs("other", since) == 0
+    assert await ledger.journal.routines.count_runs_with_report("other", since) == 0
 
 
 async def test_an_unknown_definition_is_not_found(ledger: Ledger) -> None:

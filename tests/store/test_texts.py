@@ -237,7 +237,7 @@ async def test_a_text_removed_by_another_process_is_written_again(ledger: Ledger
 
 @pytest.mark.parametrize(
     ("harm", "expected_text"),
-    [("DELETE FROM text", "is missing"), ("UPDATE text SET body = digest", "is harmed")],
+    [("DELETE FROM text", "is missing"), ("UPDATE text SET body = digest", "is damaged")],
 )
 async def test_a_prompt_with_a_missing_text_names_its_step(
     ledger: Ledger, clock: FakeClock, harm: str, expected_text: str
@@ -245,7 +245,7 @@ async def test_a_prompt_with_a_missing_text_names_its_step(
     run = await execute_run(ledger, step(), prompt_step := prompt())
     await ledger.db.write(lambda connection: connection.execute(harm))
     with pytest.raises(
-        DaemonError, match=rf"step 1 \(prompt\) of the run is harmed .* {expected_text}"
+        DaemonError, match=rf"step 1 \(prompt\) of the run is damaged .* {expected_text}"
     ):
         await ledger.journal.runs.get_steps(run.id)
     clock.move_to(clock.now() + DAY)
@@ -264,7 +264,7 @@ async def test_a_damaged_prompt_names_its_step(ledger: Ledger, column: bytes) ->
     await ledger.db.write(
         lambda connection: connection.execute("UPDATE step SET body = ?", (column,))
     )
-    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed"):
+    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is damaged"):
         await ledger.journal.runs.get_steps(run.id)
     assert not await ledger.journal.runs.has_intact_steps(run.id)
 

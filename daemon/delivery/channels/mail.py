@@ -98,8 +98,10 @@ class _Connection(smtplib.SMTP):
             raise smtplib.SMTPResponseException(code, text)
         self._encrypt(context)
         # What was read before, and what the server offered, was not protected (section 4.2).
-        self.file, self.helo_resp, self.ehlo_resp = None, None, None
-        self.esmtp_features, self.does_esmtp = {}, False
+        self.file = None
+        code, text = self.ehlo()
+        if code != 250:
+            raise smtplib.SMTPResponseException(code, text)
 
     def _encrypt(self, context: ssl.SSLContext) -> None:
         assert self.sock is not None  # noqa: S101  the caller has just connected

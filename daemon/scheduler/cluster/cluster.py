@@ -32,6 +32,7 @@ from daemon.scheduler.cluster.queue import (
     repair_queue,
 )
 from daemon.scheduler.cluster.requirements import missing_requirements
+from daemon.store.rows import MICROSECOND
 from daemon.store.workers import Worker
 from daemon.system.tasks import cancel_and_wait
 
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_MICROSECOND = timedelta(microseconds=1)
 # A run that was queued so long ago and has no job in the queue was lost on its way.
 _OVERDUE = timedelta(seconds=10)
 
@@ -111,7 +111,7 @@ class Cluster:
             worker,
             host,
             executes_runs=executes_runs,
-            repair=repair_queue(_OVERDUE // _MICROSECOND),
+            repair=repair_queue(_OVERDUE // MICROSECOND),
             may_lead=may_lead,
         )
         self._listener = NotificationListener(url, self._handle_notification, self._catch_up)
@@ -150,10 +150,10 @@ class Cluster:
 
     def _serve_queues(self, queues: Iterable[str]) -> None:
         """Take runs from these queues, too, each in a task of its own."""
-        executor, journal = self._services.queue, self._services.journal
+        run_queue, journal = self._services.queue, self._services.journal
         for queue in sorted(set(queues) - self._queue_tasks.keys()):
-            work = executor.serve(journal, self._url, [queue], self._hand_over_if_unable)
-            task = asyncio.create_task(work, name=f"queue {queue}")
+            serving = run_queue.serve(journal, self._url, [queue], self._hand_over_if_unable)
+            task = asyncio.create_task(serving, name=f"queue {queue}")
             self._queue_tasks[queue] = task
             task.add_done_callback(partial(self._serve_again, queue))
 
@@ -210,7 +210,8 @@ class Cluster:
     async def _serve_handed_over(self) -> None:
         while self._search_again:
             self._search_again = False
-            # Where the database is away, the listener connects again later, which starts a search.
+            # Where the database does not answer, the listener connects again later, which starts a
+            # search.
             with suppress(DaemonError):
                 queues = await self._services.database.read(read_handed_over)
                 self._serve_queues(

@@ -94,6 +94,7 @@ async def prepare_database(db: Database) -> None:
 
     def work(connection: Any) -> None:
         has_tables, version = connection.control(
+            # databases have the key by this name, which an earlier version gave it
             "SELECT to_regclass('procrastinate_jobs') IS NOT NULL,"
             " (SELECT value FROM meta WHERE key = 'fleet.triggers')"
         ).fetchone()

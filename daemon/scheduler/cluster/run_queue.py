@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_RETRY = 1.0  # seconds between attempts to reach a queue that is away
+_RETRY = 1.0  # seconds between attempts to reach a database that does not answer
 # Seconds between two polls of the queue: new runs come by NOTIFY; runs whose `not_before` has come
 # are found by polling.
 _POLL_INTERVAL = 5.0
@@ -81,7 +81,8 @@ class ClusterRunQueue(LocalRunQueue):
         queues: list[str],
         hand_over_if_unable: Callable[[Run], Awaitable[bool]],
     ) -> None:
-        """Take runs from these queues until cancelled; connect again whenever they are away.
+        """Take runs from these queues until cancelled; connect again whenever the database does not
+        answer.
 
         `hand_over_if_unable` hands a run over to other processes if this one cannot execute it, and
         returns whether it did.

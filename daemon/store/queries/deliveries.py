@@ -12,7 +12,7 @@ from daemon.store.rows import (
     DELIVERED_RUN_COLUMN_NAMES,
     DELIVERY_COLUMN_NAMES,
     delivery_of,
-    readable,
+    read_intact_rows,
 )
 from daemon.store.tables import DeliveryRow, RunRow
 
@@ -36,4 +36,4 @@ def find_deliveries(
         query = query.where(DeliveryRow.run_id == run)
     if status is not None:
         query = query.where(DeliveryRow.status == status.value)
-    return readable(delivery_of, session.exec(query), "delivery")
+    return read_intact_rows(delivery_of, session.exec(query), "delivery")

@@ -77,6 +77,7 @@ def rows_of_routine(session: Session, routine: str) -> Iterator[tuple[str, RawRo
 def shared_rows(session: Session) -> Iterator[tuple[str, RawRow]]:
     """Yield the rows that belong to no routine, but for the memory's."""
     is_exported = and_(
+        # as long as a restored backup waits to be resumed: not for the database that imports this
         col(MetaRow.key) != "hold",
         func.substr(MetaRow.key, 1, len(_MEMORY_KEY_PREFIX)) != _MEMORY_KEY_PREFIX,
     )

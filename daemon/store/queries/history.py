@@ -22,12 +22,12 @@ def get_days(session: Session, edges: Sequence[datetime]) -> list[Day]:
     def day_of(routine: str, number: int) -> Day:
         return days.setdefault((routine, number), Day(routine=routine, day=number))
 
-    for routine, number, status, silent, runs, sent, received in session.exec(_ended_runs(edges)):
+    for routine, number, status, silent, runs, input_, output in session.exec(_ended_runs(edges)):
         day = day_of(routine, number)
         succeeded_silently = silent and status == Status.SUCCEEDED
         day.outcomes["silent" if succeeded_silently else status] += runs
-        day.tokens["input"] += sent
-        day.tokens["output"] += received
+        day.tokens["input"] += input_
+        day.tokens["output"] += output
     not_started = select(SlotRecord).where(
         col(SlotRecord.run_id).is_(None),
         col(SlotRecord.outcome).in_(("missed", "skipped")),

@@ -8,7 +8,7 @@ from sqlmodel import Session, col, select
 
 from daemon.models import Incident
 from daemon.store.queries.session import raw_columns
-from daemon.store.rows import INCIDENT_COLUMN_NAMES, incident_of, readable
+from daemon.store.rows import INCIDENT_COLUMN_NAMES, incident_of, read_intact_rows
 from daemon.store.tables import IncidentRow
 
 
@@ -22,4 +22,4 @@ def find_incidents(session: Session, *, closed: bool, limit: int) -> list[Incide
     )
     if not closed:
         query = query.where(col(IncidentRow.closed).is_(None))
-    return readable(incident_of, session.exec(query), "incident")
+    return read_intact_rows(incident_of, session.exec(query), "incident")

@@ -8,7 +8,7 @@ from sqlmodel import Session, col, select
 
 from daemon.models import Run, Status
 from daemon.store.queries.session import raw_columns
-from daemon.store.rows import RUN_COLUMN_NAMES, readable, run_of
+from daemon.store.rows import RUN_COLUMN_NAMES, read_intact_rows, run_of
 from daemon.store.tables import RunRow
 
 
@@ -24,4 +24,4 @@ def find_runs(
         query = query.where(RunRow.status == status.value)
     if before is not None:
         query = query.where(RunRow.id < before)
-    return readable(run_of, session.exec(query), "run")
+    return read_intact_rows(run_of, session.exec(query), "run")

@@ -218,7 +218,7 @@ async def test_an_exported_routine_has_its_shared_texts_without_damaged_texts(
     with closing(sqlite3.connect(tmp_path / "state" / "agentd.db")) as here, here:
         here.execute("UPDATE text SET body = digest WHERE digest = (SELECT min(digest) FROM text)")
     assert await asyncio.to_thread(move, ["daily"], "some") == 2
-    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed .* is missing"):
+    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is damaged .* is missing"):
         await contents_of(tmp_path / "some")
 
 

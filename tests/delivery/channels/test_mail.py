@@ -334,6 +334,21 @@ async def test_mail_by_tls_goes_only_to_a_server_with_a_valid_certificate(
     shared_tls_context.cache_clear()
 
 
+async def test_what_a_mail_server_offers_before_tls_counts_for_nothing(delivery, certificate):
+    class Odd(Mailbox):
+        async def handle_EHLO(self, server, session, envelope, hostname, responses):  # noqa: N802 - its name is aiosmtpd's
+            session.host_name = hostname
+            return ["454 busy"] if session.ssl else responses
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    async with Odd().open(tls=context, mode="starttls", user="ada", password="s3cret") as box:
+        url = f"mailto://ada:s3cret@127.0.0.1:{box.port}?from=agentd@example.org&mode=starttls&verify=no"
+        with pytest.raises(DeliveryFailed, match="454 busy") as error:
+            await channel(url).send(delivery())
+    assert error.value.retry and not box.mails
+
+
 async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
     async with Mailbox().open() as box:
         with pytest.raises(DeliveryFailed, match=r"STARTTLS.*mode=insecure"):
