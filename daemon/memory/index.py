@@ -82,7 +82,7 @@ class State(NamedTuple):
 
 
 def add_texts(connection: Connection, texts: Sequence[IndexedSegment], ids: Container[int]) -> None:
-    """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
+    """Index the segments with these ids; `texts` are all segments of their run."""
     _insert(connection, documents(texts, ids))
 
 
@@ -288,8 +288,8 @@ def _holds(connection: Connection, id_: int, text: str) -> bool:
 
 
 def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[Document]:
-    """Yield the index rows of the segments in `included`; `rows` are segments of one run with their
-    neighbours, by id.
+    """Yield the index rows of the segments with these ids; `rows` are segments of one run with
+    their neighbours, ordered by id.
     """
     included_ids = [row.id for row in rows if row.id in ids]
     context = {

@@ -176,7 +176,7 @@ class StoredItem(NamedTuple):
     indexed: int = 1
 
 
-# Prefix of the key of a run line: the item that holds an archived run in one run_line. The run's id
+# Prefix of the key of a run line, the item that holds an archived run in one line. The run's id
 # follows.
 RUN_LINE_PREFIX = "run:"
 

@@ -221,10 +221,10 @@ class Eraser:
             await write(partial(_overwrite, run=run, steps=steps, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
-            await write(partial(_redact_run, run=run, now=now))
+            await write(partial(_erase_run, run=run, now=now))
         await write(partial(memory_rows.drop_items, items=plan.items, now=now), durable=True)
-        await write(journal_rows.free_definitions)
-        await write(journal_rows.free_texts)
+        await write(journal_rows.delete_unused_definitions)
+        await write(journal_rows.delete_unused_texts)
 
     async def _rewrite_file(self) -> None:
         """Remove the traces of deleted texts from the database file.
@@ -237,7 +237,7 @@ class Eraser:
         while not await self._store.write(partial(index.merge_some, is_first=is_first)):
             is_first = False
         try:
-            await self._store.run_outside_transaction(journal_rows.wipe)
+            await self._store.run_outside_transaction(journal_rows.rewrite_tables)
         except (DaemonError, sqlite3.Error) as error:
             msg = (
                 "it is deleted, but the file could not be written anew and may still hold traces "
@@ -520,9 +520,9 @@ def _overwrite(
             journal_rows.rewrite(connection, text, change)
 
 
-def _redact_run(connection: Connection, run: str, now: datetime) -> None:
+def _erase_run(connection: Connection, run: str, now: datetime) -> None:
     """Erase a run in the journal and in memory."""
     digest = None
     if journal_rows.runs_where(connection, run=run, routine=None, before=None):
-        digest = journal_rows.redact_run(connection, run, now)
+        digest = journal_rows.erase_run(connection, run, now)
     memory_rows.drop_run(connection, run, digest, now)

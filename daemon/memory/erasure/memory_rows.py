@@ -19,7 +19,7 @@ from daemon.store.rows import clean, to_microseconds
 
 # Prefix of the keys of items that come with the daemon and are stored again at each start: only a
 # request with such a key erases one.
-SEEDS = "agentd:"
+SEED_PREFIX = "agentd:"
 
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
@@ -75,7 +75,8 @@ def items(
             }
     else:
         items_by_key = {
-            item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))
+            item.key: item
+            for item in rows.items_in(connection, _NO_SEED, (len(SEED_PREFIX), SEED_PREFIX))
         }
     if query is not None:
         has_all_words = words_matcher(query)

@@ -51,7 +51,7 @@ def insert(connection: Any, rows: Iterable[Document]) -> None:
         " ON CONFLICT (rowid) DO UPDATE SET words = excluded.words, document = excluded.document",
         document_rows,
     )
-    _grow(connection, len(document_rows), sum(words for _, words, _ in document_rows))
+    _add_to_size(connection, len(document_rows), sum(words for _, words, _ in document_rows))
 
 
 def delete(connection: Any, rows: Iterable[Document]) -> None:
@@ -61,10 +61,11 @@ def delete(connection: Any, rows: Iterable[Document]) -> None:
         f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",  # noqa: S608
         ids,  # noqa: RUF100, S608
     ).fetchall()
-    _grow(connection, -len(deleted_rows), -sum(words for (words,) in deleted_rows))
+    _add_to_size(connection, -len(deleted_rows), -sum(words for (words,) in deleted_rows))
 
 
-def _grow(connection: Any, texts: int, words: int) -> None:
+def _add_to_size(connection: Any, texts: int, words: int) -> None:
+    """Add to the counts of texts and words, of which BM25 takes the average; negative: subtract."""
     if texts:
         connection.execute(
             "UPDATE memory_fts_size SET texts = texts + ?, words = words + ?", (texts, words)
