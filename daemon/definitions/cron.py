@@ -362,7 +362,9 @@ class Crontab:
             if last_day is not None and (day - last_day) * step > 0:
                 break
             instants = self._instants(day, zone)
-            index = instants.until(second) - (step < 0)
+            index = instants.until(second)
+            if step < 0:
+                index -= 1
             if not 0 <= index < len(instants):
                 continue
             instant = instants.at(index)

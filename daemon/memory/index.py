@@ -15,6 +15,7 @@ Items have no neighbours.
 The id of a row is `id` for a segment and `-id` for an item.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -354,7 +355,7 @@ def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
 
 def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> list[IndexedSegment]:
     rows = connection.execute(
-        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
+        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
         values,
     )

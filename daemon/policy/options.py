@@ -295,7 +295,8 @@ class OptionTable:
                     raise Unreadable(
                         problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
-                position += 0 if joined_value is not None else len(value_words)
+                if joined_value is None:
+                    position += len(value_words)
                 values += _check_values(name, option, value_words)
                 options.append((option.name, value_words[0].text if value_words else None))
         return ParsedArguments(

@@ -11,6 +11,7 @@ the log of SQLite would keep the deleted texts.
 Delivered reports, backups and logs are outside of the database; the plan names them as unreachable.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -419,8 +420,8 @@ def _routines(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
             marks = placeholders(batch)
             routines |= dict(
                 connection.execute(
-                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
-                    batch,  # noqa: RUF100, S608
+                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",
+                    batch,
                 )
             )
     return routines
@@ -451,8 +452,8 @@ def _run_texts(connection: Connection, runs: Sequence[str]) -> RunTexts:
     for batch in _chunks(runs):
         marks = placeholders(batch)
         for goal, report in connection.execute(
-            f"SELECT goal, report FROM run WHERE id IN ({marks})",  # noqa: S608
-            batch,  # noqa: RUF100, S608
+            f"SELECT goal, report FROM run WHERE id IN ({marks})",
+            batch,
         ):
             messages += [text for text in (goal, report) if text and len(text) >= MIN_PART]
             if report:
@@ -499,8 +500,8 @@ def _earliest_moment(connection: Connection, plan: ErasurePlan) -> int:
     for batch in _chunks(plan.runs):
         marks = placeholders(batch)
         (oldest,) = connection.execute(
-            f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
-            batch,  # noqa: RUF100, S608
+            f"SELECT min(created) FROM run WHERE id IN ({marks})",
+            batch,
         ).fetchone()
         # no run of the batch is in the journal: its texts may be of any age
         moments += [oldest] if oldest is not None else [0]

@@ -105,11 +105,11 @@ class PostgresDatabase(Database):
         Raises ConfigError if the database cannot be used, DatabaseAway if its server does not
         answer within `wait`.
         """
-        self = cls(url, path, asyncio.get_running_loop())
-        self.wait, self.when_away = wait, when_away
-        self._writer.start()
-        await self._opened
-        return self
+        database = cls(url, path, asyncio.get_running_loop())
+        database.wait, database.when_away = wait, when_away
+        database._writer.start()
+        await database._opened
+        return database
 
     # --- in the writer's thread
 
