@@ -503,7 +503,8 @@ def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
 def _parse_hours(text: str) -> tuple[int, int]:
     """Return begin and end of `HH:MM-HH:MM` in minutes of the day."""
     start, end = (
-        60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-"))
+        60 * int(hour) + int(minute)
+        for hour, minute in (part.split(":") for part in text.split("-"))
     )
     return start, end
 
@@ -583,10 +584,9 @@ def _days_words(cron: Crontab) -> str | None:
 
 def _dates_words(days: frozenset[int]) -> str:
     last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
-    return (
-        "on the "
-        f"{_join_by_and([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
-    )
+    names = [_ordinal(day) for day in sorted(days) if day > 0]
+    names += [last[day] for day in days if day < 0]
+    return f"on the {_join_by_and(names)}"
 
 
 def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:

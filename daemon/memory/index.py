@@ -15,6 +15,7 @@ Items have no neighbours.
 The id of a row is `id` for a segment and `-id` for an item.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -82,7 +83,7 @@ class State(NamedTuple):
 
 
 def add_texts(connection: Connection, texts: Sequence[IndexedSegment], ids: Container[int]) -> None:
-    """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
+    """Index the segments with these ids; `texts` are all segments of their run."""
     _insert(connection, documents(texts, ids))
 
 
@@ -288,8 +289,8 @@ def _holds(connection: Connection, id_: int, text: str) -> bool:
 
 
 def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[Document]:
-    """Yield the index rows of the segments in `included`; `rows` are segments of one run with their
-    neighbours, by id.
+    """Yield the index rows of the segments with these ids; `rows` are segments of one run with
+    their neighbours, ordered by id.
     """
     included_ids = [row.id for row in rows if row.id in ids]
     context = {
@@ -354,7 +355,7 @@ def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
 
 def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> list[IndexedSegment]:
     rows = connection.execute(
-        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
+        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
         values,
     )

@@ -9,6 +9,7 @@ A PostgreSQL server with pgvector compares the vectors itself (pgvector.py). Wit
 process reads from the server which texts other processes have embedded.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import heapq
@@ -173,7 +174,7 @@ def cosines(connection: Connection, query: QueryEmbedding, ids: Iterable[int]) -
     numbers = list(ids)
     marks = placeholders(numbers)
     rows = connection.execute(
-        f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",  # noqa: S608  marks only
+        f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",
         (query.model, *numbers),
     )
     vectors = ((id_, unpack(blob)) for id_, blob in rows)

@@ -74,7 +74,7 @@ def is_below_out(names: Iterable[str]) -> bool:
     return any(_fold(name.partition("/")[0]) == FOLDER for name in names)
 
 
-def explain_misfit(
+def explain_refusal(
     names: Sequence[str],
     content: str | None,
     *,

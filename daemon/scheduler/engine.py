@@ -170,9 +170,8 @@ class RoutineEngine:
         self._scheduler.start(paused=True)
         async with ledger.lock():
             ledger.up_since = self._clock.now()
-            if (
-                not self._has_shared_journal
-            ):  # another machine may have the routines of an open incident
+            # Of a shared journal, another machine may have the routines of an open incident.
+            if not self._has_shared_journal:
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )

@@ -358,7 +358,7 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
     last_wall = start.astimezone(zone).replace(tzinfo=None) - minute
     for now in (start + n * minute for n in range(minutes)):
         wall = now.astimezone(zone).replace(tzinfo=None)
-        if cron.follows_wall or abs(wall - last_wall) > timedelta(hours=3):
+        if cron.follows_wall_clock or abs(wall - last_wall) > timedelta(hours=3):
             due, last_wall = [wall], wall
         else:  # what was skipped is due as well; while the clock repeats itself, nothing is
             due, last_wall = (
