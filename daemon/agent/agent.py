@@ -84,7 +84,7 @@ class MessageSource(Protocol):
     """Where messages to runs under way wait."""
 
     def take(self, run: str, received_ids: set[int]) -> Sequence[IncomingMessage]:
-        """Take out the messages to `run`, in order, but for those in `received_ids`."""
+        """Take out the messages to `run`; return them in order, without those in `received_ids`."""
 
 
 class SkillChooser(Protocol):
@@ -256,7 +256,7 @@ class Agent:
         recorder publishes calls once they are committed.
         """
         self._redact = services.redact
-        self._is_resumed = self.transcript.frozen is not None
+        self._is_resumed = self.transcript.frozen_prompt is not None
         self._unwritten: list[Step] = []
         """Steps that were not handed to the step writer yet."""
         self._must_commit = False
@@ -281,8 +281,8 @@ class Agent:
 
         `about` is what to look for in memory, by default the message. `facts` are those that the
         text holds, for the provider `offline`, and `facts_boundary` is what stands around each of
-        them. `taint` says what of strangers the text holds.
-        `media` are images to show with it, `notes` what a reader of the run should know.
+        them. `taint` says whether strangers' words stand in the text. `media` are images to show
+        with it, `notes` what a reader of the run should know.
 
         Raises ValueError for a file that is no image, ProviderError when no provider gave an
         answer, ApprovalRequired when a person has to answer.
@@ -295,10 +295,10 @@ class Agent:
                 item if isinstance(item, Image) else await asyncio.to_thread(_read_image, item)
                 for item in media
             ]
-            if self.transcript.frozen is None:
+            if self.transcript.frozen_prompt is None:
                 await self._add_prompt(about or text)
             self._add_message(text, facts, facts_boundary, taint, images, notes)
-        question = (self.transcript.frozen or {}).get("route", {}).get("question")
+        question = (self.transcript.frozen_prompt or {}).get("route", {}).get("question")
         if not question:
             return await converse(self)
         self.flush()
@@ -368,8 +368,8 @@ class Agent:
     ) -> list[Json]:
         """Return the records that a message holds, as JSON objects; the conversation is untouched.
 
-        A `timestamp` that is text stands in the question as it is. Raises ValueError for an answer
-        that holds none, twice.
+        The model reads a `timestamp` that is text as it is. Raises ValueError if its second answer
+        is no list of objects either.
         """
         moment = timestamp
         if isinstance(timestamp, datetime):
@@ -379,8 +379,8 @@ class Agent:
     async def extract(self, text: str, schema: type[T]) -> T:
         """Return what a text says as an instance of `schema`, any type that pydantic knows.
 
-        The conversation is untouched. An answer that does not fit is put to the model once more
-        with its faults; raises ValueError for a second one.
+        The conversation is untouched. A model whose answer does not fit is asked once more, with
+        the faults. Raises ValueError if the second answer does not fit either.
         """
         from daemon.agent.extraction import extract
 
@@ -424,8 +424,8 @@ class Agent:
     @property
     def system_prompt(self) -> str:
         """The system prompt: the rendered one, or before the first message the one given."""
-        frozen = self.transcript.frozen
-        return self._system_prompt if frozen is None else str(frozen["system"])
+        prompt = self.transcript.frozen_prompt
+        return self._system_prompt if prompt is None else str(prompt["system"])
 
     def set_history(self, messages: Sequence[LLMMessage]) -> None:
         """Replace the conversation so far; its first message may be a system prompt."""
@@ -433,7 +433,7 @@ class Agent:
         self.transcript.messages.extend(messages)
         if messages and messages[0].role == "system":
             functions = self._function_schemas()
-            self.transcript.frozen = {"system": messages[0].content, "functions": functions}
+            self.transcript.frozen_prompt = {"system": messages[0].content, "functions": functions}
             self.transcript.functions = functions or None
 
     def clear_history(self) -> None:
@@ -450,7 +450,7 @@ class Agent:
 
     def inject_skill_context(self, text: str) -> None:
         """Put a skill's guide into the prompt."""
-        self._context = replace(self._context, skill=text)
+        self._context = replace(self._context, skill_text=text)
 
     def inject_identity_context(self, text: str) -> None:
         """Put the owner's own words on who the agent is into the prompt."""
@@ -490,8 +490,8 @@ class Agent:
     @property
     def offered_tools(self) -> list[str]:
         """The names of the functions that a model may call here."""
-        frozen = self.transcript.frozen
-        functions = self._function_schemas() if frozen is None else frozen.get("functions") or ()
+        prompt = self.transcript.frozen_prompt
+        functions = self._function_schemas() if prompt is None else prompt.get("functions") or ()
         return [function["name"] for function in functions]
 
     def _function_schemas(self) -> list[Json]:
@@ -506,9 +506,9 @@ class Agent:
             return
         memory_text, taint = self._context.memory_text, self._context.taint
         if memory_text is None and self.memory:
-            briefing = await self.memory.recall(about, exclude_run=self._tool_context.run)
-            memory_text = briefing.excerpt_text
-            taint = Taint.TAINTED if briefing.tainted else taint
+            recall_context = await self.memory.recall(about, exclude_run=self._tool_context.run)
+            memory_text = recall_context.excerpt_text
+            taint = Taint.TAINTED if recall_context.tainted else taint
         taint = max_taint(taint, self.transcript.taint)
         functions, boundary = self._function_schemas(), token_hex(16)
         context = replace(
@@ -522,8 +522,8 @@ class Agent:
         if skills and not self._system_prompt:
             choice = await self._choose_skills(about, skills)
             if choice and choice.get("skills"):
-                guides = (context.skill, skills.guides(choice["skills"]))
-                context = replace(context, skill="\n\n".join(filter(None, guides)))
+                guides = (context.skill_text, skills.guides(choice["skills"]))
+                context = replace(context, skill_text="\n\n".join(filter(None, guides)))
         sections = {"system": self._system_prompt} if self._system_prompt else render(context)
         body: Json = {
             "system": join(sections),
@@ -550,7 +550,7 @@ class Agent:
 
     async def _choose_skills(self, text: str, skills: SkillChooser) -> Json | None:
         """Ask the model which skills a message needs; None where there are none to choose from."""
-        from daemon.agent.skill_choice import MAX_ANSWER_TOKENS, as_json, route
+        from daemon.agent.skill_choice import MAX_ANSWER_TOKENS, as_json, choose_skills
 
         catalogue = skills.list_skills()
         if not catalogue or self.provider.kind == "offline":
@@ -566,7 +566,8 @@ class Agent:
             sections[name] for name in ("identity", "safety") if name in sections
         )
         earlier = self._options.earlier_messages
-        return as_json(*await route(ask, text, earlier, catalogue, identity, self.language))
+        choice, usage = await choose_skills(ask, text, earlier, catalogue, identity, self.language)
+        return as_json(choice, usage)
 
     def _add_message(
         self,

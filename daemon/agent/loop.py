@@ -84,7 +84,7 @@ async def converse(agent: LoopAgent) -> Reply:
     """Go on with the conversation until it is over; return the reply."""
     while True:
         transcript = agent.transcript
-        if pending_calls := transcript.pending:
+        if pending_calls := transcript.pending_calls:
             # a call that was started in an earlier attempt is among the transcript's calls already
             not_started = sum(not call.started for call in pending_calls)
             earlier_calls = len(transcript.calls) - (len(pending_calls) - not_started)
@@ -112,7 +112,7 @@ async def converse(agent: LoopAgent) -> Reply:
 def reply_if_over(agent: LoopAgent) -> Reply | None:
     """Return the reply if the conversation is over, else None."""
     transcript, limits = agent.transcript, agent.limits
-    answer, iterations = transcript.last, transcript.iterations - agent.earlier_iterations
+    answer, iterations = transcript.last_answer, transcript.iterations - agent.earlier_iterations
     if iterations == 0 or answer is None:
         return (
             _limit_reply(agent, "cap_tokens", limits.tokens)
@@ -168,7 +168,7 @@ def _has_outgrown_model(transcript: Transcript) -> bool:
     """Return whether the model stopped for want of room and was not given a shorter conversation
     yet.
     """
-    answer = transcript.last
+    answer = transcript.last_answer
     return (
         answer is not None
         and answer.finish_reason == "context"
@@ -178,7 +178,7 @@ def _has_outgrown_model(transcript: Transcript) -> bool:
 
 
 def _is_empty_answer(transcript: Transcript) -> bool:
-    answer = transcript.last
+    answer = transcript.last_answer
     return (
         answer is not None
         and transcript.messages[-1].role == "assistant"
@@ -188,7 +188,7 @@ def _is_empty_answer(transcript: Transcript) -> bool:
 
 
 def _finish_call(transcript: Transcript) -> Json | None:
-    answer = transcript.last
+    answer = transcript.last_answer
     if answer is None or transcript.messages[-1].role != "tool":
         return None
     keys = (f"{transcript.iterations}.{index}" for index in range(len(answer.function_calls)))
@@ -265,7 +265,7 @@ def _exceeds_budget(transcript: Transcript, budget: int | None) -> bool:
     """
     if budget is None:
         return False
-    last_usage = transcript.last.usage if transcript.last else Usage()
+    last_usage = transcript.last_answer.usage if transcript.last_answer else Usage()
     next_call = last_usage.input + last_usage.output
     if not next_call:
         next_call = (

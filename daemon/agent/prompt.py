@@ -96,7 +96,7 @@ class PromptContext:
     policy: str = ""
     """A summary of what the policy allows, for the model."""
     memory_text: str | None = None
-    """What memory has on the message; None if it was not asked yet."""
+    """What memory has on the message; None if memory was not asked yet."""
     taint: Taint = Taint.NONE
     """The taint of the memories and reports that the prompt shows."""
     left_out: LeftOut = LeftOut()
@@ -106,7 +106,7 @@ class PromptContext:
     """Texts of USER.md, SOUL.md and AGENT.md."""
     skills: Sequence[tuple[str, str]] = ()
     """(name, description) of each skill that the agent may read."""
-    skill: str = ""
+    skill_text: str = ""
     """The text of the skills that this message needs."""
     routine: str = ""
     """Empty where the agent answers a person."""
@@ -206,7 +206,7 @@ def _render_skills(context: PromptContext) -> str | None:
 
 
 def _render_skill(context: PromptContext) -> str | None:
-    return context.skill or None
+    return context.skill_text or None
 
 
 def _render_environment(context: PromptContext) -> str:
@@ -231,12 +231,11 @@ def _render_routine(context: PromptContext) -> str | None:
     lines = [context.say("routine", routine=context.routine), context.say("failure")]
     if context.silent_token:
         lines.append(context.say("silence", token=context.silent_token))
+    time = context.format_time(context.previous_at) if context.previous_at else "?"
     if context.previous_report:
         report = context.mark_if_tainted(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
-        time = context.format_time(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous", when=time, report=report))
     if context.left_out.previous_report:
-        time = context.format_time(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous_left_out", when=time))
     lines += [_render_other_report(other, context) for other in context.other_reports]
     if context.approach:

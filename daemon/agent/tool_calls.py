@@ -4,7 +4,7 @@ the calls.
 The rule that kill -9 must not break: a call's `call` step is committed before the call starts,
 durably if it may change something. So a call found without a result may have taken effect, and is
 run again only where that does no harm. The results of such calls are written while the model reads
-them; all others are safe before it is asked.
+them; all others are committed before it is asked.
 
 A call that a person has to allow is not journalled at all until then: the others of its turn are
 run, and `ApprovalRequired` says what is to be asked. When the run is resumed, the call is found
@@ -67,7 +67,7 @@ class CallSteps(Protocol):
         """The taint of the run now: a result that was just added may have changed it."""
 
     def add_step(self, step: Step) -> None:
-        """Add a step to the run; it is safe after the next `commit`."""
+        """Add a step to the run; the next `commit` writes it."""
 
     async def commit(self, *, durable: bool = False) -> None:
         """Return when all added steps are committed, with `durable` even against a loss of
@@ -124,7 +124,7 @@ class Approver(Protocol):
     """Finds out whether a person has allowed a call that the policy wants a person to allow."""
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision: ...
 
 
@@ -132,7 +132,7 @@ class DenyApprovals:
     """Deny what a person would have to allow: for an agent used as a library."""
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         reason = verdict.reason or "a person would have to allow it"
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
@@ -153,14 +153,14 @@ class ConfirmingApprover:
         self._confirm, self._language = confirm, language
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         answer = self._confirm(call, verdict)
         is_allowed = answer if isinstance(answer, bool) else await answer
         if is_allowed:
             # the call changes something, and a person allowed it once
             allow = replace(verdict, effect=Effect.ALLOW)
-            return ApprovalDecision(verdict=allow, approval=key, asking_rule=verdict.rule)
+            return ApprovalDecision(verdict=allow, approval=call_id, asking_rule=verdict.rule)
         denial = replace(verdict, effect=Effect.DENY, reason="a person said no")
         note = say("rejected", self._language)
         return ApprovalDecision(verdict=denial, asking_rule=verdict.rule, note=note)
@@ -169,13 +169,13 @@ class ConfirmingApprover:
 class ResultInspector(Protocol):
     """Inspects what a call brought before a model sees it."""
 
-    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
+    async def inspect(self, call_id: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
 
 
 class NoInspection:
     """Trust everything: for an agent used as a library on functions its own program registered."""
 
-    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+    async def inspect(self, call_id: str, call: FunctionCall, result: ToolResult) -> ToolResult:
         return result
 
 
@@ -193,14 +193,16 @@ class AllowAll:
 class _Plan:
     """What is to become of one call."""
 
-    key: str
+    call_id: str
     call: FunctionCall
     decision: ApprovalDecision | None = None
     """The decision of the policy, and of a person where one must be asked; None for a call that
     cannot be run whatever they decide.
     """
     is_read_only: bool = True
-    """Whether the call changes nothing: it may run beside others then, before its step is safe."""
+    """Whether the call changes nothing: then it may run beside others, before its step is
+    durable.
+    """
     repeatable: bool = True
     """Whether running the call twice does no harm, as for every read-only call."""
     refusal: str = ""
@@ -251,12 +253,12 @@ class ToolCallRunner:
         allowance: int | None = None,
         denials: int = 0,
     ) -> bool:
-        """Run the calls; neighbours that are read-only run concurrently, all others one by one.
+        """Run the calls; consecutive read-only ones run concurrently, all others one by one.
 
         `steps` takes the steps of the calls; `denials` says how many calls of the run were denied
         before. Calls past `allowance` are not run.
 
-        Returns whether one was run that may not be run again: its result has to be safe before
+        Returns whether one was run that may not be run again: its result has to be committed before
         anything follows. Raises ApprovalRequired if some wait for a person; the others are done
         then.
         """
@@ -301,7 +303,7 @@ class ToolCallRunner:
             if decision and decision.asking_rule:
                 audit_fields["asked"] = decision.asking_rule
             step = call_step(
-                plan.key,
+                plan.call_id,
                 plan.call,
                 iteration,
                 decision.verdict if decision else None,
@@ -320,7 +322,7 @@ class ToolCallRunner:
         sandbox = str(self.audit_fields().get("sandbox", "")) if runnable_plans else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
             step = result_step(
-                plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
+                plan.call_id, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox
             )
             if plan.offered_tools is not None:
                 step.body["offered"] = list(plan.offered_tools)
@@ -331,7 +333,7 @@ class ToolCallRunner:
     ) -> _Plan:
         call, language = pending_call.call, self.context.language
         plan = _Plan(
-            key=pending_call.key, call=call, started=pending_call.started, taint=steps.taint
+            call_id=pending_call.call_id, call=call, started=pending_call.started, taint=steps.taint
         )
         if pending_call.started and not pending_call.repeatable:
             return replace(plan, refusal=say("interrupted", language))
@@ -354,7 +356,8 @@ class ToolCallRunner:
         """Return the plan with the verdict of the policy, and of a person who must be asked."""
         taint = steps.taint
         definition = self.registry.get_function(plan.call.name)
-        if definition is None or (plan.decision is None and plan.refusal):
+        cannot_run = plan.decision is None and plan.refusal  # whatever the policy says
+        if definition is None or cannot_run:
             return replace(plan, taint=taint)
         call, language = plan.call, self.context.language
         verdict = self.policy.judge(
@@ -365,7 +368,7 @@ class ToolCallRunner:
             verdict = replace(verdict, effect=Effect.DENY, reason=reason, once="")
         decision = ApprovalDecision(verdict=verdict)
         if verdict.effect is Effect.ASK and not plan.started:
-            decision = await self.approver.decide(plan.key, call, verdict, taint)
+            decision = await self.approver.decide(plan.call_id, call, verdict, taint)
         plan, verdict = replace(plan, taint=taint, decision=decision), decision.verdict
         if verdict.effect is Effect.ASK and plan.started:  # under a policy that allowed it
             return replace(plan, refusal=say("interrupted", language))
@@ -426,7 +429,9 @@ class ToolCallRunner:
         start = loop.time()
         decision = plan.decision
         approval = (decision.approval or decision.remembered_rule) if decision else ""
-        context = replace(self.context, tainted=bool(plan.taint), approved=approval, call=plan.key)
+        context = replace(
+            self.context, tainted=bool(plan.taint), approved=approval, call=plan.call_id
+        )
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
             if result.ok or not result.transient:
@@ -444,7 +449,7 @@ class ToolCallRunner:
             or effect is not result.dry_run_effect
         ):
             result = replace(result, text=text, value=value, dry_run_effect=effect)
-        result = await self.inspector.inspect(plan.key, plan.call, result)
+        result = await self.inspector.inspect(plan.call_id, plan.call, result)
         if decision and decision.note and not self.context.verbatim:
             result = replace(result, text=f"{decision.note}\n{result.text}")
         return result, seconds
@@ -463,7 +468,7 @@ def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
-    """Group neighbours that may run beside each other."""
+    """Group consecutive plans that may run concurrently."""
     batches: list[list[_Plan]] = []
     for plan in plans:
         if batches and plan.is_read_only and batches[-1][-1].is_read_only:

@@ -14,8 +14,9 @@ What strangers may have written stands between marks that only this run knows (`
 they are frozen with the prompt, so a resumed run sends the same bytes. The journal keeps the text
 without them, and says that it is tainted.
 
-A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers
-give the same id to several calls of a run, or none.
+The id of a call in the journal (`call_id`) is its place, `3.0` being the first call of iteration 3.
+The id that its model gave it (`FunctionCall.id`) is none: some servers give the same one to several
+calls of a run, or leave it out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 class PendingCall:
     """A call without a result."""
 
-    key: str
+    call_id: str
     call: FunctionCall
     started: bool
     """Whether the journal has a step of its start: then the call may have taken effect."""
@@ -67,17 +68,17 @@ class Transcript:
         """The worst taint of what has been read so far."""
         self.messages: list[LLMMessage] = []
         self.functions: list[Json] | None = None
-        self.frozen: Json | None = None
+        self.frozen_prompt: Json | None = None
         """The body of the `prompt` step: what was rendered once and stays as it is."""
         self.iterations = 0
         self.usage = Usage()
         self.calls: dict[str, Json] = {}
-        """The calls by key, in order, each with `name`, `arguments`, `id`, `verdict` and `ok` (None
-        without a result).
+        """The calls by `call_id`, in order, each with `name`, `arguments`, `id`, `verdict` and `ok`
+        (None without a result).
         """
         self.provider: str | None = None
         """The provider of the last failover, if any."""
-        self.last: LLMResponse | None = None
+        self.last_answer: LLMResponse | None = None
         self.nudges = 0
         self.repairs = 0
         """How often the model was told what is wrong with its report (`[check] repair`)."""
@@ -96,6 +97,7 @@ class Transcript:
         self._pending: dict[str, PendingCall] = {}
         self._results: dict[str, LLMMessage] = {}
         self._turn: list[str] = []
+        """The ids of the calls of the last answer, in order."""
         for step in steps:
             self.add(step)
 
@@ -105,7 +107,7 @@ class Transcript:
             self.taint = max_taint(self.taint, Taint(taint))
         match step.kind:
             case StepKind.PROMPT:
-                self.frozen = step.body
+                self.frozen_prompt = step.body
                 self.functions = step.body.get("functions") or None
                 self.messages.append(LLMMessage(role="system", content=step.body["system"]))
                 if route := step.body.get("route"):
@@ -139,19 +141,18 @@ class Transcript:
                 self._add_result(step)
 
     def _add_reply(self, step: Step) -> None:
-        self.last = response = response_from(step.body)
+        self.last_answer = response = response_from(step.body)
         self.iterations = step.iteration
         self.usage += response.usage
         if response.note and response.note not in self.notes:
             self.notes.append(response.note)
         self.messages.append(response.as_message())
-        self._pending = {
-            key: PendingCall(key=key, call=call, started=False, repeatable=False)
-            for key, call in (
-                (f"{step.iteration}.{index}", call)
-                for index, call in enumerate(response.function_calls)
+        self._pending = {}
+        for index, call in enumerate(response.function_calls):
+            call_id = f"{step.iteration}.{index}"
+            self._pending[call_id] = PendingCall(
+                call_id=call_id, call=call, started=False, repeatable=False
             )
-        }
         self._turn = list(self._pending)
         self._results = {}
 
@@ -159,11 +160,13 @@ class Transcript:
         if step.iteration == 0:
             return
         pending_call = self._pending[str(step.call_id)]
-        key, call = pending_call.key, pending_call.call
+        call_id, call = pending_call.call_id, pending_call.call
         repeatable = bool(step.body.get("repeatable"))
-        self._pending[key] = PendingCall(key=key, call=call, started=True, repeatable=repeatable)
+        self._pending[call_id] = PendingCall(
+            call_id=call_id, call=call, started=True, repeatable=repeatable
+        )
         verdict = step.body.get("verdict")
-        self.calls[key] = {
+        self.calls[call_id] = {
             "name": call.name,
             "arguments": call.arguments,
             "id": call.id,
@@ -180,27 +183,31 @@ class Transcript:
         self.subagent_tokens += step.body.get("spent", 0)
         pending_call = self._pending.pop(str(step.call_id))
         text = step.body["text"]
-        if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
+        if (
+            step.body.get("taint")
+            and self.frozen_prompt
+            and (boundary := self.frozen_prompt.get("boundary"))
+        ):
             text = mark_untrusted(text, boundary)
-        self._results[pending_call.key] = LLMMessage(
+        self._results[pending_call.call_id] = LLMMessage(
             role="tool",
             content=text,
             name=pending_call.call.name,
             tool_call_id=pending_call.call.id,
             ok=step.body["ok"],
         )
-        self.calls[pending_call.key]["ok"] = step.body["ok"]
-        if address := (self.calls[pending_call.key]["verdict"] or {}).get("once"):
+        self.calls[pending_call.call_id]["ok"] = step.body["ok"]
+        if address := (self.calls[pending_call.call_id]["verdict"] or {}).get("once"):
             taint = Taint(step.body.get("taint", Taint.NONE))
             answer = ToolResult(ok=step.body["ok"], text=step.body["text"], taint=taint)
             self.first_answers.setdefault(address, answer)
         # results stand in call order, whichever came first; they become messages when the turn is
         # complete
         if not self._pending:
-            self.messages.extend(self._results[key] for key in self._turn)
+            self.messages.extend(self._results[call_id] for call_id in self._turn)
 
     @property
-    def pending(self) -> list[PendingCall]:
+    def pending_calls(self) -> list[PendingCall]:
         """The calls of the last turn without a result, in order."""
         return list(self._pending.values())
 
@@ -216,9 +223,9 @@ class Transcript:
         """The newest text of the model, empty if it has said nothing."""
         return next(
             (
-                m.content
-                for m in reversed(self.messages)
-                if m.role == "assistant" and m.content.strip()
+                message.content
+                for message in reversed(self.messages)
+                if message.role == "assistant" and message.content.strip()
             ),
             "",
         )
@@ -325,7 +332,7 @@ def response_from(body: Json) -> LLMResponse:
 
 
 def call_step(
-    key: str,
+    call_id: str,
     call: FunctionCall,
     iteration: int,
     verdict: Verdict | None,
@@ -358,11 +365,11 @@ def call_step(
                 "once": verdict.once,
             }
         )
-    return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
+    return Step(kind=StepKind.CALL, iteration=iteration, call_id=call_id, body=body)
 
 
 def result_step(
-    key: str,
+    call_id: str,
     call: FunctionCall,
     iteration: int,
     result: ToolResult,
@@ -391,7 +398,7 @@ def result_step(
         body["usage"] = _usage_body(usage)
     if iteration == 0 and result.value is not None:
         body["value"] = result.value  # gates and the next report compare it
-    return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)
+    return Step(kind=StepKind.RESULT, iteration=iteration, call_id=call_id, body=body)
 
 
 def _without_empty(fields: Json) -> Json:
@@ -402,7 +409,7 @@ def call_event(step: Step) -> Json | None:
     """Return the event that a `call` or `result` step stands for; None for any other step.
 
     `tool_started` has `tool` and `args`; `tool_finished` has `tool`, `ok`, `preview` and `seconds`.
-    Both have the `call` (its key in the journal) and the `iteration`.
+    Both have the `call` (its `call_id`) and the `iteration`.
     """
     body, call = step.body, {"call": step.call_id, "iteration": step.iteration}
     match step.kind:
@@ -429,7 +436,8 @@ def preview(ok: bool, text: str) -> str:
 # Bounds of the summary from which a compacted conversation goes on.
 MAX_GOAL_CHARACTERS = 12_000  # characters of the goal, facts included
 MAX_LATER_CHARACTERS = 8_000  # characters of all that followed
-# Characters of one message: the oldest gets the minimum, the newest the maximum.
+# Characters of one message: the newest gets the maximum, each older one half as many, and none less
+# than the minimum.
 MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS = 200, 2_000
 
 _SUMMARY_TEXTS = {
@@ -460,24 +468,24 @@ def summarise(transcript: Transcript, language: str) -> str:
     words and the beginnings of results are kept, the newest in most detail: whoever goes on needs
     to know what has been done and what came of it.
     """
-    words = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
+    texts = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
     messages = [message for message in transcript.messages if message.role != "system"]
     goal, later_messages = messages[0].content if messages else "", messages[1:]
     lines: list[str] = []
-    room = MAX_LATER_CHARACTERS
+    remaining = MAX_LATER_CHARACTERS
     for index, message in enumerate(reversed(later_messages)):
-        limit = max(MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS >> index)
-        line = _summary_line(message, limit, words["cut"])
+        limit = max(MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS // 2**index)
+        line = _summary_line(message, limit, texts["cut"])
         if not line:
             continue
-        room -= len(line)
-        if room < 0:
+        remaining -= len(line)
+        if remaining < 0:
             break
         lines.append(line)
-    parts = [words["head"], words["task"], _shorten(goal, MAX_GOAL_CHARACTERS, words["cut"])]
+    parts = [texts["head"], texts["task"], _shorten(goal, MAX_GOAL_CHARACTERS, texts["cut"])]
     if lines:
-        parts += [words["done"], "\n".join(reversed(lines))]
-    return "\n\n".join([*parts, words["go"]])
+        parts += [texts["done"], "\n".join(reversed(lines))]
+    return "\n\n".join([*parts, texts["go"]])
 
 
 def _summary_line(message: LLMMessage, limit: int, mark: str) -> str:

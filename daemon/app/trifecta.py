@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL
-from daemon.runs.approvals.expected import allowed_tools, offered_tools, strangers_words
+from daemon.runs.approvals.expected import allowed_tools, offered_tools, sources_of_strangers_words
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
@@ -51,7 +51,7 @@ def _rights_of(name: str, routine: Routine, policy: Policy) -> Trifecta:
     patterns = table.tainted_tools if table else ()
     return Trifecta(
         routine=name,
-        reads=strangers_words(routine, tools),
+        reads=sources_of_strangers_words(routine, tools),
         private=tuple(tool for tool in tools_used if TOOLS.get(tool, UNKNOWN_TOOL).private),
         acts=tuple(
             tool

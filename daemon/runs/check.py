@@ -44,7 +44,7 @@ class _Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportCheckup:
+class CheckRunner:
     """Checks the reports of one run.
 
     `call_runner` runs the command of the check, `inspector` looks at what it put out before the
@@ -58,8 +58,8 @@ class ReportCheckup:
     step_log: StepLog
 
     async def check_reply(self, reply: Reply, agent: Agent) -> Reply:
-        """Return the reply if it holds up, or a repaired one that does; else it as a failure, with
-        the reason.
+        """Return the reply if it holds up, or a repaired one that does; else the reply as a
+        failure, with the reason.
 
         A failure and a silent reply are not checked. The steps say which rounds there were, so a
         run that was interrupted goes on with the same one. Raises ToolFailed if the command may not
@@ -96,7 +96,7 @@ class ReportCheckup:
         return self._with_usage(reply)
 
     async def check_output(self, reply: Reply, taint: Taint) -> Reply:
-        """Return the reply of a script if it holds up, else it as a failure, with the reason.
+        """Return the reply of a script if it holds up, else as a failure, with the reason.
 
         A failure and a silent reply are not checked. Raises as `check_reply`.
         """
@@ -122,9 +122,9 @@ class ReportCheckup:
                 reason=f"the report does not contain {', '.join(map(repr, missing_texts))}"
             )
         if check.schema_file:
-            key, arguments = f"check.schema.{repairs}", {"file": check.schema_file}
-            ask = partial(self.checker.check_schema, key, check.schema_file, report)
-            if fault := await self._run_once(key, "schema", arguments, ask):
+            call_id, arguments = f"check.schema.{repairs}", {"file": check.schema_file}
+            ask = partial(self.checker.check_schema, call_id, check.schema_file, report)
+            if fault := await self._run_once(call_id, "schema", arguments, ask):
                 return fault
         if check.command:
             code, output = await run_program(
@@ -142,27 +142,28 @@ class ReportCheckup:
                     facts=tuple(facts) if output.strip() else (),
                 )
         if check.judge:
-            key = f"check.judge.{repairs}"
+            call_id = f"check.judge.{repairs}"
             arguments = check.judge.model_dump(include={"provider", "model"}, exclude_none=True)
-            ask = partial(self.checker.ask_judge, key, check.judge, report, taint)
-            return await self._run_once(key, "judge", arguments, ask)
+            ask = partial(self.checker.ask_judge, call_id, check.judge, report, taint)
+            return await self._run_once(call_id, "judge", arguments, ask)
         return None
 
     async def _run_once(
-        self, key: str, tool: str, arguments: Json, ask: Callable[[], Awaitable[CheckOutcome]]
+        self, call_id: str, tool: str, arguments: Json, ask: Callable[[], Awaitable[CheckOutcome]]
     ) -> _Fault | None:
         """Have the schema or the judge look at a report, unless an earlier attempt has.
 
         The steps are those of a call, of a `tool` that no model is offered.
         """
-        steps, call = self.step_log.steps, FunctionCall(name=tool, arguments=arguments, id=key)
+        steps, call = self.step_log.steps, FunctionCall(name=tool, arguments=arguments, id=call_id)
         result = next(
-            (step for step in steps if step.kind is StepKind.RESULT and step.call_id == key), None
+            (step for step in steps if step.kind is StepKind.RESULT and step.call_id == call_id),
+            None,
         )
         if result is None:
-            if not any(step.kind is StepKind.CALL and step.call_id == key for step in steps):
+            if not any(step.kind is StepKind.CALL and step.call_id == call_id for step in steps):
                 # nothing is changed by asking twice
-                await self.step_log.append(call_step(key, call, 0, None, repeatable=True))
+                await self.step_log.append(call_step(call_id, call, 0, None, repeatable=True))
             loop = asyncio.get_running_loop()
             start = loop.time()
             outcome = await ask()
@@ -172,7 +173,7 @@ class ReportCheckup:
                 value={"pass": outcome.passed, "model": outcome.model},
             )
             result = result_step(
-                key, call, 0, tool_result, loop.time() - start, usage=outcome.usage
+                call_id, call, 0, tool_result, loop.time() - start, usage=outcome.usage
             )
             await self.step_log.append(result)
         if result.body["ok"]:

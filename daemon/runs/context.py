@@ -58,7 +58,7 @@ from daemon.providers import LLMProvider
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.runs.approvals.approver import RunApprover
-from daemon.runs.approvals.expected import strangers_words
+from daemon.runs.approvals.expected import sources_of_strangers_words
 from daemon.runs.approvals.notice import make_waiting_notice
 from daemon.runs.checker import LiveChecker
 from daemon.runs.events import EventBus, end_of, waiting_of
@@ -339,13 +339,14 @@ class RunContext:
             else EarlierConversation()
         )
         # a server's descriptions of its tools are strangers' words, too
-        reads_strangers = earlier_conversation.tainted or services.mcp_servers.untrusted_tools(
-            offered_tools
+        reads_strangers_words = (
+            earlier_conversation.tainted or services.mcp_servers.untrusted_tools(offered_tools)
         )
         taint = max_taint(
-            await self._initial_taint(run), Taint.TAINTED if reads_strangers else Taint.NONE
+            await self._initial_taint(run), Taint.TAINTED if reads_strangers_words else Taint.NONE
         )
-        # what has landed or was sent is read with the message, after the prompt
+        # the file or webhook that started the run stands in the message, which is read after the
+        # prompt: it taints the run whatever the prompt holds
         is_tainted = is_new and (
             run.trigger in ("watch", "webhook") or bool(Transcript(step_log.steps, taint).taint)
         )
@@ -356,11 +357,11 @@ class RunContext:
             # of all skills that are always there the model reads the guides, of the others those
             # that the routine names; "auto" leaves the choice to the model
             named_skills = [] if isinstance(spec.skills, str) else list(spec.skills)
-            always = [name for name, skill in catalog.skills.items() if skill.always]
+            always_read = [name for name, skill in catalog.skills.items() if skill.always]
             prompt_context = replace(
                 prompt_context,
                 skills=catalog.list_skills(named_skills or None),
-                skill=catalog.guides([*always, *named_skills]),
+                skill_text=catalog.guides([*always_read, *named_skills]),
             )
         max_tool_calls = min(
             spec.max_tool_calls,
@@ -414,28 +415,29 @@ class RunContext:
         if routine.run.mode != "agent":
             return []
         policy, registry = self.services.settings.policy, self.services.registry
-        always: list[str] = []  # tools by which a routine ends and reports, asked for or not
+        own_tools: list[str] = []  # by which each run ends and reports, whatever `tools` names
         if run.trigger != ASK:
-            always = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
-        names = registry.names([*routine.run.tools, *always])
+            own_tools = ["finish", REPORT_ITEMS] if routine.dedupe else ["finish"]
+        names = registry.names([*routine.run.tools, *own_tools])
         return [
             name
             for name in names
-            if (name != REPORT_ITEMS or name in always)
+            if (name != REPORT_ITEMS or name in own_tools)
             and (name not in NAMED_ONLY_TOOLS or policy.has_rule_naming(name, routine.policy_name))
         ]
 
     def _tools_for(self, run: Run, routine: Routine) -> tuple[FunctionRegistry, ToolExecutor]:
         """Return the tools of the model of a run, and what runs its calls.
 
-        They are those of the daemon, but for `finish` where a run says when to come again.
+        They are those of the daemon. Where the routine has a pace, `finish` also takes when the
+        next run is to start.
         """
         if routine.pace is None or run.trigger in (ASK, SUBAGENT):
             return self.services.registry, self._executor_for(run)
-        registry, plain_registry, paced_registry = (
-            FunctionRegistry(known_good=True) for _ in range(3)
-        )
+        registry = FunctionRegistry(known_good=True)
+        plain_registry = FunctionRegistry(known_good=True)
         finish.register(plain_registry)
+        paced_registry = FunctionRegistry(known_good=True)
         finish.register_paced(paced_registry, routine.pace)
         registry.adopt(self.services.registry)
         registry.replace(plain_registry, paced_registry)
@@ -616,13 +618,13 @@ class RunContext:
         The prompt of a resumed run is in its journal already, so memory is not read for it.
         """
         settings, services = self.settings, self.services
-        agent = settings.config.agent
+        agent_config = settings.config.agent
         context = PromptContext(
             persona=Persona(
-                name=agent.name,
-                user_name=agent.user_name,
-                persona=agent.persona,
-                language=agent.language,
+                name=agent_config.name,
+                user_name=agent_config.user_name,
+                persona=agent_config.persona,
+                language=agent_config.language,
             ),
             workspace=services.workspace,
             now=self.now(),
@@ -635,9 +637,9 @@ class RunContext:
             return context
         # Words of strangers are put into a prompt only where they take nothing from the run.
         held_tools = () if is_tainted else self._held_tools(run, routine, offered_tools)
-        briefing, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
+        recall_context, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
         left_out = LeftOut(
-            memories=briefing.left_out,
+            memories=recall_context.left_out,
             tools=held_tools,
             is_denied=run.trigger == SUBAGENT  # of which nobody is asked
             or services.settings.policy.is_observed(routine.policy_name, services.clock.now())
@@ -665,7 +667,7 @@ class RunContext:
         policy = ""
         if offered_tools:
             policy = services.settings.policy.summary(
-                routine.policy_name, offered_tools, language=agent.language
+                routine.policy_name, offered_tools, language=agent_config.language
             )
         # the owner's own words on who the agent is, as the files say them now
         identity_paths = [path for path in settings.config.identity_paths if path.is_file()]
@@ -680,9 +682,9 @@ class RunContext:
             previous_report=previous_report,
             previous_at=previous.ended if previous else None,
             other_reports=other_reports,
-            memory_text=briefing.excerpt_text,
-            approach=briefing.item_text,
-            taint=max_taint(Taint.TAINTED if briefing.tainted else Taint.NONE, report_taint),
+            memory_text=recall_context.excerpt_text,
+            approach=recall_context.item_text,
+            taint=max_taint(Taint.TAINTED if recall_context.tainted else Taint.NONE, report_taint),
             left_out=left_out,
         )
 
@@ -730,14 +732,14 @@ class RunContext:
         read_previous = None
         if is_previous_unread:
             read_previous = select_last(run.base_routine, {Status.SUCCEEDED}, run.id)
-        briefing = await self.services.memory.recall(
+        recall_context = await self.services.memory.recall(
             run.goal,
             f"routine:{routine.name}:approach",
             exclude_run=run.id,
             untainted_only=untainted_only,
             read_extra=read_previous,
         )
-        return briefing, briefing.extra if is_previous_unread else previous
+        return recall_context, recall_context.extra if is_previous_unread else previous
 
     async def archive(
         self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]
@@ -811,8 +813,9 @@ def _expected_taint(routine: Routine) -> Taint:
     """Return the taint that a run of the routine will have before its agent begins, as far as its
     definition says.
     """
-    sometimes = {"after", "memory_expand", "memory_recall", "subagent", "sysinfo"}
-    sources = set(strangers_words(routine, ())) - sometimes
+    # these bring words of strangers only at times, which the definition does not tell
+    uncertain = {"after", "memory_expand", "memory_recall", "subagent", "sysinfo"}
+    sources = set(sources_of_strangers_words(routine, ())) - uncertain
     is_made_by_tainted_run = routine.origin is not None and routine.origin.tainted
     return Taint.TAINTED if sources or is_made_by_tainted_run else Taint.NONE
 

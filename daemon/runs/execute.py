@@ -13,13 +13,13 @@ from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
 from daemon.models import Reply, Run, Status, Taint, max_taint
 from daemon.providers.facts import new_boundary
-from daemon.runs.check import ReportCheckup
+from daemon.runs.check import CheckRunner
 from daemon.runs.gather import (
     EVENT_TRIGGERS,
     add_facts,
     check_gate_changes,
     check_gate_command,
-    describe_denied,
+    describe_denied_steps,
     expand_paths,
     gather,
     inspect_event,
@@ -96,7 +96,7 @@ async def execute(
     if reason := check_gate_changes(gate, facts, previous_values):
         return RunResult(Status.SKIPPED, reason)
 
-    if denial := describe_denied(gather_steps, step_log):
+    if denial := describe_denied_steps(gather_steps, step_log):
         return RunResult(Status.FAILED, denial)
 
     if not routine.run.asks_model:
@@ -115,7 +115,8 @@ async def execute(
         if routine.run.media:
             images = await context.images_for(run, routine, event_input)
             taint = max_taint(taint, images.taint)
-    all_facts, boundary = [*event_facts, *(images.facts if images else ()), *facts], new_boundary()
+    all_facts = [*event_facts, *(images.facts if images else ()), *facts]
+    boundary = new_boundary()
     reply = await agent.process_message(
         add_facts(run.goal, all_facts, agent.language, boundary),
         about=run.goal,
@@ -127,8 +128,8 @@ async def execute(
     )
 
     if routine.check is not None:
-        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
-        reply = await checkup.check_reply(reply, agent)
+        check_runner = _check_runner(run, routine, routine.check, step_log, context, deadline)
+        reply = await check_runner.check_reply(reply, agent)
 
     required_names = {step.name for step in gather_steps if step.required}
     missing_names = [fact.name for fact in facts if not fact.ok and fact.name in required_names]
@@ -138,7 +139,7 @@ async def execute(
     seen_items = None
     if routine.dedupe:
         items = collect_items(step_log.steps, routine.dedupe.key)
-        reply = report_new_items(reply, items)  # without what an earlier run has reported
+        reply = report_new_items(reply, items)  # leaves out what an earlier run has reported
         if items and reply.status is Status.SUCCEEDED:
             seen_items = ReportedItemRecord(items=items.sightings, keep=routine.dedupe.keep)
     return RunResult(
@@ -152,15 +153,15 @@ async def execute(
     )
 
 
-def _checkup(
+def _check_runner(
     run: Run,
     routine: Routine,
     check: ReportCheck,
     step_log: StepLog,
     context: ExecutionContext,
     deadline: float,
-) -> ReportCheckup:
-    return ReportCheckup(
+) -> CheckRunner:
+    return CheckRunner(
         check=check,
         call_runner=context.gate_call_runner_for(run, routine),
         inspector=context.call_runner_for(run, routine).inspector,
@@ -179,10 +180,11 @@ async def _report_gathered(
     deadline: float,
 ) -> RunResult:
     """End a script: what was gathered is the report, as it is."""
-    reply, seen_items = make_script_reply(routine, gather_steps, facts), None
+    reply = make_script_reply(routine, gather_steps, facts)
+    seen_items: ReportedItemRecord | None = None
     if routine.check is not None:
-        checkup = _checkup(run, routine, routine.check, step_log, context, deadline)
-        reply = await checkup.check_output(reply, Transcript(step_log.steps, run.taint).taint)
+        check_runner = _check_runner(run, routine, routine.check, step_log, context, deadline)
+        reply = await check_runner.check_output(reply, Transcript(step_log.steps, run.taint).taint)
     if routine.dedupe and reply.status is Status.SUCCEEDED:
         call_runner = context.call_runner_for(run, routine)
         items = await report_lines(

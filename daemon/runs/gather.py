@@ -36,8 +36,8 @@ HAND_TRIGGERS = ("manual", "once")
 EVENT_TRIGGERS = ("watch", "webhook", "after", ASK, *HAND_TRIGGERS)
 
 
-def gather_key(name: str) -> str:
-    """Return the journal's key for a gather step."""
+def gather_call_id(name: str) -> str:
+    """Return the id of the call that a gather step makes."""
     return f"gather.{name}"
 
 
@@ -55,13 +55,13 @@ async def gather(
     differs from them.
     """
     calls = [
-        FunctionCall(name=step.tool, arguments=dict(step.args), id=gather_key(step.name))
+        FunctionCall(name=step.tool, arguments=dict(step.args), id=gather_call_id(step.name))
         for step in gather_steps
     ]
     results = await run_calls(calls, call_runner=call_runner, step_log=step_log)
     facts = []
     for step in gather_steps:
-        result = results[gather_key(step.name)]
+        result = results[gather_call_id(step.name)]
         value, ok = result.get("value"), bool(result["ok"])
         previous_value = previous_values.get(step.name)
         definition = call_runner.registry.get_function(step.tool)
@@ -127,7 +127,7 @@ async def run_calls(
             started_call = started_calls.get(call.id)
             pending_calls.append(
                 PendingCall(
-                    key=str(call.id),
+                    call_id=str(call.id),
                     call=call,
                     started=started_call is not None,
                     repeatable=bool(started_call and started_call.body.get("repeatable")),
@@ -139,7 +139,7 @@ async def run_calls(
     return steps.results
 
 
-def describe_denied(gather_steps: Sequence[Gather], step_log: StepLog) -> str | None:
+def describe_denied_steps(gather_steps: Sequence[Gather], step_log: StepLog) -> str | None:
     """Return which required gather steps the policy denied, and why; None if it denied none.
 
     A run without them fails whatever a model says, so none is asked.
@@ -151,7 +151,7 @@ def describe_denied(gather_steps: Sequence[Gather], step_log: StepLog) -> str | 
     }
     reasons = []
     for step in gather_steps:
-        verdict = verdicts.get(gather_key(step.name))
+        verdict = verdicts.get(gather_call_id(step.name))
         if step.required and verdict and verdict["effect"] == Effect.DENY.value:
             # a rule need not give a reason
             reason = verdict.get("reason") or "the policy denies it"
@@ -162,10 +162,10 @@ def describe_denied(gather_steps: Sequence[Gather], step_log: StepLog) -> str | 
 def read_gathered_values(steps: Iterable[Step]) -> dict[str, Any]:
     """Return the values that an earlier run gathered, by the name of the gather step."""
     return {
-        str(step.call_id).removeprefix(gather_key("")): step.body["value"]
+        str(step.call_id).removeprefix(gather_call_id("")): step.body["value"]
         for step in steps
         if step.kind is StepKind.RESULT
-        and str(step.call_id).startswith(gather_key(""))
+        and str(step.call_id).startswith(gather_call_id(""))
         and "value" in step.body
     }
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # More than any report that a person reads; a longer one is cut, and the judge is told.
 MAX_REPORT_CHARACTERS = 100_000
 NO_VERDICT = "the judge gave no verdict"
-MAX_ANSWER_CHARACTERS = 200  # of what was no verdict, that a person is shown
+MAX_ANSWER_CHARACTERS = 200  # of an answer without a verdict, as people are shown it
 # Models like to set words in bold, and to write a dash for a colon.
 _VERDICT = re.compile(
     r"\**(?P<passed>PASS)\.?\**\.?|\**FAIL\** *[:–—-]\** *(?P<reason>[^\s*].*)", re.DOTALL

@@ -64,7 +64,7 @@ class CheckOutcome:
 
 
 class ReportChecker(Protocol):
-    """Looks at the reports of a run. `call_id` is the journal's key for the look."""
+    """Looks at the reports of a run. `call_id` is that of the steps that record it."""
 
     async def check_schema(self, call_id: str, file: str, report: str) -> CheckOutcome:
         """Compare a report with a schema, which is a file of the workspace."""

@@ -54,9 +54,9 @@ def load_schema(workspace: Path, path: str) -> Validator:
         raise SchemaFault("is no JSON Schema: expected an object")
     if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
         raise SchemaFault("is no JSON Schema: $schema: expected a text")
-    kind = validator_for(schema, default=Draft202012Validator)
+    validator_class = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema)
+        validator_class.check_schema(schema)
     except SchemaError as error:
         fault = f"{_shorten(error.json_path)}: {_shorten(error.message)}"
         raise SchemaFault(f"is no JSON Schema: {fault}") from None
@@ -68,7 +68,7 @@ def load_schema(workspace: Path, path: str) -> Validator:
                 f"refers to {_shorten(reference)}, and nothing is fetched: "
                 'write it into this file, below "$defs"'
             )
-    validator: Validator = kind(schema, registry=Registry())
+    validator: Validator = validator_class(schema, registry=Registry())
     try:
         validator.is_valid(None)
         _resolve_references(schema)

@@ -1,8 +1,9 @@
 """The life of a run, from its claim to its end.
 
 `supervise` claims a run and is the one place that knows of a lost lease, a full disk, a
-cancellation and the end of the process. `live` takes the claimed run to its end: each way a run can
-end is one line there. In between execute.py does the work. `finish` writes the end in one commit.
+cancellation and the end of the process. `run_to_end` takes the claimed run to its end: each way a
+run can end is one line there. In between execute.py does the work. `finish` writes the end in one
+commit.
 
 The run's row and steps say at any moment how far it came, so a run that a crash interrupted comes
 through `supervise` like a new one, and `execute` skips what its steps already hold.
@@ -74,7 +75,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
         while True:  # a full disk takes no claim: try again when there is room
             claim = asyncio.ensure_future(_claim(run_id, context, takeover=takeover))
             try:
-                run = await asyncio.shield(claim)  # a claim under way is never torn in two
+                run = await asyncio.shield(claim)  # a cancel must not stop a claim halfway
                 break
             except StoreFull as error:
                 log.error("run.claim_failed", run=run_id, detail=str(error))  # noqa: TRY400  # no traceback
@@ -87,7 +88,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
             if run.attempt == 1:
                 context.events.publish(run.id, begin_of(run))
             try:
-                return await live(run, context)
+                return await run_to_end(run, context)
             except Fenced:
                 log.warning("run.fenced")  # another process owns the run: write nothing more
                 return None
@@ -110,7 +111,7 @@ async def _claim(run_id: str, context: RunContext, *, takeover: bool) -> Run | N
     return run
 
 
-async def live(run: Run, context: RunContext) -> Run:
+async def run_to_end(run: Run, context: RunContext) -> Run:
     """Take a claimed run to its end and return its row: each way it can end is one line here.
 
     Steps of earlier attempts are reused. Raises Fenced and StoreFull: nothing can be written then.
@@ -162,7 +163,9 @@ async def live(run: Run, context: RunContext) -> Run:
         return await uninterrupted(finish(run, routine, result, recorder, context))
     except (Fenced, StoreFull):
         raise
-    except Exception as error:  # no row may say `running` for nobody: end it without deliveries
+    except (
+        Exception
+    ) as error:  # no run may stay `running` without a process: end it without deliveries
         log.exception("run.crashed")
         result = _crash_result(error)
         return await uninterrupted(finish(run, None, result, recorder, context))
@@ -314,8 +317,8 @@ async def _cancel_or_suspend(
     if row.status.has_ended:
         return
     run = replace(run, active=run.active + asyncio.get_running_loop().time() - start)
-    # another process may own the run by now; and what a full disk does not take, the next start
-    # finds as left over
+    # another process may own the run by now; and a run that a full disk keeps `running` is taken up
+    # by the next start
     with _log_context(run), suppress(Fenced, StoreFull):
         if not row.cancel:
             await context.journal.runs.suspend(run)

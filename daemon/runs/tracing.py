@@ -57,7 +57,7 @@ class RunTracer:
         self._clock = clock
         self._ended_runs = CoalescingQueue("traces", self._add_spans_of, retry=_RETRY_SECONDS)
         self._queued_spans: deque[Span] = deque(maxlen=_MAX_QUEUED_SPANS)
-        self._export = CoalescingQueue("spans", self._export_queued, retry=_RETRY_SECONDS)
+        self._export_requests = CoalescingQueue("spans", self._export_queued, retry=_RETRY_SECONDS)
 
     def now(self) -> datetime:
         """Return the present instant, in UTC."""
@@ -116,16 +116,16 @@ class RunTracer:
                 error=self._redact(span.error) if span.error else span.error,
             )
         self._queued_spans.append(span)
-        self._export.add("waiting")
+        self._export_requests.add("waiting")  # one name for all: they are exported together
 
     def export_run(self, run: str) -> None:
         """Export the spans of a run, if it has ended."""
         self._ended_runs.add(run)
 
     async def _add_spans_of(self, runs: Sequence[str]) -> None:
-        for name in runs:
+        for run_id in runs:
             try:
-                run = await self._journal.runs.get(name)
+                run = await self._journal.runs.get(run_id)
             except NotFound:
                 continue  # forgotten meanwhile
             if run.status.has_ended:
@@ -144,5 +144,5 @@ class RunTracer:
     async def close(self) -> None:
         """Export what is left, as far as that does not delay the end of the process."""
         await self._ended_runs.finish()
-        await self._export.finish()
+        await self._export_requests.finish()
         await self._exporter.close()

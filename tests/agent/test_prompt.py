@@ -25,7 +25,7 @@ def test_prompt_sections_follow_the_order_of_the_table():
         policy="shell: git log",
         memory_text="- 2026-11-01: the disk was full",
         skills=[("backup", "How to back up.")],
-        skill="## Skill\nHow to.",
+        skill_text="## Skill\nHow to.",
         routine="daily-report",
         silent_token="NOTHING",
         sections={"Audience": "One busy person."},

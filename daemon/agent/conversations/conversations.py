@@ -39,7 +39,9 @@ MAX_REPORT_CHARACTERS = 6_000  # of a run's report that a later run is shown
 ROUTING_TIMEOUT = 20.0
 # Withdrawn messages that are remembered, as a message may arrive after its withdrawal.
 MAX_WITHDRAWN = 1000
-MAX_RUNS = 20  # runs of which the model is asked whether a message belongs to one, the latest
+# The model is asked whether a message belongs to one of these many runs, the latest.
+MAX_RUNS = 20
+_AFTER_ALL_RUNS = "~"  # sorts after every id of a run
 _ROUTING_TEXTS = {
     "en": "Several tasks are under way. Decide whether the person's message adds to one of them or "
     "is something new. Answer with the number of the task, or with `new`, and nothing else. "
@@ -147,7 +149,9 @@ class Inbox:
     def take(
         self, run: str, received_ids: frozenset[int] | set[int] = frozenset()
     ) -> list[RunMessage]:
-        """Take out the messages to a run, oldest first, but for those in `received_ids`."""
+        """Take out the messages to a run; return them, oldest first, without those in
+        `received_ids`.
+        """
         if run not in self._messages:
             return []
         messages = self._messages.pop(run)
@@ -182,7 +186,7 @@ class Conversations:
 
     @property
     def _provider(self) -> LLMProvider:
-        """Return the model that answers people, as the config names it now."""
+        """The model that answers people, as the config names it now."""
         return self._settings.providers.chain(ask_routine(self._settings.config))[0]
 
     async def load_messages(self) -> None:
@@ -267,11 +271,8 @@ class Conversations:
             ]
             if active_runs and (run := await self._find_run(text, active_runs, event)):
                 self._refuse_withdrawn(event)
-                message = await self._journal.runs.send_message(
-                    run.id, text, event=origin.event if origin else event, key_values=key_values
-                )
-                if message is not None:
-                    self.inbox.put([message])
+                message_event = origin.event if origin else event
+                if await self.tell_active(run, text, event=message_event, key_values=key_values):
                     return RoutedMessage(run=run, has_new_run=False)
         if is_new_session:
             newest = await self._journal.runs.find_turns(
@@ -326,10 +327,7 @@ class Conversations:
         """Send a message to a run, which reads it at its next iteration. If the run has ended, a
         new run answers the message, and has the report of the ended one in its prompt.
         """
-        text = _check_text(text)
-        message = await self._journal.runs.send_message(run.id, text, event=event)
-        if message is not None:
-            self.inbox.put([message])
+        if await self.tell_active(run, text, event=event):
             return RoutedMessage(run=run, has_new_run=False)
         return RoutedMessage(run=await self._follow_up(run, text, event), has_new_run=True)
 
@@ -406,9 +404,6 @@ class Conversations:
             raise Refused("the run of this message has just been forgotten; ask again")
         await self._queue.submit(run)
         return run
-
-
-_AFTER_ALL_RUNS = "~"  # sorts after every id of a run
 
 
 def _make_turn(run: Run, language: str) -> list[LLMMessage]:

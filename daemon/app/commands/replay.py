@@ -16,7 +16,7 @@ from daemon.errors import ConfigError, Fault, Refused
 from daemon.policy.policy import Policy
 from daemon.runs.replay.cassette import Cassette, load_cassette
 from daemon.runs.replay.compare import ReplayChange
-from daemon.runs.replay.folder import format_files, is_case, read_case
+from daemon.runs.replay.folder import format_files, is_frozen_run, read_frozen_run
 from daemon.runs.replay.play import replay as replay_cassette
 from daemon.store.read_only import open_journal_read_only
 from daemon.telemetry.log import configure
@@ -67,8 +67,8 @@ def _load_cassette(run: str, state: Path, load_config: Callable[[], Config | Non
     read. A folder needs no config, so it is not loaded for one.
     """
     folder = Path(run)
-    if folder.is_dir() and ("/" in run or is_case(folder)):
-        return read_case(folder)
+    if folder.is_dir() and ("/" in run or is_frozen_run(folder)):
+        return read_frozen_run(folder)
     config = load_config()
     workspace = config.workspace_path(state) if config else state / "workspace"
     language = config.agent.language if config else "en"

@@ -68,11 +68,11 @@ class RunApprover:
         """The ids of the calls for which this attempt asks a person, by turn and digest."""
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Return whether a call may start, is refused, or waits for a person.
 
-        `key` is the id of the call in the run; `taint` is that of the run at the call.
+        `call_id` is the id of the call in the run; `taint` is that of the run at the call.
         """
         request = await self._describer.describe(
             call.name, call.arguments, routine=self._policy_name
@@ -82,7 +82,7 @@ class RunApprover:
             allow = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allow, remembered_rule=rule, asking_rule=verdict.rule)
         approval_request = ApprovalRequest(
-            call_id=key,
+            call_id=call_id,
             tool=call.name,
             request=request,
             digest=digest(request),

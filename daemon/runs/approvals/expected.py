@@ -97,7 +97,7 @@ def expected_approvals(routine: Routine, policy: Policy) -> ExpectedApprovals:
     if routine.run.mode != "agent":
         return ExpectedApprovals(routine=name)
     tools = tuple(allowed_tools(name, offered_tools(routine), policy))
-    reads = strangers_words(routine, tools)
+    reads = sources_of_strangers_words(routine, tools)
     held_tools = policy.tools_held_by_taint(name, tools) if reads else ()
     by_rule = policy.taint_rules_of(name, held_tools)
     return ExpectedApprovals(
@@ -127,7 +127,7 @@ def describe_approvals(routine: Routine, policy: Policy, now: datetime) -> str:
     return f"{text}; {expected_text.removeprefix(f'{routine.policy_name}: ')}"
 
 
-def strangers_words(routine: Routine, tools: Iterable[str]) -> tuple[str, ...]:
+def sources_of_strangers_words(routine: Routine, tools: Iterable[str]) -> tuple[str, ...]:
     """Return the events, and the gathered or offered tools, that bring words of strangers."""
     from daemon.injection.inspector import OWN_TOOLS  # a start can do without it
 
@@ -151,7 +151,10 @@ def offered_tools(routine: Routine) -> Iterator[str]:
 
 
 def allowed_tools(name: str, tools: Iterable[str], policy: Policy) -> Iterator[str]:
-    """Yield the tools that some rule does not forbid the routine, by name at least."""
+    """Yield the tools of which the policy may allow the routine a call, or ask a person about it.
+
+    Only the names of tools are looked at: a rule may still deny each call by its arguments.
+    """
     table = policy.routines.get(name)
     for tool in tools:
         is_offered = table is None or allows_tool(table, tool)

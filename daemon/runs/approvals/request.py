@@ -28,12 +28,11 @@ from daemon.tools.builtin.script import ScriptSettings
 __all__ = ["CallDescriber", "describe", "describe_change", "digest", "format_request"]
 
 # A larger file is not read for a question: its size, inode and time of change have to do.
-MAX_HASHED_BYTES = 64 << 20
+MAX_HASHED_BYTES = 64 * 1024 * 1024
 MAX_FILES = 200
 MAX_PATH_CHARACTERS = 4096
-# Of what a list says about one call, and of each part of a longer one at least.
-MAX_LISTED_CHARACTERS = 2_000
-MIN_PART_CHARACTERS = 30
+MAX_LISTED_CHARACTERS = 2_000  # of one call in a list of calls
+MIN_PART_CHARACTERS = 30  # that are shown of each argument or word of a call that is cut
 # What a call acts upon: a person reads it first.
 FIRST_ARGUMENTS = ("path", "url", "command", "method")
 
@@ -221,9 +220,9 @@ def format_request(
         text = sanitize(separator.join(_cut(part, length) for part in redacted_parts))
     if len(text) > max_characters:
         # very many parts: the end of a line counts as much as its beginning
-        start, end = max_characters * 2 // 3, max_characters // 3
-        count = len(text) - start - end
-        text = f"{text[:start]}… ({count:,} characters left out) …{text[-end:]}"
+        head_length, tail_length = max_characters * 2 // 3, max_characters // 3
+        count = len(text) - head_length - tail_length
+        text = f"{text[:head_length]}… ({count:,} characters left out) …{text[-tail_length:]}"
     return f"{text} (agentctl approvals {id_} shows all)" if id_ else text
 
 
@@ -255,12 +254,9 @@ def _format_arguments(arguments: Json) -> list[str]:
     }
 
     def rank(name: str) -> tuple[int, int]:
-        is_first = name in FIRST_ARGUMENTS
-        return (
-            (FIRST_ARGUMENTS.index(name), 0)
-            if is_first
-            else (len(FIRST_ARGUMENTS), len(texts[name]))
-        )
+        if name in FIRST_ARGUMENTS:
+            return FIRST_ARGUMENTS.index(name), 0
+        return len(FIRST_ARGUMENTS), len(texts[name])
 
     return [texts[name] for name in sorted(texts, key=rank)]
 

@@ -66,7 +66,7 @@ class RehearsalApprover:
     """Allows each call that a person would be asked about, as the rehearsal does not run it."""
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         allow = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
         return ApprovalDecision(
@@ -124,7 +124,8 @@ def _describe_write(path: CallPath, content: str) -> str:
     lines = unified_diff(
         (old_content or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2
     )
-    return f"{head}\n{_shorten(chr(10).join(lines))}"
+    diff = "\n".join(lines)
+    return f"{head}\n{_shorten(diff)}"
 
 
 def _content_of(path: CallPath) -> str | None:

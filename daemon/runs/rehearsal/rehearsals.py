@@ -34,12 +34,12 @@ PREFIX = f"{REHEARSAL}:"
 
 
 class RoutineCatalog(Protocol):
-    """Who knows the routines."""
+    """The routines that there are."""
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...
     async def recheck_rehearsal(self, name: str) -> None:
-        """A rehearsal of the routine was approved: it need not be held back any more."""
+        """Let the routine start, whose rehearsal was approved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +47,10 @@ class RehearsedCall:
     """One call that was not done."""
 
     call: str
+    """The id of the call in the run."""
     tool: str
     text: str
+    """What it would have done."""
 
 
 class Rehearsals:
@@ -97,7 +99,7 @@ class Rehearsals:
     async def describe(self, run_id: str) -> Json:
         """Return what the calls and deliveries of a rehearsal would have done."""
         run, routine = await self._rehearsal(run_id)
-        now = self._engine.routines.get(routine.name)
+        current_routine = self._engine.routines.get(routine.name)
         return {
             "run": run.id,
             "routine": routine.name,
@@ -113,11 +115,12 @@ class Rehearsals:
             "tokens": run.usage.total,
             "usd": await self._journal.spending.get_cost_of_run(run.id) if run.usage.total else 0.0,
             "held": bool(
-                now
-                and now.run.rehearse_first
-                and not await is_approved(self._journal.key_values, now)
+                current_routine
+                and current_routine.run.rehearse_first
+                and not await is_approved(self._journal.key_values, current_routine)
             ),
-            "current": now is not None and now.rehearsal_key == routine.rehearsal_key,
+            "current": current_routine is not None
+            and current_routine.rehearsal_key == routine.rehearsal_key,
         }
 
     async def approve(self, run_id: str, by: str) -> Json:

@@ -91,8 +91,8 @@ def format_files(
 ) -> dict[str, str]:
     """Return the texts of the files of a frozen run by name, secrets redacted.
 
-    `folder` is named in the README among them. Raises Refused for a run that `read_case` would not
-    take.
+    `folder` is named in the README among them. Raises Refused for a run that `read_frozen_run`
+    would not take.
     """
     cassette = mark_verdicts_by_files(cassette)
     run = cassette.run
@@ -149,23 +149,23 @@ def _sums(contents: Mapping[str, bytes]) -> str:
     )
 
 
-def is_case(folder: Path) -> bool:
+def is_frozen_run(folder: Path) -> bool:
     """Return whether a folder looks like a frozen run."""
     return (folder / SUMS).is_file() or (folder / CASE).is_file()
 
 
-def read_case(folder: Path) -> Cassette:
+def read_frozen_run(folder: Path) -> Cassette:
     """Read a frozen run.
 
     Raises NotFound if the folder holds none, DaemonError if it was changed, Refused for a format or
-    a definition of a newer version, ConfigError if its seal fits and one of its files is not what
-    `format_files` writes, or is beyond the bounds.
+    a definition of a newer version, ConfigError if SHA256SUMS fits and one of the files is not
+    what `format_files` writes, or is beyond the bounds.
     """
     return _parse_files(_read_intact(folder), folder)
 
 
 def _parse_files(contents: Mapping[str, bytes], folder: Path) -> Cassette:
-    """Return the run that these files hold. Raises as `read_case`."""
+    """Return the run that these files hold. Raises as `read_frozen_run`."""
     case_data = _parse_json(contents[CASE], folder / CASE)
     _check(CaseHeadModel, case_data, folder / CASE)
     if case_data["format"] > FORMAT:

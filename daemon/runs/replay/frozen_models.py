@@ -1,6 +1,6 @@
 """What the JSON files of a frozen run must hold, so that it can be replayed.
 
-A seal that fits proves nothing: whoever changes a file can write its sum anew. So each field that a
+Sums that fit prove nothing: whoever changes a file can write its sum anew. So each field that a
 replay reads is checked here; fields that it does not read may hold anything.
 """
 

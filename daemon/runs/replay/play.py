@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from structlog.contextvars import bound_contextvars
 
 from daemon.agent.agent import NO_DEADLINE_SECONDS, Agent, AgentOptions, AgentServices
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.loop import LoopLimits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ApprovalRequired, DenyApprovals, ToolCallRunner
@@ -56,6 +57,7 @@ from daemon.runs.replay.recorded import (
 )
 from daemon.runs.replay.recorded_policy import RecordedApprover, RecordedPolicy
 from daemon.tools.builtin import sysinfo
+from daemon.tools.builtin.subagent import SUBAGENT
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ _EXTERNAL_ENDS = {
     Status.QUEUED: "it waits to be taken up again",
     Status.WAITING: "it waits for a person",
 }
-ASK = "ask"
-SUBAGENT = "subagent"
 
 
 async def replay(cassette: Cassette, change: ReplayChange = ReplayChange()) -> ReplayResult:  # noqa: B008  frozen
@@ -125,8 +125,8 @@ class _RecordedInspector:
         if recording.goal:
             self._messages["event"] = recording.goal
 
-    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
-        message = self._messages.get(key)
+    async def inspect(self, call_id: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        message = self._messages.get(call_id)
         if message is None:
             return result
         texts = {fact.tool: fact.text for fact in facts_from(message.body)}
@@ -152,7 +152,7 @@ class _RecordedHistory:
     async def get_last(
         self, routine: str, *, statuses: Iterable[Status], before: str | None = None
     ) -> Run | None:
-        # stands for the run that had gathered the previous values, see `steps`
+        # stands for the run that had gathered the previous values, which `get_steps` returns
         return self._cassette.run if self._cassette.previous_values else None
 
     async def get_steps(self, run_id: str) -> list[Step]:
@@ -403,7 +403,7 @@ class ReplayContext:
 
     # --- comparing
 
-    def compare(self, replayed: RunEnd) -> ReplayResult:
+    def compare(self, replayed_end: RunEnd) -> ReplayResult:
         """Return how the replay, which ended so, compares with the recorded run."""
         run, change = self._cassette.run, self._change
         recorded_end = RunEnd(
@@ -413,25 +413,25 @@ class ReplayContext:
             silent=run.silent,
             iterations=run.iterations,
             # what a summary for the memory used is no part of the conversation
-            usage=replayed.usage if self._routine.run.memory == "recall+store" else run.usage,
+            usage=replayed_end.usage if self._routine.run.memory == "recall+store" else run.usage,
             calls=describe_calls(self._steps),
         )
         external_end = ""
         if not change.kind:
             differences = list(compare_steps(self._steps, self._step_list.steps))
             if not differences:
-                external_end = self._external_end(replayed)
+                external_end = self._external_end(replayed_end)
             if external_end:
-                replayed = recorded_end
+                replayed_end = recorded_end
             else:
-                differences += compare_ends(recorded_end, replayed)
+                differences += compare_ends(recorded_end, replayed_end)
         else:
             # iterations and usage differ with any change; calls are compared as a whole
             differences = list(
-                compare_ends(recorded_end, replayed, ("status", "detail", "report", "silent"))
+                compare_ends(recorded_end, replayed_end, ("status", "detail", "report", "silent"))
             )
-            if recorded_end.calls != replayed.calls:
-                text = diff("\n".join(recorded_end.calls), "\n".join(replayed.calls))
+            if recorded_end.calls != replayed_end.calls:
+                text = diff("\n".join(recorded_end.calls), "\n".join(replayed_end.calls))
                 differences.insert(
                     0,
                     ReplayDifference(at="the calls", seq=None, what="the calls differ", diff=text),
@@ -454,7 +454,7 @@ class ReplayContext:
             change=change.kind,
             steps=len(self._cassette.steps),
             recorded=recorded_end,
-            replayed=replayed,
+            replayed=replayed_end,
             differences=differences,
             never_made=never_made,
             would_ask=[
@@ -463,15 +463,15 @@ class ReplayContext:
             ],
             external_end=external_end,
             missing_parts=self._cassette.missing_parts,
-            usage=replayed.usage if change.models else Usage(),
+            usage=replayed_end.usage if change.models else Usage(),
         )
 
-    def _external_end(self, replayed: RunEnd) -> str:
+    def _external_end(self, replayed_end: RunEnd) -> str:
         """Return what ended the run from outside, in words; empty if it ended by itself."""
         run = self._cassette.run
         if words := _EXTERNAL_ENDS.get(run.status):
             return words
-        if run.status is Status.FAILED and replayed.status is Status.INTERRUPTED:
+        if run.status is Status.FAILED and replayed_end.status is Status.INTERRUPTED:
             return f"it failed here: {run.detail}"
         return ""
 

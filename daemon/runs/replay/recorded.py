@@ -179,9 +179,9 @@ def _model_steps(steps: Sequence[Step]) -> list[Step]:
         if step.kind in (StepKind.LLM, StepKind.FAILOVER, StepKind.LIMIT):
             model_steps.append(step)
         elif step.body.get("source") == "afresh":
-            last = model_steps[-1] if model_steps else None
-            # where the model itself said that it was full, it was not asked again
-            if last is None or last.body.get("finish") != "context":
+            last_step = model_steps[-1] if model_steps else None
+            # where the model itself stopped for want of room, it was not asked again
+            if last_step is None or last_step.body.get("finish") != "context":
                 model_steps.append(step)
     return model_steps
 
@@ -255,7 +255,7 @@ class RecordedToolExecutor(ToolExecutor):
             recorded_call.body["tool"], recorded_call.body.get("arguments")
         )
         if not is_recorded and (self._any_order or recorded_call is None):
-            # the results of the same call are returned in turn, the last one ever again
+            # the results of the same call are returned in turn, the last one for all that follow
             call_ids = self._recording.call_ids_of(call.name, call.arguments)
             count = self._counts[request]
             self._counts[request] += 1
@@ -319,7 +319,7 @@ class RecordedInbox:
         self._recording, self._iteration = recording, iteration
 
     def take(self, run: str, received_ids: set[int]) -> Sequence[RecordedMessage]:
-        """Return the messages that had come by this iteration, but for those in `received_ids`."""
+        """Return the messages that had come by this iteration, without those in `received_ids`."""
         return [
             RecordedMessage(step.body["told"], step.body["text"])
             for step in self._recording.incoming_messages

@@ -158,7 +158,9 @@ def _equals_recorded(verdict: Verdict, body: Json) -> bool:
 
 
 class RecordedApprover:
-    """Answers as people answered. Where they were not asked, it allows the call and takes note."""
+    """Answers as people answered; allows each call about which none was asked, and keeps it in
+    `would_ask`.
+    """
 
     def __init__(self, recording: Recording, *, is_changed: bool) -> None:
         self._recording, self._is_changed = recording, is_changed
@@ -169,14 +171,14 @@ class RecordedApprover:
         """Calls that a person would be asked about and was not, by id."""
 
     async def decide(
-        self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint
+        self, call_id: str, call: FunctionCall, verdict: Verdict, taint: Taint
     ) -> ApprovalDecision:
         """Return whether the call of this id may start, is refused, or waits for a person."""
-        step = self._recording.calls.get(key)
+        step = self._recording.calls.get(call_id)
         wait = ApprovalDecision(
             verdict=verdict,
             approval_request=ApprovalRequest(
-                call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule
+                call_id=call_id, tool=call.name, request={}, digest="", rule=verdict.rule
             ),
         )
         is_recorded = (
@@ -186,11 +188,11 @@ class RecordedApprover:
             == request_of(call.name, call.arguments)
         )
         if step is None or not is_recorded:
-            return self._allow(key, verdict) if self._is_changed else wait
+            return self._allow(call_id, verdict) if self._is_changed else wait
         if not rule_that_asked(step.body):
-            return self._allow(key, verdict)
-        if key in self._calls_after_a_wait and key not in self._answered_calls:
-            self._waiting_calls.add(key)
+            return self._allow(call_id, verdict)
+        if call_id in self._calls_after_a_wait and call_id not in self._answered_calls:
+            self._waiting_calls.add(call_id)
             return wait
         old_verdict, asking_rule = recorded_verdict(step.body), str(step.body.get("asked", ""))
         if old_verdict.allows:
@@ -201,11 +203,12 @@ class RecordedApprover:
                 remembered_rule="" if approval else old_verdict.rule,
                 asking_rule=asking_rule,
             )
-        # the note on a refusal stands in the result, in front of what says that it was one too many
-        result = self._recording.results.get(key)
+        # the recorded result is the note on the refusal; from the third denial of the run on, a
+        # sentence follows that tells the model to stop, and that is added anew here
+        result = self._recording.results.get(call_id)
         text = str(result.body["text"]) if result else ""
-        last_sentence = say("enough", self._recording.language, count="\0").partition("\0")[0]
-        note = text.partition(f" {last_sentence}")[0]
+        sentence_start = say("enough", self._recording.language, count="\0").partition("\0")[0]
+        note = text.partition(f" {sentence_start}")[0]
         return ApprovalDecision(verdict=old_verdict, note=note, asking_rule=asking_rule)
 
     def give_next_answer(self) -> bool:
@@ -219,8 +222,8 @@ class RecordedApprover:
         self._answered_calls.update(waiting_calls[:1])
         return bool(waiting_calls)
 
-    def _allow(self, key: str, verdict: Verdict) -> ApprovalDecision:
-        self.would_ask[key] = verdict
+    def _allow(self, call_id: str, verdict: Verdict) -> ApprovalDecision:
+        self.would_ask[call_id] = verdict
         return ApprovalDecision(
             verdict=replace(verdict, effect=Effect.ALLOW), remembered_rule=verdict.rule
         )
@@ -235,15 +238,15 @@ def _find_calls_after_a_wait(recording: Recording) -> set[str]:
     highest_numbers: dict[str, int] = {}
     calls_after_a_wait: set[str] = set()
     turns_that_waited: set[str] = set()
-    for key in sorted(recording.calls, key=recording.call_positions.__getitem__):
-        turn, _, number = key.partition(".")
+    for call_id in sorted(recording.calls, key=recording.call_positions.__getitem__):
+        turn, _, number = call_id.partition(".")
         if not (turn.isdigit() and number.isdigit()):
             continue  # a gather step
         if int(number) < highest_numbers.get(turn, 0):
             turns_that_waited.add(turn)
         highest_numbers[turn] = max(int(number), highest_numbers.get(turn, 0))
         if turn in turns_that_waited:
-            calls_after_a_wait.add(key)
+            calls_after_a_wait.add(call_id)
     return calls_after_a_wait
 
 

@@ -15,6 +15,7 @@ from daemon.models import Json, new_id
 from daemon.policy.policy import Policy
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
+from daemon.providers.pricing import NANO
 from daemon.runs.replay.cassette import Cassette, load_cassette
 from daemon.runs.replay.compare import ReplayChange, ReplayResult
 from daemon.runs.replay.folder import format_files
@@ -48,9 +49,9 @@ class Replays:
                 "one thing at a time: --model, --prompt or --policy, or who knows what made the "
                 "difference"
             )
-        cassette = await self._cassette(run_id)
+        cassette = await self._load_cassette(run_id)
         if model is None and prompt is None:
-            change = ReplayChange(policy=None if policy is None else self._policy(policy))
+            change = ReplayChange(policy=None if policy is None else self._parse_policy(policy))
             # in a thread with an event loop of its own: a long run takes seconds of CPU
             result = await asyncio.to_thread(asyncio.run, replay(cassette, change))
         else:
@@ -59,12 +60,12 @@ class Replays:
 
     async def freeze(self, run_id: str, folder: str) -> Mapping[str, str]:
         """Return the files of a frozen run, by name: see folder.py."""
-        cassette = await self._cassette(run_id)
+        cassette = await self._load_cassette(run_id)
         return await asyncio.to_thread(
             format_files, cassette, self._services.secrets.redact, folder=folder
         )
 
-    async def _cassette(self, run_id: str) -> Cassette:
+    async def _load_cassette(self, run_id: str) -> Cassette:
         language = self._services.settings.config.agent.language
         return await load_cassette(
             self._services.journal,
@@ -73,7 +74,7 @@ class Replays:
             language=language,
         )
 
-    def _policy(self, text: str) -> Policy:
+    def _parse_policy(self, text: str) -> Policy:
         return Policy.read(
             text,
             workspace=self._services.workspace,
@@ -108,10 +109,9 @@ class Replays:
             ),
         )
         rates = await services.budget_ledger.prices.load(chain[0].name, chain[0].model_name)
-        free = chain[0].kind == "offline" or not result.usage.total
         cost: float | None = 0.0
-        if not free:
-            cost = rates.cost(result.usage) / 1e9 if rates else None
+        if chain[0].kind != "offline" and result.usage.total:
+            cost = rates.cost(result.usage) / NANO if rates else None
         return replace(result, cost=cost)
 
     def _provider_named(self, model: str, routine: Routine) -> LLMProvider:

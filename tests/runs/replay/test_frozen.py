@@ -16,7 +16,7 @@ from daemon.cli.call import DONE, REFUSED
 from daemon.cli.render import stderr_stream, stdout_stream
 from daemon.cli.replay import write_frozen_run
 from daemon.errors import DaemonError, NotFound, Refused
-from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_case
+from daemon.runs.replay.folder import FORMAT, SUMS, _sums, read_frozen_run
 from daemon.runs.replay.play import replay
 from tests.properties import scaled_settings
 from tests.replaying import ReplayedApp
@@ -87,7 +87,7 @@ def test_any_changed_byte_of_a_frozen_run_is_detected(case: Path, data: st.DataO
     try:
         path.write_bytes(whole[:position] + bytes([whole[position] ^ mask]) + whole[position + 1 :])
         with pytest.raises(DaemonError, match="is not what was frozen"):
-            read_case(case)
+            read_frozen_run(case)
     finally:
         path.write_bytes(whole)
 
@@ -104,7 +104,7 @@ def test_any_change_of_the_checksum_list_is_detected(case: Path) -> None:
             for changed_sums in {shorter, longer, upper} - {sums}:
                 (case / SUMS).write_bytes(changed_sums)
                 with pytest.raises(DaemonError, match="is not what was frozen"):
-                    read_case(case)
+                    read_frozen_run(case)
     finally:
         (case / SUMS).write_bytes(sums)
 
@@ -137,7 +137,7 @@ async def test_a_difference_names_iteration_and_call_of_its_step(
     steps = json.loads((case / "steps.json").read_text())
     (step,) = [step for step in steps if step["kind"] == "result" and step["call_id"] == "2.1"]
     step["body"]["text"] = "gone"
-    outcome = await replay(read_case(reseal(case, tmp_path, steps_json=json.dumps(steps))))
+    outcome = await replay(read_frozen_run(reseal(case, tmp_path, steps_json=json.dumps(steps))))
     (difference,) = outcome.differences
     assert (difference.seq, difference.at) == (step["seq"], "iteration 2, 2.1 (shell)")
     assert "-gone\n+[error] denied by default" in difference.diff
@@ -151,12 +151,12 @@ def test_a_frozen_run_of_a_newer_format_is_refused(case: Path, tmp_path: Path) -
     with pytest.raises(
         Refused, match=f"has format {FORMAT + 1}, written by agentd 9.9.*replay it with a newer one"
     ):
-        read_case(reseal(case, tmp_path, case_json=json.dumps(cassette)))
+        read_frozen_run(reseal(case, tmp_path, case_json=json.dumps(cassette)))
 
 
 def test_a_folder_without_a_frozen_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="is no frozen run"):
-        read_case(tmp_path)
+        read_frozen_run(tmp_path)
 
 
 def test_freezing_into_a_folder_with_files_is_refused(tmp_path: Path) -> None:
