@@ -128,9 +128,9 @@ def _write_approvals(call: Call, run_id: str) -> None:
         call.err.write_line(call.err.paint(commands, DIM))
 
 
-def _report_daemon_gone(call: Call, run_id: str, verb: str) -> int:
+def _report_daemon_gone(call: Call, run_id: str, what_it_did: str) -> int:
     name = short_id(run_id)
-    call.err.write_line(f"the daemon {verb}; run {name} goes on when it starts again.")
+    call.err.write_line(f"the daemon {what_it_did}; run {name} goes on when it starts again.")
     call.err.write_line(f"Start it with: {start_command()}")
     call.err.write_line(f"Then follow it with: agentctl inspect -f {name}")
     return UNREACHABLE

@@ -27,7 +27,7 @@ _MAX_SENTENCE = 1_000  # characters: looking for its end takes the square of tha
 _SENTENCE_END = re.compile(
     r"(?<!\b\w)[.!?…]+[\"'”’»)\]]*(?=\s+(?!\s)[^a-zà-öø-ÿ])|[。！？]+[”’」』）]*"
 )
-_MAIL_LINKS = ("http://", "https://", "mailto:")
+_ALLOWED_LINKS = ("http://", "https://", "mailto:")
 
 
 def fence(text: str) -> str:
@@ -116,7 +116,7 @@ def _parse_safely(parser: MarkdownIt, markdown: str) -> list[Token]:
     for token in tokens:
         for child in token.children or ():
             if child.type == "link_open" and not str(child.attrs.get("href")).lower().startswith(
-                _MAIL_LINKS
+                _ALLOWED_LINKS
             ):
                 child.attrs.clear()
     return tokens
@@ -137,14 +137,14 @@ def find_headline(markdown: str) -> str:
         return ""
     if blocks and blocks[0].type == "heading":
         if sum(block.type == "heading" and block.tag == blocks[0].tag for block in blocks) == 1:
-            return _line(blocks[0])
+            return _join_line(blocks[0])
         blocks = blocks[1:]
     if not blocks or blocks[0].type != "paragraph":
         return ""
     [paragraph] = blocks[0].children
     if [child.type for child in paragraph.children if child.content or child.children] == ["em"]:
         return ""
-    return first_sentence(_line(paragraph))
+    return first_sentence(_join_line(paragraph))
 
 
 def first_sentence(text: str) -> str:
@@ -157,7 +157,7 @@ def first_sentence(text: str) -> str:
     return re.sub(r"(?<![.…])[.。:：]$", "", sentence.strip())
 
 
-def _line(node: SyntaxTreeNode) -> str:
+def _join_line(node: SyntaxTreeNode) -> str:
     """Return the text inside a heading or a paragraph as one line, without addresses of links."""
     texts = [
         " " if part.type in ("softbreak", "hardbreak") else part.content

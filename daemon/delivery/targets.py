@@ -173,10 +173,10 @@ def find_address_fault(kind: str, url: str) -> str:
 
     if kind == "mail" or is_mail(url):
         return find_mail_fault(url)
-    from daemon.delivery.channels.apprise import service
+    from daemon.delivery.channels.apprise import load_plugin
 
     try:
-        service(url)
+        load_plugin(url)
     except DeliveryFailed as error:
         return str(error)
     return ""

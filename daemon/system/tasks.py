@@ -49,6 +49,6 @@ async def run_as_task(work: Coroutine[Any, Any, None], name: str) -> None:
         log.critical("task.failed", task=name, problem="cancelled by what it waited for")
         raise RuntimeError(f"{name} was cancelled by what it waited for") from None
     except Exception as error:
-        # now, as the end of the process may take longer than it has time for
+        # Logged here, as the process may be killed before the TaskGroup has ended its other tasks.
         log.critical("task.failed", task=name, problem=f"{type(error).__name__}: {error}")
         raise

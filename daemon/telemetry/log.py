@@ -455,9 +455,9 @@ class _LibraryHandler(logging.Handler):
         self.output.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
-        message, raised_at = record.getMessage(), ""
+        message, place = record.getMessage(), ""
         if record.exc_info and record.exc_info[1] is not None:
-            raised_at = _place_of(record.exc_info[1])
+            place = _place_of(record.exc_info[1])
         # asyncio puts objects with their numbers and addresses into its messages, one to a line
         first_line = _NUMBER.sub("#", message.partition("\n")[0])
         event: dict[str, Any] = {
@@ -466,7 +466,7 @@ class _LibraryHandler(logging.Handler):
             "event": "library.spoke",
             "logger": record.name,
             "message": message,
-            "counted": f"{record.name} {record.levelname} {first_line} {raised_at}",
+            "counted": f"{record.name} {record.levelname} {first_line} {place}",
         }
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = _format_traceback(record.exc_info[1])

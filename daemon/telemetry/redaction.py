@@ -37,9 +37,9 @@ DISTINCT_LENGTH = 12
 # cache; longer texts, and more of them, would take too much memory.
 _CACHED_LENGTHS, _MAX_CACHED_TEXTS = (500, 5_000), 256
 
-# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a
-# pattern runs over it cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes
-# no longer than any other. `re` compiles a pattern when it is first tried, and keeps it.
+# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. No pattern
+# can begin inside of what it runs over, so a text made to be slow (`sk-sk-sk-…`) takes no longer
+# than any other. `re` compiles a pattern when it is first tried, and keeps it.
 _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("PRIVATE KEY-----",),
@@ -281,7 +281,7 @@ _URL = re.compile(
 )
 # Where these schemes lead is a host, and who has an account there is a user; with others either may
 # be a token.
-_WITH_HOST = re.compile(
+_SCHEMES_WITH_HOST = re.compile(
     r"(?:https?|mailtos?|jsons?|xmls?|forms?|postgres(?:ql)?|socks\w*|wss?)", re.IGNORECASE
 )
 _SECRET_NAME = re.compile(
@@ -360,10 +360,10 @@ def _parts_as_written(url: str) -> Iterator[AddressPart]:
         if password:
             yield AddressPart("password", password)
             yield AddressPart("pair", f"{user}:{password}")
-        if looks_random(user) and (not colon or not _WITH_HOST.fullmatch(match["scheme"])):
+        if looks_random(user) and (not colon or not _SCHEMES_WITH_HOST.fullmatch(match["scheme"])):
             yield AddressPart("token", user)
     if (
-        not _WITH_HOST.fullmatch(match["scheme"])
+        not _SCHEMES_WITH_HOST.fullmatch(match["scheme"])
         and "." not in host
         and not port
         and looks_random(host)

@@ -6,8 +6,8 @@ here, since importing their package costs more than a whole run. What they have 
 with `agentd.`.
 
 The ids follow from the run's own: a trace has the 128 bits of the run's ULID, so that `agentctl
-inspect` and a trace viewer find each other without a table, and a sub-agent's run hangs below the
-call that began it.
+inspect` and a trace viewer find each other without a table, and the span of a sub-agent's run is a
+child of the call that began it.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _reports_are_not_watched(routine: RoutineDefinition) -> Iterator[Conflict]:
         return
     patterns = Patterns(tuple(globs))
     for index, target in enumerate(routine.deliver):
-        if target.path and patterns.fits(_FIELD.sub("x", target.path)):
+        if target.path and patterns.matches(_FIELD.sub("x", target.path)):
             hint = "write it to another folder"
             yield Conflict(
                 f"deliver[{index}].path",
