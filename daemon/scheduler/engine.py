@@ -122,7 +122,7 @@ class RoutineEngine:
             journal,
             clock,
             self._triggers,
-            schedule_look=self._schedule_paced_start,
+            schedule_check=self._schedule_paced_start,
         )
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
@@ -234,7 +234,7 @@ class RoutineEngine:
     def _note_ended_run(self, run: Run) -> None:
         """Queue what follows on the end of a run."""
         self._triggers.queue_end(run)
-        self._pacing.look(run.routine)
+        self._pacing.queue_check(run.routine)
 
     async def _close_incidents_of_removed(self, subjects: Iterable[str]) -> None:
         """Close the incidents of these subjects whose routine has no file any more."""
@@ -531,11 +531,12 @@ class RoutineEngine:
         self._due_queue.add(*names)
         for name in names:
             self._triggers.scan_files_of(name)
-        self._pacing.look(*names)
+        self._pacing.queue_check(*names)
 
     def _schedule_paced_start(self, name: str, at: datetime) -> None:
-        """Have a routine with a pace looked at again at `at`."""
-        self._add_job(f"pace {name}", DateTrigger(at, timezone=UTC), at, self._pacing.look, name)
+        """Have a routine with a pace checked again at `at`."""
+        trigger = DateTrigger(at, timezone=UTC)
+        self._add_job(f"pace {name}", trigger, at, self._pacing.queue_check, name)
 
     def _schedule_scan(self, watch: str, at: datetime) -> None:
         """Have the files of a watch looked at again at `at`."""

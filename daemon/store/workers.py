@@ -237,7 +237,7 @@ def _read_lease_clock(connection: Connection, own_time: int) -> int:
     """Return what `Connection.lease_clock` returns in a write: a read transaction on a server
     begins without asking for its time.
     """
-    if not hasattr(connection, "driver"):  # SQLite's
+    if not hasattr(connection, "driver"):  # SQLite has one process, and no clock of a server
         return own_time
     (now,) = connection.execute("SELECT agentd_now()").fetchone()
     return int(now)
