@@ -473,15 +473,20 @@ def _count_multiples(intervals: Collection[timedelta], after: datetime, until: d
     first, last = (after - EPOCH) // unit, (until - EPOCH) // unit
     sizes = sorted(interval // unit for interval in intervals)
     # the multiples of a multiple are counted with it
-    sizes = [size for i, size in enumerate(sizes) if all(size % small for small in sizes[:i])]
+    sizes = [
+        size
+        for index, size in enumerate(sizes)
+        if all(size % smaller_size for smaller_size in sizes[:index])
+    ]
 
-    def count(common: int, index: int) -> int:
+    def count(common: int, start: int) -> int:
+        """Return how many multiples of `common` are one of a size from index `start` on as well."""
         total = 0
-        for i in range(index, len(sizes)):
-            multiple = lcm(common, sizes[i])
+        for index in range(start, len(sizes)):
+            multiple = lcm(common, sizes[index])
             number = last // multiple - first // multiple
             if number:  # a common multiple of more intervals has no more instants than this one
-                total += number - count(multiple, i + 1)
+                total += number - count(multiple, index + 1)
         return total
 
     return count(1, 0)

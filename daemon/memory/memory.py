@@ -398,6 +398,7 @@ class Memory:
 
 
 def item_of(row: rows.StoredItem) -> MemoryItem:
+    """Return the memory item of a row."""
     return MemoryItem(
         row.key,
         row.text,
