@@ -173,8 +173,8 @@ class ScheduleEntry:
         return self.opening.next(after, self.zone) if self.opening else None
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return begin and end of the active hours that began last before a moment; of the whole
-        day if no active hours are set.
+        """Return beginning and end of the active hours that began last before a moment; of the
+        whole day if no active hours are set.
         """
         start, end = self.active_hours or (0, 24 * 60)
         day = moment.astimezone(self.zone).date()
@@ -418,8 +418,8 @@ class Schedule:
         return describe_quiet(self.entries_of(slot), moment)
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return begin and end of the active hours that began last before a moment; of the whole
-        day if no active hours are set. They are those of the first entry that has slots.
+        """Return beginning and end of the active hours that began last before a moment; of the
+        whole day if no active hours are set. They are those of the first entry that has slots.
         """
         return (self.clock_entries or self.entries)[0].window(moment)
 
@@ -506,7 +506,7 @@ def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
 
 
 def _parse_hours(text: str) -> tuple[int, int]:
-    """Return begin and end of `HH:MM-HH:MM` in minutes of the day."""
+    """Return beginning and end of `HH:MM-HH:MM` in minutes of the day."""
     start, end = (
         60 * int(hour) + int(minute)
         for hour, minute in (part.split(":") for part in text.split("-"))
