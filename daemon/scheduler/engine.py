@@ -175,7 +175,7 @@ class RoutineEngine:
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )
-            await self._set_routines(dict(contents.routines), fresh=contents.routines)
+            await self._set_routines(dict(contents.routines), changed=contents.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.process_due(ledger.schedules)
             await self._triggers.start_on_start()
@@ -206,7 +206,7 @@ class RoutineEngine:
             )
             names = list(new_routines) if zone_changes else [*changes.added, *changes.changed]
             ledger.zone, self._faults = zone or ledger.zone, faults
-            await self._set_routines(new_routines, fresh=names)
+            await self._set_routines(new_routines, changed=names)
             await self._schedule_next_starts([*names, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
@@ -222,11 +222,11 @@ class RoutineEngine:
         return changes
 
     async def _set_routines(
-        self, routines: Mapping[str, Routine], *, fresh: Collection[str]
+        self, routines: Mapping[str, Routine], *, changed: Collection[str]
     ) -> None:
-        names = [*fresh, *(self._ledger.routines.keys() - routines.keys())]
+        names = [*changed, *(self._ledger.routines.keys() - routines.keys())]
         try:
-            await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
+            await self._ledger.set_routines(routines, changed=changed, unreadable=self._faults)
         finally:  # it may have taken the routines before it failed
             self._triggers.read_routines(names)
             self._pacing.read_routines(names)
