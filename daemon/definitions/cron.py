@@ -26,7 +26,6 @@ from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
-from zoneinfo import ZoneInfo
 
 from daemon.definitions.words import shorten
 
@@ -140,13 +139,6 @@ def _describe_bad_minute(text: str) -> str:
 def weekdays(text: str) -> frozenset[int]:
     """Read a weekday field without ordinals, such as mon-fri or sat,sun; 0 is Sunday."""
     return frozenset(number % 7 for number in _parse_numbers(WEEKDAY, text.strip().lower()))
-
-
-def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
-    """Return the first instant strictly after `after` at which `expr` fires in the zone named
-    `tz`.
-    """
-    return parse(expr).next(after, ZoneInfo(tz))
 
 
 def _expand_nickname(text: str) -> str:

@@ -177,7 +177,6 @@ def _split(text: str, table: bytes) -> list[str]:
 _ESCAPES = re.compile(r"\\(?:u\{?([0-9a-f]{4,5})\}?|x([0-9a-f]{2})|([nrt]))", re.IGNORECASE)
 _PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#x?[0-9a-f]{1,6}|[a-z]{2,8});", re.IGNORECASE)
-_SOFT_BREAK = re.compile(r"=\r?\n|=(?=[0-9A-F]{2})")
 
 
 def unescape(text: str) -> str:

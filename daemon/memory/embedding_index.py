@@ -18,7 +18,7 @@ import structlog
 
 from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
-from daemon.memory.repair import MemoryStore
+from daemon.memory.memory_store import MemoryStore
 from daemon.models import Json
 from daemon.store.connection import Connection
 

@@ -76,9 +76,11 @@ class State(NamedTuple):
         return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
 
     def holds_run(self, run: int) -> bool:
+        """Tell whether the segments of a run, by its id in memory, are indexed already."""
         return not self.low < run <= self.high
 
     def holds_item(self, id_: int) -> bool:
+        """Tell whether an item is indexed already, unless its `indexed` is 0."""
         return not self.low_item < id_ <= self.high_item
 
 
@@ -107,6 +109,7 @@ def remove_segments(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def add_item(connection: Connection, id_: int, key: str, text: str, updated: int) -> None:
+    """Index an item that is in the table already; `updated` is in microseconds."""
     if state(connection).holds_item(id_):  # else `rebuild_some` indexes it
         _insert(connection, [_item_document(id_, key, text, updated)])
 
@@ -118,6 +121,7 @@ def remove_item(connection: Connection, id_: int, key: str, text: str, updated: 
 
 
 def state(connection: Connection) -> State:
+    """Return the progress of the index. Raises StoreDamaged if its record cannot be read."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     try:
         return State(*json.loads(row[0])) if row else State()

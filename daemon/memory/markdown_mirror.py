@@ -179,6 +179,7 @@ def merge(
 
 
 def digest(text: str) -> str:
+    """Return the digest by which the base of the merge knows a text."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -297,8 +297,8 @@ def _choose_terms(
     if len(terms) <= limit:
         return terms, ()
     ids_by_term = fulltext.of(connection).ids_with(connection, terms, _FREQUENT)
-    few = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
-    goals = goals_among(connection, few)
+    ids_of_rare_terms = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
+    goals = goals_among(connection, ids_of_rare_terms)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
     ranking = sorted((count, position) for position, count in enumerate(counts) if count)
     rare = [

@@ -139,6 +139,7 @@ def of_run(connection: Connection, run_id: str) -> list[Text]:
 
 
 def anchor_of(text: Text) -> Anchor:
+    """Return the place of a text, from which `recall.expand` reads what is around it."""
     return Anchor(
         run_id=text.run_id,
         iteration=text.iteration,
@@ -184,6 +185,7 @@ _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, ind
 
 
 def item(connection: Connection, key: str) -> StoredItem | None:
+    """Return the item with exactly this key; None if there is none."""
     row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()
     return StoredItem(*row) if row else None
 

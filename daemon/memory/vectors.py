@@ -47,14 +47,17 @@ def unit(vector: Sequence[float]) -> list[float]:
 
 
 def signs(vector: Sequence[float]) -> int:
+    """Return a number with a bit for each dimension, the first one highest: 1 above zero."""
     return int("".join("1" if value > 0 else "0" for value in vector), 2)
 
 
 def pack(vector: Sequence[float]) -> bytes:
+    """Return a vector as numbers of 16 bits, which lose some of its precision."""
     return struct.pack(f"<{len(vector)}e", *vector)
 
 
 def unpack(blob: bytes) -> tuple[float, ...]:
+    """Return the vector that `pack` packed."""
     return struct.unpack(f"<{len(blob) // 2}e", blob)
 
 

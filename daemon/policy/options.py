@@ -108,6 +108,7 @@ class ParsedArguments:
     """How many of the operands stand before that `--`."""
 
     def has(self, *names: str) -> bool:
+        """Tell whether one of these options is given."""
         return any(name in names for name, _ in self.options)
 
 

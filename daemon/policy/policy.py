@@ -565,9 +565,9 @@ class Policy:
             for rule in self.rules
         )
 
-    def rule_singling_out(self, routine: str, other_routine: str) -> str:
-        """Return what speaks of a routine by its name in words that may grant something to it, but
-        not to another.
+    def find_rule_for_one_only(self, routine: str, other_routine: str) -> str:
+        """Return the label of the section or rule that may grant something to a routine by its name
+        and not to the other one; empty if there is none.
         """
         if routine in self.routines:
             return f"[routine.{routine}]"

@@ -54,7 +54,7 @@ class Journal:
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a claim holds without a renewal, where several daemons share the store.
+        """`lease`: how long a claim holds without a renewal, where daemons share the database.
 
         `in_turn`: a run is claimed only while no other run of its routine is running or waits.
         """

@@ -185,6 +185,7 @@ class Config(Table):
         return self.folder / Path(self.scripts).expanduser()
 
     def workspace_path(self, state: Path) -> Path:
+        """Return the folder that agents work in; `state` is the state folder."""
         return (
             self.folder / Path(self.workspace).expanduser()
             if self.workspace
@@ -226,6 +227,7 @@ class Config(Table):
 
     @property
     def provider_names(self) -> frozenset[str]:
+        """The names that `provider` may have."""
         return frozenset({*self.providers, "offline"})
 
     @_with_lines

@@ -65,6 +65,7 @@ class ErasureRequest:
 
     @property
     def includes_runs(self) -> bool:
+        """Whether runs may be erased: not by a key, which only an item has."""
         return self.key is None
 
 

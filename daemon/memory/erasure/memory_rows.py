@@ -235,6 +235,7 @@ def drop_items(connection: Connection, items: Iterable[rows.StoredItem], now: da
 
 
 def digest_of(texts: Iterable[str]) -> str:
+    """Return the digest that stays of erased texts, in hexadecimal."""
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 

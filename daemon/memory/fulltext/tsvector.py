@@ -1,5 +1,7 @@
 """The index in PostgreSQL: a tsvector of each text, under a GIN index.
 
+`FullText` says what each function promises.
+
 The server neither splits nor ranks texts: its parser takes a Chinese sentence for one word, and
 ts_rank ignores how rare a word is. So the words are made here as FTS5 makes them, the column of a
 word is its weight class (A to D), and BM25 is computed here as in FTS5, over the texts that the
