@@ -1,7 +1,7 @@
 """Run LLM agents on a schedule.
 
-models.py errors.py tokens.py durations.py   the vocabulary, as values; standard library only
-system/       clock, timer, watched files, safe opening of files, word to systemd
+models.py errors.py tokens.py durations.py   what all packages share; standard library only
+system/       clock, timer, watched files, safe opening of files, messages to systemd
 telemetry/    logs, redaction, journald, metrics, spans
 definitions/  config.toml, routines, skills, schedules and patterns as values; paths
 store/        the journal: tables, repositories, migrations, retention, PostgreSQL

@@ -1,4 +1,5 @@
-"""The vocabulary of agentd as values: frozen, keyword-only, standard library only.
+"""The values that all packages share, such as runs, steps and deliveries: frozen, keyword-only,
+standard library only.
 
 A run changes by `run.to(Status.RUNNING)`, which returns a new value.
 """
@@ -257,7 +258,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class LLMMessage:
-    """One message of a conversation, in no vendor's dialect."""
+    """One message of a conversation, in no vendor's format."""
 
     role: str
     """system, user, assistant or tool"""

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daemon.api.listener import open_listener
-from daemon.api.server import ApiServer, application
+from daemon.api.server import ApiServer, make_control_application
 from daemon.app.api_context import api_context
 from daemon.app.installation import Installation
 from daemon.app.parts import App
@@ -322,7 +322,7 @@ class TestApp:
         async def send(message: Any) -> None:
             messages.append(message)
 
-        await application(api_context(self.daemon))(scope, receive, send)
+        await make_control_application(api_context(self.daemon))(scope, receive, send)
         start, *parts = messages
         return ApiResponse(
             status=start["status"],

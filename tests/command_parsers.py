@@ -33,7 +33,7 @@ def parse_command_line(program: str, words: Sequence[str]) -> None:
     if program == "agentctl" and verb not in OWN_PARSERS and not VERBS[verb].parses_itself:
         VERBS[verb].parse(verb, arguments)
     elif verb == "memory":
-        memory._parser().parse_args(arguments)
+        memory._make_parser().parse_args(arguments)
     elif verb == "logs":
         logs._parser().parse_args(arguments)
     elif verb == "policy":

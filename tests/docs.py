@@ -320,10 +320,10 @@ def api_routes() -> str:
 
 @cache
 def openapi() -> dict[str, Any]:
-    from daemon.api.openapi import document
+    from daemon.api.openapi import make_document
     from daemon.api.routes import ROUTES
 
-    return document(ROUTES, "")
+    return make_document(ROUTES, "")
 
 
 def inputs_of(operation: dict[str, Any]) -> list[str]:

@@ -74,7 +74,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser | None:
     """Return the parser of a verb of agentctl that parses its own arguments; None for `help`."""
     own_parsers = {
         "logs": logs._parser,
-        "memory": memory._parser,
+        "memory": memory._make_parser,
         "new": build_new_parser,
         "policy": policy_parser,
     }

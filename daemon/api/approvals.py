@@ -14,6 +14,7 @@ from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.models import Approval, ApprovalStatus
 
 if TYPE_CHECKING:
+    from daemon.runs.approvals.remembered import RememberedCall
     from daemon.store.records import AuditEntry, QuarantinedResult
 
 
@@ -219,42 +220,24 @@ async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # no
 async def list_remembered(api: ApiContext) -> RememberedCallList:
     """List the calls that are allowed for good."""
     remembered_calls = api.approvals.remembered_calls
-    items = [
-        RememberedCallView(
-            id=entry.id,
-            routine=entry.routine,
-            tool=entry.tool,
-            what=entry.what,
-            by=entry.by,
-            at=iso(entry.at),
-        )
-        for entry in remembered_calls.load_entries()
-    ]
+    items = [_view_of_remembered_call(call) for call in remembered_calls.load_entries()]
     return RememberedCallList(items=items, next=None, fault=remembered_calls.fault)
 
 
 async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedCallView:  # noqa: A002
     """Revoke a call that was allowed for good: a person is asked again."""
-    entry = await api.approvals.revoke(id, by=str(by))
-    return RememberedCallView(
-        id=entry.id,
-        routine=entry.routine,
-        tool=entry.tool,
-        what=entry.what,
-        by=entry.by,
-        at=iso(entry.at),
-    )
+    return _view_of_remembered_call(await api.approvals.revoke(id, by=str(by)))
 
 
 async def list_quarantine(
     api: ApiContext, *, limit: Limit = 50, cursor: str | None = None
 ) -> Page[QuarantineView]:
     """List the texts that were withheld from models, newest first."""
-    texts = await api.journal.audit.find_quarantined(limit=limit + 1, before=cursor)
-    page = texts[:limit]
+    results = await api.journal.audit.find_quarantined(limit=limit + 1, before=cursor)
+    page = results[:limit]
     return Page(
-        items=[_view_of_quarantine(text) for text in page],
-        next=page[-1].id if len(texts) > limit else None,
+        items=[_view_of_quarantine(result) for result in page],
+        next=page[-1].id if len(results) > limit else None,
     )
 
 
@@ -271,7 +254,7 @@ async def list_audit(
     entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=cursor)
     page = entries[:limit]
     return Page(
-        items=[_view_of_entry(entry) for entry in page],
+        items=[_view_of_audit_entry(entry) for entry in page],
         next=str(page[-1].seq) if len(entries) > limit else None,
     )
 
@@ -308,20 +291,31 @@ def _view_of_approval(approval: Approval, calls: int, *, is_whole: bool = False)
     )
 
 
-def _view_of_quarantine(text: QuarantinedResult) -> QuarantineView:
-    return QuarantineView(
-        id=text.id,
-        run=text.run,
-        routine=text.routine,
-        call=text.call_id,
-        tool=text.tool,
-        reason=text.reason,
-        at=iso(text.at),
-        text=text.text,
+def _view_of_remembered_call(call: RememberedCall) -> RememberedCallView:
+    return RememberedCallView(
+        id=call.id,
+        routine=call.routine,
+        tool=call.tool,
+        what=call.what,
+        by=call.by,
+        at=iso(call.at),
     )
 
 
-def _view_of_entry(entry: AuditEntry) -> AuditView:
+def _view_of_quarantine(result: QuarantinedResult) -> QuarantineView:
+    return QuarantineView(
+        id=result.id,
+        run=result.run,
+        routine=result.routine,
+        call=result.call_id,
+        tool=result.tool,
+        reason=result.reason,
+        at=iso(result.at),
+        text=result.text,
+    )
+
+
+def _view_of_audit_entry(entry: AuditEntry) -> AuditView:
     return AuditView(
         seq=entry.seq,
         at=iso(entry.at),

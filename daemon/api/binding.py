@@ -113,7 +113,7 @@ class Endpoint:
         return arguments
 
 
-def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
+def make_endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
     """Return the endpoint of a row of the table, with the models of its handler's signature."""
     hints = resolve_hints(handler, include_extras=True)
     path_fields: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from daemon.api.listener import peer
+from daemon.api.listener import peer_credentials
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ def peer_of(connection: socket.socket) -> tuple[str, int]:
     For IPv6 the peer is the /64 network. Raises OSError if the other end is closed already.
     """
     if connection.family == socket.AF_UNIX:
-        uid, pid = peer(connection)
+        uid, pid = peer_credentials(connection)
         return f"uid:{uid}", pid or 0
     host, port, *_ = connection.getpeername()
     address = ipaddress.ip_address(host.partition("%")[0])
@@ -98,24 +98,24 @@ class Connections:
 
     def __init__(self, listener: str, limits: ConnectionLimits) -> None:
         self.listener, self.limits = listener, limits
-        self._open: set[ClientConnection] = set()
-        self._count: dict[str, int] = {}
-        """Open connections by peer."""
-        self._waiting: dict[str, dict[ClientConnection, None]] = {}
-        """Connections that wait for a request, by peer, those that wait longest first."""
+        self._connections: set[ClientConnection] = set()
+        self._count_by_peer: dict[str, int] = {}
+        """How many connections are open, by peer."""
+        self._waiting_by_peer: dict[str, dict[ClientConnection, None]] = {}
+        """Connections that wait for a request, by peer, those that wait longest_idle first."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._connections)
 
     def admit(self, connection: ClientConnection) -> bool:
         """Count a new connection, evicting a waiting one if need be; return False if it has to be
         refused.
         """
-        count = self._count.get(connection.peer, 0)
+        count = self._count_by_peer.get(connection.peer, 0)
         if count >= self.limits.per_peer:
-            idle_connections = self._waiting.get(connection.peer, {})
-        elif len(self._open) >= self.limits.connections:
-            idle_connections = max(self._waiting.values(), key=len, default={})
+            idle_connections = self._waiting_by_peer.get(connection.peer, {})
+        elif len(self._connections) >= self.limits.connections:
+            idle_connections = max(self._waiting_by_peer.values(), key=len, default={})
         else:
             idle_connections = None
         if idle_connections is not None:
@@ -125,34 +125,34 @@ class Connections:
                 listener=self.listener,
                 peer=connection.peer,
                 of_this_peer=count,
-                open=len(self._open),
+                open=len(self._connections),
             )
             if not idle_connections:
                 return False
-            longest = next(iter(idle_connections))
-            self.release(longest)
-            longest.evict()
-        self._open.add(connection)
-        self._count[connection.peer] = self._count.get(connection.peer, 0) + 1
+            longest_idle = next(iter(idle_connections))
+            self.release(longest_idle)
+            longest_idle.evict()
+        self._connections.add(connection)
+        self._count_by_peer[connection.peer] = self._count_by_peer.get(connection.peer, 0) + 1
         return True
 
     def release(self, connection: ClientConnection) -> None:
         """Forget a connection; safe to repeat."""
-        if connection not in self._open:
+        if connection not in self._connections:
             return
         self.set_waiting(connection, waiting=False)
-        self._open.remove(connection)
-        self._count[connection.peer] -= 1
-        if not self._count[connection.peer]:
-            del self._count[connection.peer]
+        self._connections.remove(connection)
+        self._count_by_peer[connection.peer] -= 1
+        if not self._count_by_peer[connection.peer]:
+            del self._count_by_peer[connection.peer]
 
     def set_waiting(self, connection: ClientConnection, *, waiting: bool) -> None:
         """Note that a connection waits for a request from now on, or no longer does."""
-        if connection not in self._open:
+        if connection not in self._connections:
             return
-        waiting_of_peer = self._waiting.setdefault(connection.peer, {})
+        waiting_of_peer = self._waiting_by_peer.setdefault(connection.peer, {})
         waiting_of_peer.pop(connection, None)
         if waiting:
             waiting_of_peer[connection] = None
         elif not waiting_of_peer:
-            del self._waiting[connection.peer]
+            del self._waiting_by_peer[connection.peer]

@@ -75,7 +75,7 @@ class Administration(Protocol):
         """Reload, and return what changed, also what the daemon has just taken up by itself."""
 
     async def reload_if_valid(self) -> None:
-        """Read them again where a daemon serves; what is wrong with one is logged."""
+        """Reload where a daemon serves; what is wrong with a definition is logged."""
 
     def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
         """Return what a routine has to fit besides itself: the config and the tools in force."""

@@ -26,7 +26,7 @@ async def list_deliveries(
 
 
 async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
-    """Send a delivery again that failed or was withheld, with its full day of patience."""
+    """Send a delivery again that failed or was withheld; failures are retried for a day again."""
     delivery = await api.journal.outbox.send_again(id)
     api.outbox.wake()
     return view_of_delivery(delivery)

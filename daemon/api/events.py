@@ -21,7 +21,7 @@ async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
     return api.events.follow()
 
 
-async def watch(
+async def follow_one(
     run_id: str, runs: RunRepository, events: EventBus, *, after: int = -1
 ) -> AsyncIterator[Json]:
     """Yield what has happened in the run since step `after`, then what happens, until it has ended.
@@ -63,7 +63,7 @@ async def watch(
                 if event["type"] in ("run_ended", "run_waiting", "run_retry_scheduled"):
                     break  # its row says how
                 if event["type"] == "run_started":
-                    continue  # its row has told so
+                    continue  # it was yielded from the run's row
                 number = event.get("id")
                 if number is None:
                     yield {"routine": run.routine, **event}
@@ -76,8 +76,8 @@ async def watch(
         live.close()
 
 
-async def frames(events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
-    """Return the events as SSE frames; the id is the one that `after` takes."""
+async def encode_frames(events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
+    """Yield the events as SSE frames; the id is the one that `after` takes."""
     async for event in events:
         number = b"id: %d\n" % event["id"] if "id" in event else b""
         yield number + b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encode_json(event))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +14,19 @@ from daemon.api.routine_states import in_batches
 from daemon.api.schemas import ExpectedUsageView, ForecastView, RangeView, iso
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from daemon.scheduler.forecast import ExpectedUsage, UsageRange
 
 Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
-# A routine that starts more often than that in the time asked for is counted so far.
+# Starts of one routine that are counted; those beyond are left out.
 MAX_STARTS = 5000
 
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     """Return what the coming days are likely to use, by the last hundred runs of each routine."""
-    from daemon.scheduler.forecast import RunUsage, forecast  # not by the start
+    # here, as the start of the daemon needs none of it
+    from daemon.scheduler.forecast import RunUsage, forecast
 
     until = api.clock.now() + timedelta(days=days)
     starts, paced_routines = {}, []
@@ -32,10 +36,15 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         if (pace := api.engine.routines[name].pace) and starts[name]:
             shortest, longest = pace
             first = api.engine.paced_start(name) or starts[name][0]
-            further = min((until - first) // longest, MAX_STARTS)
+            # Only the next start is known. Behind it runs begin after the longest wait at least,
+            # and after the shortest at most.
+            further_count = min((until - first) // longest, MAX_STARTS)
             most = len(starts[name]) + (until - first) // shortest
             starts[name] = sorted(
-                [*starts[name], *(first + longest * number for number in range(1, further + 1))]
+                [
+                    *starts[name],
+                    *(first + longest * number for number in range(1, further_count + 1)),
+                ]
             )
             paced_routines.append({"routine": name, "fewest": len(starts[name]), "most": most})
     usage = await api.journal.history.get_usage_of_runs(
@@ -48,34 +57,36 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         ]
         for name, runs in usage.items()
     }
-    outlook = forecast(starts, history, api.settings.zone)
+    expectation = forecast(starts, history, api.settings.zone)
     view = ForecastView(
         days=[
             _view_of_usage(day.isoformat(), expected_usage)
-            for day, expected_usage in outlook.days.items()
+            for day, expected_usage in expectation.days.items()
         ],
         routines=[
             _view_of_usage(name, expected_usage)
-            for name, expected_usage in outlook.routines.items()
+            for name, expected_usage in expectation.routines.items()
         ],
-        unknown=list(outlook.unknown),
+        unknown=list(expectation.unknown),
         without_model=[
             name
             for name, runs in history.items()
             if runs and not any(run.tokens for run in runs) and _asks_model(api, name)
         ],
-        collisions=[{"at": iso(at), "routines": list(names)} for at, names in outlook.collisions],
-        collided=outlook.collided,
+        collisions=[
+            {"at": iso(at), "routines": list(names)} for at, names in expectation.collisions
+        ],
+        collided=expectation.collided,
         nights=[
             {
                 "day": day.isoformat(),
                 "minutes": int(change.total_seconds() // 60),
                 "routines": list(names),
             }
-            for day, change, names in outlook.nights
+            for day, change, names in expectation.nights
         ],
-        breaches=_find_breaches(api, outlook.days),
-        total=_view_of_usage("total", outlook.total),
+        breaches=_find_breaches(api, expectation.days),
+        total=_view_of_usage("total", expectation.total),
     )
     if paced_routines:
         view["paced"] = paced_routines
@@ -89,7 +100,7 @@ def _asks_model(api: ApiContext, name: str) -> bool:
     return run.asks_model and config.provider_config(provider).kind != "offline"
 
 
-def _find_breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
+def _find_breaches(api: ApiContext, days: Mapping[date, ExpectedUsage]) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
     from daemon.scheduler.forecast import UsageRange
 

@@ -117,7 +117,7 @@ def _give_to_group(path: Path, group: int, env: Mapping[str, str]) -> None:
         if os.fspath(folder) == env.get("XDG_RUNTIME_DIR"):
             problem = "no group can be let into $XDG_RUNTIME_DIR, which holds more than this socket"
             raise ConfigError(
-                _fault(
+                _make_fault(
                     folder,
                     problem,
                     "start agentd with RUNTIME_DIRECTORY set to a folder of its own",
@@ -128,7 +128,7 @@ def _give_to_group(path: Path, group: int, env: Mapping[str, str]) -> None:
     except OSError as error:
         hint = "who runs agentd must be a member of the group, and own the folder"
         raise ConfigError(
-            _fault(path, f"cannot be given to the group: {error.strerror}", hint)
+            _make_fault(path, f"cannot be given to the group: {error.strerror}", hint)
         ) from error
 
 
@@ -136,7 +136,9 @@ def _bind(path: Path, title: str, mode: int) -> ListenerSocket:
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         length = f"{len(os.fsencode(path))} bytes"
         hint = f"a socket's path may have {MAX_PATH_BYTES}; name a shorter one"
-        raise ConfigError(_fault(path, f"the path of the {title} is too long", hint, found=length))
+        raise ConfigError(
+            _make_fault(path, f"the path of the {title} is too long", hint, found=length)
+        )
     _make_folder(path.parent)
     _remove_stale_socket(path, title)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -147,7 +149,7 @@ def _bind(path: Path, title: str, mode: int) -> ListenerSocket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            _fault(path, f"the {title} cannot be made there: {error.strerror}")
+            _make_fault(path, f"the {title} cannot be made there: {error.strerror}")
         ) from error
     finally:
         os.umask(previous_umask)
@@ -161,17 +163,17 @@ def _make_folder(folder: Path) -> None:
         status = folder.stat()
     except OSError as error:
         raise ConfigError(
-            _fault(folder, f"the socket's folder cannot be made: {error.strerror}")
+            _make_fault(folder, f"the socket's folder cannot be made: {error.strerror}")
         ) from error
     if status.st_uid not in (os.geteuid(), 0):
         problem = f"the socket's folder belongs to another user (uid {status.st_uid})"
-        raise ConfigError(_fault(folder, problem, "name another path"))
+        raise ConfigError(_make_fault(folder, problem, "name another path"))
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         problem = (
             "others may write to the socket's folder, and so put a socket of theirs in its place"
         )
         raise ConfigError(
-            _fault(
+            _make_fault(
                 folder,
                 problem,
                 f"chmod 700 {folder}",
@@ -191,28 +193,30 @@ def _remove_stale_socket(path: Path, title: str) -> None:
         return
     if not stat.S_ISSOCK(status.st_mode):
         problem = f"something that is not a socket is in the way of the {title}; it is left alone"
-        raise ConfigError(_fault(path, problem, "move it, or name another path"))
+        raise ConfigError(_make_fault(path, problem, "move it, or name another path"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         error_number = probe.connect_ex(os.fspath(path))
         # EAGAIN: a process listens, and has not accepted its last connections yet
         if error_number in (0, errno.EAGAIN):
-            raise SocketBusy(str(path), peer(probe)[1] if not error_number else None)
+            raise SocketBusy(str(path), peer_credentials(probe)[1] if not error_number else None)
     if error_number != errno.ECONNREFUSED:
         reason = os.strerror(error_number)
-        raise ConfigError(_fault(path, f"the socket there cannot be asked who listens: {reason}"))
+        raise ConfigError(
+            _make_fault(path, f"the socket there cannot be asked who listens: {reason}")
+        )
     if status.st_uid != os.geteuid():
         problem = f"a dead socket of another user (uid {status.st_uid}) is in the way"
-        raise ConfigError(_fault(path, problem, "remove it, or name another path"))
+        raise ConfigError(_make_fault(path, problem, "remove it, or name another path"))
     path.unlink()
     log.info("socket.stale_removed", path=str(path))
 
 
-def _fault(path: Path, problem: str, hint: str = "", found: str = "") -> Fault:
+def _make_fault(path: Path, problem: str, hint: str = "", found: str = "") -> Fault:
     return Fault(file=str(path), key="", found=found, problem=problem, hint=hint)
 
 
-def peer(connection: socket.socket) -> tuple[int | None, int | None]:
+def peer_credentials(connection: socket.socket) -> tuple[int | None, int | None]:
     """Return uid and pid of the process at the other end, as the kernel knows them."""
     if sys.platform == "linux":
         pid, uid, _gid = struct.unpack(

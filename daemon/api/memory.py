@@ -94,7 +94,7 @@ class ItemView(TypedDict):
 
 
 class RunName(TypedDict):
-    """A run that is to go."""
+    """A run that is to be forgotten."""
 
     id: str
     """The id of the run."""
@@ -103,16 +103,16 @@ class RunName(TypedDict):
 
 
 class ErasureView(TypedDict):
-    """What goes, or went."""
+    """What would be forgotten, or was."""
 
     done: bool
     """False for a plan that waits for its `confirm`, true once it was carried out."""
     confirm: str
     """Send it back to have exactly this forgotten."""
     items: list[ItemView]
-    """The memory items that go."""
+    """The memory items that would be forgotten, or were."""
     runs: list[RunName]
-    """The runs that go."""
+    """The runs that would be forgotten, or were."""
     quotes: dict[str, int]
     """In how many places other runs quote it, by run."""
     out_of_reach: list[str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from daemon.api.binding import Endpoint, RouteRow, endpoint
+from daemon.api.binding import Endpoint, RouteRow, make_endpoint
 from daemon.api.problems import MEDIA_TYPE
 from daemon.api.schemas import ProblemView
 from daemon.models import Json
@@ -15,42 +15,44 @@ from daemon.models import Json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_REF = "#/components/schemas/{model}"
+_REFERENCE_TEMPLATE = "#/components/schemas/{model}"
 
 
-def document(routes: Iterable[RouteRow], version: str) -> Json:
+def make_document(routes: Iterable[RouteRow], version: str) -> Json:
     """Return the description of these routes as an OpenAPI 3.1 document."""
     # imported here: pydantic's code for JSON Schemas takes some 20 ms to import
     from pydantic import TypeAdapter
 
-    endpoints = [endpoint(*row) for row in routes]
+    endpoints = [make_endpoint(*row) for row in routes]
     answers: dict[object, TypeAdapter[Any]]
     answers = {
-        route.handler: TypeAdapter(route.answer) for route in endpoints if not streams(route)
+        endpoint.handler: TypeAdapter(endpoint.answer)
+        for endpoint in endpoints
+        if not is_stream(endpoint)
     }
     answers["problem"] = TypeAdapter(ProblemView)
     inputs: list[tuple[object, Literal["serialization"], TypeAdapter[Any]]]
     inputs = [(key, "serialization", adapter) for key, adapter in answers.items()]
-    schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template=_REF)
-    refs = {key: schema for (key, _), schema in schemas.items()}
+    schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE_TEMPLATE)
+    answer_schemas = {key: schema for (key, _), schema in schemas.items()}
     paths: Json = {}
-    for route in endpoints:
+    for endpoint in endpoints:
         content = (
             {"text/event-stream": {"schema": {"type": "string"}}}
-            if streams(route)
-            else {"application/json": {"schema": refs[route.handler]}}
+            if is_stream(endpoint)
+            else {"application/json": {"schema": answer_schemas[endpoint.handler]}}
         )
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(
-            route, content, refs["problem"]
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+            endpoint, content, answer_schemas["problem"]
         )
-    about = {
+    info = {
         "title": "agentd",
         "version": version,
         "description": "The control API of agentd, over its Unix socket.",
     }
     return {
         "openapi": "3.1.0",
-        "info": about,
+        "info": info,
         "servers": [
             {"url": "http://agentd", "description": "the Unix socket; the host name is ignored"}
         ],
@@ -59,16 +61,16 @@ def document(routes: Iterable[RouteRow], version: str) -> Json:
     }
 
 
-def streams(route: Endpoint) -> bool:
-    """Return whether a route answers with a stream of events."""
-    return get_origin(route.answer) is AsyncIterator
+def is_stream(endpoint: Endpoint) -> bool:
+    """Return whether an endpoint answers with a stream of events."""
+    return get_origin(endpoint.answer) is AsyncIterator
 
 
-def _operation(route: Endpoint, content: Json, problem: Json) -> Json:
+def _operation(endpoint: Endpoint, content: Json, problem: Json) -> Json:
     operation: Json = {
-        "operationId": route.handler.__name__,
-        "summary": " ".join((route.handler.__doc__ or "").split()),
-        "parameters": _parameters(route.path_model, "path"),
+        "operationId": endpoint.handler.__name__,
+        "summary": " ".join((endpoint.handler.__doc__ or "").split()),
+        "parameters": _parameters(endpoint.path_model, "path"),
         "responses": {
             "200": {
                 "description": "Done.",
@@ -84,12 +86,12 @@ def _operation(route: Endpoint, content: Json, problem: Json) -> Json:
     }
     operation["parameters"] += [
         {"name": header, "in": "header", "required": False, "schema": {"type": "string"}}
-        for header in route.headers.values()
+        for header in endpoint.headers.values()
     ]
-    if route.input_source == "query":
-        operation["parameters"] += _parameters(route.input_model, "query")
-    elif route.input_model.model_fields:
-        properties, required = _properties(route.input_model)
+    if endpoint.input_source == "query":
+        operation["parameters"] += _parameters(endpoint.input_model, "query")
+    elif endpoint.input_model.model_fields:
+        properties, required = _properties(endpoint.input_model)
         schema = {
             "type": "object",
             "properties": properties,

@@ -68,17 +68,17 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
         raise Refused(
             f"{name} asks no model, it is a script; agentctl rehearse {name} shows what it would do"
         )
-    preview = await api.runs.preview(routine)
-    sections = [_view_of_part(title, text) for title, text in preview.sections.items()]
+    prompt_preview = await api.runs.preview(routine)
+    sections = [_view_of_part(title, text) for title, text in prompt_preview.sections.items()]
     functions = [
         _view_of_part(str(function["name"]), json.dumps(function, ensure_ascii=False))
-        for function in preview.functions
+        for function in prompt_preview.functions
     ]
     task = _view_of_part("task", routine.run.prompt)
     return PreviewView(
         routine=name,
-        provider=preview.provider,
-        model=preview.model,
+        provider=prompt_preview.provider,
+        model=prompt_preview.model,
         sections=sections,
         functions=functions,
         task=task,
@@ -89,7 +89,7 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
             reports=list(left_out.reports),
             tools=list(left_out.tools),
         )
-        if (left_out := preview.left_out)
+        if (left_out := prompt_preview.left_out)
         else None,
     )
 

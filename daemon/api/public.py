@@ -12,8 +12,7 @@ from daemon.api.context import ApiContext
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import ListenerSocket
 from daemon.api.metrics import metrics_route
-from daemon.api.webhooks import Hooks
-from daemon.api.webhooks import application as hooks_application
+from daemon.api.webhooks import Hooks, make_hooks_application
 from daemon.errors import ConfigError, Fault
 
 
@@ -29,7 +28,7 @@ class PublicServer(Listener):
         hooks: Hooks | None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        app = hooks_application(hooks) if hooks else Starlette()
+        app = make_hooks_application(hooks) if hooks else Starlette()
         if metrics:
             app.router.routes.append(metrics_route(api))
         super().__init__(app, _listen(address), {"agentd-version": api.version}, limits=limits)

@@ -12,7 +12,7 @@ from daemon.models import new_id
 
 
 class EffectView(TypedDict):
-    """One call that was not done."""
+    """One call that the rehearsal did not make."""
 
     call: str
     """Its place in the rehearsal, such as `3.0`: the first call of iteration 3."""
@@ -42,9 +42,9 @@ class RehearsalView(TypedDict):
     usd: float | None
     """What it cost in dollars; null if a price is not known."""
     held: bool
-    """The routine waits for a rehearsal to be approved."""
+    """Whether the routine does not start until a rehearsal of it was approved."""
     current: bool
-    """The routine still does what was rehearsed."""
+    """Whether the routine is still as it was rehearsed."""
 
 
 async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> RunBrief:

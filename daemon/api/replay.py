@@ -9,7 +9,7 @@ from daemon.api.context import ApiContext
 
 
 class TokenUsageView(TypedDict):
-    """What models were asked, in tokens."""
+    """The tokens of some calls to models."""
 
     input: int
     """Tokens sent, cached parts included."""
@@ -37,7 +37,7 @@ class EndView(TypedDict):
 
 
 class DifferenceView(TypedDict):
-    """One place in which two runs part."""
+    """One place in which two runs differ."""
 
     at: str
     """The place as `agentctl inspect` shows it: `iteration 2, call 2.0 (shell)`."""
@@ -50,7 +50,7 @@ class DifferenceView(TypedDict):
 
 
 class ReplayView(TypedDict):
-    """How a run that was played again compares with the recorded one."""
+    """How a replay compares with the recorded run."""
 
     run: str
     """The id of the recorded run."""
@@ -59,7 +59,7 @@ class ReplayView(TypedDict):
     identical: bool
     """Whether nothing differs."""
     changed: str
-    """What was wished to be otherwise: model, prompt, policy or nothing."""
+    """What the replay was asked to change: model, prompt, policy or nothing."""
     steps: int
     """How many steps were recorded."""
     recorded: EndView
@@ -77,7 +77,7 @@ class ReplayView(TypedDict):
     missing: list[str]
     """What the journal did not keep."""
     asked: TokenUsageView
-    """Tokens of the models that were really asked; zero unless a model or prompt was changed."""
+    """The tokens of models that were really asked; zero unless a model or prompt was changed."""
     usd: float | None
     """What asking them cost in dollars; null if that is not known."""
 

@@ -36,9 +36,9 @@ from daemon.api.context import ApiContext
 
 async def show_openapi(api: ApiContext) -> dict[str, Any]:
     """Return this API as an OpenAPI 3.1 document."""
-    from daemon.api.openapi import document
+    from daemon.api.openapi import make_document
 
-    return document(ROUTES, api.version)
+    return make_document(ROUTES, api.version)
 
 
 ROUTES: tuple[RouteRow, ...] = (

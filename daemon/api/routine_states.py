@@ -13,7 +13,7 @@ from daemon.api.schemas import PausedRoutineView, iso_or_none
 from daemon.errors import ConfigError, NotFound
 from daemon.store.journal import RoutineState
 
-FIRES_SHOWN = 3
+STARTS_SHOWN = 3  # next starts: of a routine, and of all of them in the status
 BATCH = 100  # routines that are looked at before other tasks get the event loop: some 3 ms
 
 

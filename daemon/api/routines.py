@@ -12,7 +12,7 @@ from daemon.api.moments import parse_moment
 from daemon.api.paging import page_of_keys
 from daemon.api.problems import InvalidRequest
 from daemon.api.routine_states import (
-    FIRES_SHOWN,
+    STARTS_SHOWN,
     check_exists,
     in_batches,
     names_of,
@@ -46,9 +46,10 @@ async def list_routines(
     """List the routines by name: when each runs, when it is due next, how its last run ended."""
     names, next_cursor = page_of_keys(names_of(api), limit, cursor)
     last_runs = await api.journal.runs.get_last_by_routine(names)
-    words = await load_delivery_statuses(api, list(last_runs.values()))
+    delivery_statuses = await load_delivery_statuses(api, list(last_runs.values()))
     views = [
-        _view_of_routine(api, name, last_runs.get(name), words) async for name in in_batches(names)
+        _view_of_routine(api, name, last_runs.get(name), delivery_statuses)
+        async for name in in_batches(names)
     ]
     return Page(items=views, next=next_cursor)
 
@@ -57,11 +58,11 @@ async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Return one routine: its definition, its next starts, its last run, its faults."""
     await check_exists(api, name)
     last_run = await api.journal.runs.get_last(name, statuses=list(Status))
-    words = await load_delivery_statuses(api, [last_run] if last_run else [])
+    delivery_statuses = await load_delivery_statuses(api, [last_run] if last_run else [])
     routine = api.engine.routines.get(name)
     return RoutineDetail(
-        **_view_of_routine(api, name, last_run, words),
-        fires=[iso(slot) for slot in next_slots_of(api, name, FIRES_SHOWN)],
+        **_view_of_routine(api, name, last_run, delivery_statuses),
+        fires=[iso(slot) for slot in next_slots_of(api, name, STARTS_SHOWN)],
         definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
     )
 
@@ -164,11 +165,11 @@ async def resume_all(api: ApiContext) -> ResumedRoutinesView:
 
 
 def _view_of_routine(
-    api: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]
+    api: ApiContext, name: str, last: Run | None, delivery_statuses: Mapping[str, str | None]
 ) -> RoutineView:
     routine = api.engine.routines.get(name)
     fault = api.engine.faults.get(name)
-    fires = next_slots_of(api, name, 1)
+    next_slots = next_slots_of(api, name, 1)
     state = state_of(api, name)
     now = api.clock.now().astimezone(api.settings.zone)
     approvals = describe_approvals(routine, api.settings.policy, now) if routine else ""
@@ -181,8 +182,8 @@ def _view_of_routine(
         paused_why=pause["why"] if pause else None,
         words=api.engine.describe_schedule(routine) if routine else "",
         by_hand=routine is not None and not routine.is_automatic,
-        next=iso(fires[0]) if fires else None,
-        last=brief_of_run(last, words.get(last.id)) if last else None,
+        next=iso(next_slots[0]) if next_slots else None,
+        last=brief_of_run(last, delivery_statuses.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,
         made_by=routine.origin.routine if routine and routine.origin else None,
         asks=approvals or None,

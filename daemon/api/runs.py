@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from daemon.api.binding import Limit, Number, RouteRow
 from daemon.api.context import ApiContext
-from daemon.api.events import watch
+from daemon.api.events import follow_one
 from daemon.api.paging import page_of_keys
 from daemon.api.routine_states import check_exists
 from daemon.api.schemas import (
@@ -36,8 +36,8 @@ async def list_runs(
         await check_exists(api, routine)
     runs = await api.journal.runs.find(routine, status=status, limit=limit + 1, before=cursor)
     page = runs[:limit]
-    words = await load_delivery_statuses(api, page)
-    views = [brief_of_run(run, words.get(run.id)) for run in page]
+    delivery_statuses = await load_delivery_statuses(api, page)
+    views = [brief_of_run(run, delivery_statuses.get(run.id)) for run in page]
     return Page(items=views, next=page[-1].id if len(runs) > limit else None)
 
 
@@ -65,7 +65,7 @@ async def follow_run(api: ApiContext, *, id: str, after: Number = -1) -> AsyncIt
     event seen.
     """
     run = await api.journal.runs.get(id)
-    return watch(run.id, api.journal.runs, api.events, after=after)
+    return follow_one(run.id, api.journal.runs, api.events, after=after)
 
 
 async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002

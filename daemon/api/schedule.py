@@ -16,7 +16,7 @@ from daemon.api.moments import parse_moment
 from daemon.api.paging import next_offset
 from daemon.api.routine_states import (
     BATCH,
-    FIRES_SHOWN,
+    STARTS_SHOWN,
     check_exists,
     in_batches,
     names_of,
@@ -43,7 +43,7 @@ async def list_next_slots(
     api: ApiContext,
     *,
     name: str,
-    count: Limit = FIRES_SHOWN,
+    count: Limit = STARTS_SHOWN,
     days: DaysAhead | None = None,
     cursor: str | None = None,
 ) -> Page[FireView]:
@@ -69,7 +69,11 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
     """Return in a sentence why a slot ran or did not; `at` is its minute (or second), by default
     the last one.
     """
-    from daemon.scheduler.explain import SlotQuery, default_slot, explain  # not by the start
+    from daemon.scheduler.explain import (
+        SlotQuery,
+        default_slot,
+        explain,
+    )  # here: the start needs none
 
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
@@ -219,25 +223,25 @@ async def _find_soonest_slots(
 ) -> tuple[list[tuple[datetime, str]], bool]:
     """Return the soonest starts after `since`, by time and name, and whether there are more."""
     after = since[0] - timedelta(microseconds=1) if since else None
-    upcoming = [
-        (fires[0], name)
+    next_starts = [
+        (slots[0], name)
         async for name in in_batches(names)
-        if (fires := next_slots_of(api, name, 1, after))
+        if (slots := next_slots_of(api, name, 1, after))
     ]
-    heapify(upcoming)
+    heapify(next_starts)
     starts: list[tuple[datetime, str]] = []
-    while upcoming and (until is None or upcoming[0][0] <= until):
+    while next_starts and (until is None or next_starts[0][0] <= until):
         if len(starts) == count:
             return starts, True
-        at, name = upcoming[0]
+        at, name = next_starts[0]
         if since is None or (at, name) > since:
             starts.append((at, name))
             if len(starts) % BATCH == 0:
                 await asyncio.sleep(0)
-        if fires := next_slots_of(api, name, 1, at):
-            heapreplace(upcoming, (fires[0], name))
+        if later_slots := next_slots_of(api, name, 1, at):
+            heapreplace(next_starts, (later_slots[0], name))
         else:
-            heappop(upcoming)
+            heappop(next_starts)
     return starts, False
 
 

@@ -1,6 +1,5 @@
-"""How the API's answers look: typed JSON, made from the words of the product.
-
-The OpenAPI document is read off here.
+"""The answers of the API as typed JSON, and how they are made from runs, routines, deliveries and
+others. The OpenAPI document is made from these types and their docstrings.
 
 Moments are ISO 8601 in UTC; durations are seconds.
 """
@@ -258,9 +257,9 @@ class RoutineView(TypedDict):
     paused_why: str | None
     """Why the daemon paused it, where it was not a person."""
     words: str
-    """When it runs."""
+    """When it runs, in words."""
     by_hand: bool
-    """Neither a schedule nor an event starts it."""
+    """Whether neither a schedule nor an event starts it."""
     next: str | None
     """When it starts next; null if no time is known."""
     last: RunBrief | None
@@ -353,7 +352,7 @@ class RenamedRoutineView(TypedDict):
     routine: RoutineDetail
     """The routine as it is now."""
     named_by: list[str]
-    """Those that still come after the old name."""
+    """The routines that still name the old one."""
 
 
 class SlotView(TypedDict):
@@ -372,7 +371,7 @@ class SlotView(TypedDict):
     reason: str | None
     """Why it was skipped, in a word such as `quiet_hours`; null if it was not."""
     rule: str | None
-    """The key that let it pass."""
+    """The key of the routine that decided it, with its value; null if none did."""
     run: str | None
     """The id of the run that it started; null if it started none."""
     lateness: float
@@ -456,7 +455,7 @@ class RoutineCounts(TypedDict):
     elsewhere: int
     """Those that other machines run."""
     held: int
-    """Until a rehearsal of them was approved."""
+    """Those that do not start until a rehearsal of them was approved."""
     invalid: int
     """Those whose files cannot be used."""
     kept: int
@@ -469,9 +468,9 @@ class IncidentView(TypedDict):
     id: int
     """The number that `agentctl ack` takes."""
     subject: str
-    """What is in trouble: `routine NAME` or `target NAME`."""
+    """What has failed: `routine NAME`, `target NAME` and the like."""
     detail: str
-    """The error as it was last."""
+    """The latest error."""
     opened: str
     """When it failed first."""
     seen: str
@@ -485,13 +484,13 @@ class IncidentView(TypedDict):
     acked: str | None
     """When a person took note of it, which ends the reminders; null until then."""
     closed: str | None
-    """When it was over; null until then."""
+    """When it ended; null until then."""
     run: str | None
     """The id of the last run that failed by it; null where it is about no run."""
 
 
 class RangeView(TypedDict):
-    """What is as likely to be exceeded as not, and what one time in twenty is."""
+    """A forecast amount: the median, and what is exceeded one time in twenty."""
 
     p50: float
     """The median."""
@@ -559,7 +558,7 @@ class WorkerView(TypedDict):
     started: str
     """When it started."""
     seen: str
-    """When it was heard of last."""
+    """When it sent its latest heartbeat."""
     silent: float
     """How many seconds ago that was."""
     running: int
@@ -567,7 +566,7 @@ class WorkerView(TypedDict):
     capacity: int
     """How many runs it executes at once, at most."""
     leads: bool
-    """Whether it is the one that sends reports and keeps house."""
+    """Whether it is the leader, which sends deliveries and maintains the journal."""
 
 
 class StatusView(ProcessView):
@@ -606,19 +605,19 @@ def encode_json(value: object) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except TypeError:  # of a damaged row, which may hold bytes in place of a text
-        text = json.dumps(_with_texts(value), ensure_ascii=False)
+        text = json.dumps(_decode_bytes(value), ensure_ascii=False)
     return text.encode(errors="replace")
 
 
-def _with_texts(value: Any) -> Any:
+def _decode_bytes(value: Any) -> Any:
     """Return a value for JSON with texts in place of bytes."""
     match value:
         case bytes():
             return value.decode(errors="replace")
         case dict():
-            return {_with_texts(key): _with_texts(item) for key, item in value.items()}
+            return {_decode_bytes(key): _decode_bytes(item) for key, item in value.items()}
         case list() | tuple():
-            return [_with_texts(item) for item in value]
+            return [_decode_bytes(item) for item in value]
     return value
 
 

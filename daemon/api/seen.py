@@ -87,9 +87,9 @@ async def forget_seen(
     if key is None:
         return SeenItemCountView(forgotten=await api.journal.seen_items.forget(name))
     routine = api.engine.routines.get(name)
-    by = routine.dedupe.key if routine and routine.dedupe else "url"
+    key_field = routine.dedupe.key if routine and routine.dedupe else "url"
     return SeenItemCountView(
-        forgotten=await api.journal.seen_items.forget(name, item_key({by: key}, by))
+        forgotten=await api.journal.seen_items.forget(name, item_key({key_field: key}, key_field))
     )
 
 

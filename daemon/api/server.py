@@ -13,20 +13,20 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.api.application import make_application, refuse_browser, route_of
-from daemon.api.binding import RouteRow, endpoint
+from daemon.api.binding import RouteRow, make_endpoint
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext, LiveAccess
 from daemon.api.embedded_uvicorn import Listener
-from daemon.api.events import frames
+from daemon.api.events import encode_frames
 from daemon.api.listener import ListenerSocket
-from daemon.api.openapi import streams
+from daemon.api.openapi import is_stream
 from daemon.api.problems import make_problem
 from daemon.api.routes import ROUTES
 from daemon.api.schemas import encode_json
 from daemon.scheduler.skip_reasons import OPERATOR_SEEN
 
 
-class _AccessGuard:
+class _AccessMiddleware:
     """Refuses requests of users who are neither operators nor readers, and of web pages."""
 
     def __init__(self, app: ASGIApp, access: LiveAccess) -> None:
@@ -37,10 +37,10 @@ class _AccessGuard:
             # Names in the path are unquoted one by one in `Endpoint.read_arguments`: a quoted slash
             # is a part of a name, and does not begin another part of the path.
             scope["path"] = scope["raw_path"].decode("latin-1")
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        refusal = self._refuse(scope) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refuse(self, scope: Scope) -> Response | None:
         caller = (scope.get("client") or ("an unknown user",))[0]
         operator_ids = sorted(self._access.operators)
         operators = {f"uid:{uid}" for uid in operator_ids}
@@ -85,38 +85,38 @@ class _LazyRoute(BaseRoute):
         await self._route.handle(scope, receive, send)
 
 
-def application(api: ApiContext) -> Starlette:
+def make_control_application(api: ApiContext) -> Starlette:
     """Return the control API as an ASGI application."""
 
-    def metrics() -> Route:
+    def make_metrics_route() -> Route:
         from daemon.api.metrics import metrics_route
 
         return metrics_route(api)
 
-    routes = [_LazyRoute(row[1], partial(_route, row, api)) for row in ROUTES]
-    app = make_application([*routes, _LazyRoute("/metrics", metrics)])
-    app.add_middleware(_AccessGuard, access=api.access)
+    routes = [_LazyRoute(row[1], partial(_make_route, row, api)) for row in ROUTES]
+    app = make_application([*routes, _LazyRoute("/metrics", make_metrics_route)])
+    app.add_middleware(_AccessMiddleware, access=api.access)
     return app
 
 
-def _route(row: RouteRow, api: ApiContext) -> Route:
-    target = endpoint(*row)
-    is_stream = streams(target)
+def _make_route(row: RouteRow, api: ApiContext) -> Route:
+    endpoint = make_endpoint(*row)
+    answers_with_stream = is_stream(endpoint)
 
     async def answer(request: Request) -> Response:
-        arguments = await target.read_arguments(request)
-        if target.method != "GET":  # an act of the operator: the gate key `idle` asks for it
+        arguments = await endpoint.read_arguments(request)
+        if endpoint.method != "GET":  # an act of the operator: the gate key `idle` asks for it
             await api.journal.key_values.put(OPERATOR_SEEN, api.clock.now().isoformat())
-        result = await target.handler(api, **arguments)
-        if is_stream:
+        result = await endpoint.handler(api, **arguments)
+        if answers_with_stream:
             return StreamingResponse(
-                frames(result),
+                encode_frames(result),
                 media_type="text/event-stream",
                 headers={"cache-control": "no-store"},
             )
         return Response(encode_json(result), media_type="application/json")
 
-    return route_of(target.method, target.path, answer)
+    return route_of(endpoint.method, endpoint.path, answer)
 
 
 class ApiServer(Listener):
@@ -125,7 +125,12 @@ class ApiServer(Listener):
     def __init__(
         self, api: ApiContext, listener: ListenerSocket, *, limits: ConnectionLimits | None = None
     ) -> None:
-        super().__init__(application(api), listener, {"agentd-version": api.version}, limits=limits)
+        super().__init__(
+            make_control_application(api),
+            listener,
+            {"agentd-version": api.version},
+            limits=limits,
+        )
         self._events = api.events
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.incidents import view_of_incident
-from daemon.api.routine_states import FIRES_SHOWN, names_of, state_of, view_of_paused_routine
+from daemon.api.routine_states import STARTS_SHOWN, names_of, state_of, view_of_paused_routine
 from daemon.api.schedule import load_next_slots, reasons_for_waiting
 from daemon.api.schemas import RoutineCounts, StatusView, brief_of_run, iso, view_of_worker
 
@@ -45,7 +45,7 @@ async def show_status(api: ApiContext) -> StatusView:
             kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
         counts=await api.journal.history.count(),
-        next=(await load_next_slots(api, names_of(api), FIRES_SHOWN, None, None))["items"],
+        next=(await load_next_slots(api, names_of(api), STARTS_SHOWN, None, None))["items"],
         active=[brief_of_run(run, None) for run in active],
         waiting=dict(api.queue.positions()),
         stranded=await reasons_for_waiting(api, active),

@@ -18,7 +18,7 @@ from daemon.system.clock import midnight
 NANO = 1_000_000_000  # amounts are kept in billionths of a dollar
 
 Days = Annotated[int, Field(ge=1, le=3660), WholeNumber]
-LedgerDays = Annotated[int, Field(ge=1, le=400), WholeNumber]
+DaysBack = Annotated[int, Field(ge=1, le=400), WholeNumber]
 
 
 class GroupBy(StrEnum):
@@ -132,7 +132,7 @@ async def show_usage(
     )
 
 
-async def list_usage_by_day(api: ApiContext, *, days: LedgerDays = 30) -> Page[DaySumView]:
+async def list_usage_by_day(api: ApiContext, *, days: DaysBack = 30) -> Page[DaySumView]:
     """Return the sums of the calls to models by day and routine, for so many days up to today."""
     zone = api.settings.zone
     today = api.clock.now().astimezone(zone).date()

@@ -69,7 +69,7 @@ class Hooks:
     """Redacted in a body before it is written."""
 
 
-def application(hooks: Hooks) -> Starlette:
+def make_hooks_application(hooks: Hooks) -> Starlette:
     """Return the ASGI application with the route of webhooks."""
 
     places = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
@@ -84,8 +84,8 @@ def application(hooks: Hooks) -> Starlette:
         name = request.path_params["name"][:MAX_NAME_LENGTH]
         sender_name = hooks.sender_of(name)
         try:
-            sender = _sender(hooks.settings, sender_name)
-            message = _message_id(sender, request.headers, raw)
+            sender = _find_sender(hooks.settings, sender_name)
+            message_id = _read_message_id(sender, request.headers, raw)
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
             return make_problem(
@@ -105,18 +105,18 @@ def application(hooks: Hooks) -> Starlette:
         if is_github:  # the body itself does not say what has happened
             body = {"event": event[:MAX_ID_LENGTH], "payload": body}
         try:
-            run = await hooks.start(name, event=message, body=hooks.secrets.redact_json(body))
+            run = await hooks.start(name, event=message_id, body=hooks.secrets.redact_json(body))
         except DaemonError as error:
-            log.info("webhook.refused", routine=name, message=message, reason=str(error))
+            log.info("webhook.refused", routine=name, message=message_id, reason=str(error))
             raise
-        log.info("webhook.taken", routine=name, message=message, run=run.id)
+        log.info("webhook.taken", routine=name, message=message_id, run=run.id)
         answer = {"run": run.id, "routine": run.routine, "status": run.status.value}
         return Response(json.dumps(answer), HTTPStatus.ACCEPTED, media_type="application/json")
 
     return make_application([Route(PATH, receive, methods=["POST"])])
 
 
-def _sender(settings: LiveSettings, name: str | None) -> WebhookSender | None:
+def _find_sender(settings: LiveSettings, name: str | None) -> WebhookSender | None:
     """Return who must have signed a request; None if nobody must.
 
     Raises WebhookVerificationError if the config does not name the sender any more.
@@ -129,16 +129,17 @@ def _sender(settings: LiveSettings, name: str | None) -> WebhookSender | None:
     return None if secret is None else WebhookSender(kind="standard", secret=secret)
 
 
-def _message_id(sender: WebhookSender | None, headers: Mapping[str, str], raw: bytes) -> str:
+def _read_message_id(sender: WebhookSender | None, headers: Mapping[str, str], raw: bytes) -> str:
     """Return the sender's id of a message, a new one if it has none.
 
-    Raises WebhookVerificationError if its signature is not valid.
+    Raises WebhookVerificationError if its signature is not valid, InvalidRequest if the id cannot
+    be used.
     """
     id_ = verify(sender, headers, raw) if sender else headers.get("webhook-id")
-    message = id_ or new_id()
-    if len(message) > MAX_ID_LENGTH or not message.isprintable():
+    message_id = id_ or new_id()
+    if len(message_id) > MAX_ID_LENGTH or not message_id.isprintable():
         raise InvalidRequest(f"the id of a message is at most {MAX_ID_LENGTH} printable characters")
-    return message
+    return message_id
 
 
 class HookServer(Listener):
@@ -159,5 +160,8 @@ class HookServer(Listener):
     ) -> None:
         listener = open_listener(path, env or {}, name="hooks", group=group)
         super().__init__(
-            application(hooks), listener, {"agentd-version": hooks.version}, limits=limits
+            make_hooks_application(hooks),
+            listener,
+            {"agentd-version": hooks.version},
+            limits=limits,
         )

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.agent.conversations.conversations import ASK, ChatOrigin
+from daemon.chat.base import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
 from daemon.chat.channel import APPROVE, parse_button
 from daemon.chat.commands import ChatCommand, ChatCommands, parse_command
-from daemon.chat.port import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
 from daemon.errors import DaemonError, DatabaseAway, NotFound, Refused, StoreFull
 from daemon.models import Run
 from daemon.store.chat_messages import REMARK, ChatMessage
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
+    from daemon.chat.base import Chat
     from daemon.chat.channel import ChatChannel
     from daemon.chat.live_answers import LiveAnswers
-    from daemon.chat.port import Chat
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine
@@ -82,13 +82,13 @@ class ChatInbound:
         self._services = services
         self._commands = ChatCommands(services.engine, services.journal, services.clock)
         self._position = ""
-        self._handled: deque[str] = deque(maxlen=_MAX_HANDLED_IDS)
+        self._handled_ids: deque[str] = deque(maxlen=_MAX_HANDLED_IDS)
         """The ids of the last events that were handled, oldest first."""
         self._strangers: set[tuple[str, str]] = set()
         """(person, conversation) of senders that are not on the list and that the log has named."""
 
     @property
-    def _key(self) -> str:
+    def _position_key(self) -> str:
         return f"chat:{self.name}"
 
     async def run(self) -> None:
@@ -121,31 +121,31 @@ class ChatInbound:
         """
         batch = await self._chat.receive(self._position)
         for event in batch.events:
-            if event.id in self._handled:
+            if event.id in self._handled_ids:
                 self._position = event.position
                 continue
             await self._handle(event)
         if batch.position != self._position:  # events of other kinds came after those of the batch
             self._position = batch.position
-            await self._services.journal.key_values.put(self._key, self._dump_state())
+            await self._services.journal.key_values.put(self._position_key, self._dump_state())
 
     async def load(self) -> None:
         """Read from the store up to where the chat was handled."""
-        text = await self._services.journal.key_values.get(self._key)
+        text = await self._services.journal.key_values.get(self._position_key)
         if text:
             state = json.loads(text)
             self._position = str(state["position"])
-            self._handled.extend(map(str, state["handled"]))
+            self._handled_ids.extend(map(str, state["handled"]))
 
     def _dump_state(self) -> str:
-        return json.dumps({"position": self._position, "handled": list(self._handled)})
+        return json.dumps({"position": self._position, "handled": list(self._handled_ids)})
 
     async def _handle(self, event: ChatEvent) -> None:
         """Handle an event, and write to the store that it was handled."""
-        old_position, old_handled = self._position, list(self._handled)
+        old_position, old_handled_ids = self._position, list(self._handled_ids)
         self._position = event.position
-        self._handled.append(event.id)
-        key_values = {self._key: self._dump_state()}
+        self._handled_ids.append(event.id)
+        key_values = {self._position_key: self._dump_state()}
         try:
             if not self._is_allowed(event):
                 self._log_stranger(event)
@@ -153,10 +153,12 @@ class ChatInbound:
                 await self._handle_press(event)
             elif isinstance(event, ReceivedMessage):
                 await self._handle_message(event, key_values)
-            await self._services.journal.key_values.put(self._key, key_values[self._key])
+            await self._services.journal.key_values.put(
+                self._position_key, key_values[self._position_key]
+            )
         except (StoreFull, DatabaseAway):
             self._position = old_position
-            self._handled = deque(old_handled, maxlen=_MAX_HANDLED_IDS)
+            self._handled_ids = deque(old_handled_ids, maxlen=_MAX_HANDLED_IDS)
             raise
 
     def _is_allowed(self, event: ChatEvent) -> bool:

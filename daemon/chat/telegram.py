@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.chat.port import (
+from daemon.chat.base import (
     Button,
     ButtonPress,
     ChatEvent,
@@ -25,7 +25,7 @@ from daemon.chat.port import (
     Person,
     ReceivedMessage,
 )
-from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
+from daemon.chat.telegram_html import render_telegram_html, utf16_length, visible_length
 from daemon.delivery.markup import split_up_to_max_parts
 from daemon.delivery.sanitize import strip_controls
 from daemon.system.http_client import connection_settings, describe_connection_error
@@ -54,7 +54,7 @@ _UPDATES = ["message", "callback_query"]
 
 
 class TelegramChat:
-    """A bot of Telegram; see `port.Chat`."""
+    """A bot of Telegram; see `base.Chat`."""
 
     def __init__(self, token: str, *, base_url: str) -> None:
         self._token, self._base_url = token, base_url.rstrip("/")
@@ -101,7 +101,7 @@ class TelegramChat:
     ) -> str:
         parameters: dict[str, Any] = {"chat_id": _chat_id(conversation)}
         if buttons:
-            parameters["reply_markup"] = _keyboard(buttons)
+            parameters["reply_markup"] = _make_keyboard(buttons)
         if reply_to is not None and reply_to.isdecimal():
             parameters["reply_parameters"] = {
                 "message_id": int(reply_to),
@@ -124,7 +124,7 @@ class TelegramChat:
         parameters = {
             "chat_id": _chat_id(conversation),
             "message_id": int(message),
-            "reply_markup": _keyboard(buttons),
+            "reply_markup": _make_keyboard(buttons),
         }
         try:
             await self._write("editMessageText", parameters, markdown)
@@ -169,7 +169,7 @@ class TelegramChat:
         """Send or edit a message: formatted, or as plain text where Telegram cannot read the
         formatting.
         """
-        markup = telegram_html(markdown) or "…"
+        markup = render_telegram_html(markdown) or "…"
         # a link would be fetched by Telegram, and by the programs of its readers
         parameters = {**parameters, "link_preview_options": {"is_disabled": True}}
         rate_limit = self._rate_limit_of(str(parameters["chat_id"]))
@@ -205,7 +205,7 @@ class TelegramChat:
                 raise ChatFailed(f"{method}: status {status} without an answer of the Bot API")
             if answer.get("ok") is True:
                 return answer.get("result")
-            error = _failure_of(method, status, answer)
+            error = _make_failure(method, status, answer)
             if error.after is None or error.after > _LONGEST_WAIT or attempt == _ATTEMPTS:
                 raise error
             await asyncio.sleep(error.after)
@@ -213,7 +213,7 @@ class TelegramChat:
 
     async def _request(
         self,
-        verb: str,
+        http_method: str,
         url: str,
         parameters: Mapping[str, Any] | None = None,
         *,
@@ -230,7 +230,7 @@ class TelegramChat:
                 self._clients[client] = httpx.AsyncClient(**settings, timeout=timeout)
             async with (
                 asyncio.timeout(timeout + 5),
-                self._clients[client].stream(verb, url, json=parameters) as answer,
+                self._clients[client].stream(http_method, url, json=parameters) as answer,
             ):
                 body = bytearray()
                 async for chunk in answer.aiter_bytes():
@@ -261,8 +261,8 @@ class _MessageRateLimit:
         """Return when the next message may be sent."""
         now = asyncio.get_running_loop().time()
         self._free_at = max(self._free_at, now) + self._seconds
-        if (early := self._free_at - now - _BURST * self._seconds) > 0:
-            await asyncio.sleep(early)
+        if (delay := self._free_at - now - _BURST * self._seconds) > 0:
+            await asyncio.sleep(delay)
 
 
 def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
@@ -281,7 +281,7 @@ def parse_update(update: Mapping[str, Any], *, bot: str) -> ChatEvent | None:
 
 
 def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> ReceivedMessage | None:
-    person = _person(message)
+    person = _parse_person(message)
     conversation, id_ = _int_or_none(_dict_at(message, "chat").get("id")), message.get("message_id")
     if person is None or conversation is None or _int_or_none(id_) is None:
         return None
@@ -327,7 +327,7 @@ _UNREAD = (
 
 
 def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
-    person, message = _person(press), _dict_at(press, "message")
+    person, message = _parse_person(press), _dict_at(press, "message")
     conversation, id_ = _int_or_none(_dict_at(message, "chat").get("id")), press.get("id")
     if person is None or conversation is None or not isinstance(id_, str):
         return None
@@ -342,7 +342,7 @@ def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
     )
 
 
-def _person(event: Mapping[str, Any]) -> Person | None:
+def _parse_person(event: Mapping[str, Any]) -> Person | None:
     """Return who sent something; None for a channel, another bot, or nobody."""
     sender = _dict_at(event, "from")
     id_ = _int_or_none(sender.get("id"))
@@ -381,10 +381,10 @@ def _chat_id(conversation: str) -> int | str:
 
 def _size(markdown: str) -> int:
     """Return the length of a part: of what is seen of it, or of its source, if that is longer."""
-    return max(visible_length(telegram_html(markdown)), utf16_length(markdown))
+    return max(visible_length(render_telegram_html(markdown)), utf16_length(markdown))
 
 
-def _keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
+def _make_keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
     return {
         "inline_keyboard": [
             [{"text": button.label, "callback_data": button.data} for button in row]
@@ -393,7 +393,7 @@ def _keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
     }
 
 
-def _failure_of(method: str, status: int, answer: Mapping[str, Any]) -> ChatFailed:
+def _make_failure(method: str, status: int, answer: Mapping[str, Any]) -> ChatFailed:
     code = _int_or_none(answer.get("error_code")) or status
     description = str(answer.get("description") or "no reason was told")[:300]
     after = _dict_at(answer, "parameters").get("retry_after")

@@ -24,7 +24,7 @@ _LINES = frozenset({"li", "tr", "ul", "ol"})
 _BLOCKS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "table", "hr"})
 
 
-def telegram_html(markdown: str) -> str:
+def render_telegram_html(markdown: str) -> str:
     """Return Markdown as HTML of Telegram: headings in bold, lists with bullets, cells of tables
     behind one another.
     """
@@ -69,8 +69,8 @@ class _TelegramWriter(HTMLParser):
         self._links: list[bool] = []
         """Of each link that is open, whether it leads somewhere."""
         self._is_preformatted = False
-        self._item_begins = False
-        """Whether nothing has followed the bullet of an item yet."""
+        self._is_item_empty = False
+        """Whether the bullet of an item was written, and nothing of the item yet."""
         self._is_first_cell = True
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -93,7 +93,7 @@ class _TelegramWriter(HTMLParser):
             case "ol":
                 start = dict(attrs).get("start") or "1"
                 self._lists.append(int(start) if start.isdecimal() else 1)
-        if tag in _BLOCKS and not self._item_begins:
+        if tag in _BLOCKS and not self._is_item_empty:
             # paragraphs of a list stand close
             self._begin_line(1 if self._lists else 2)
         elif tag in _LINES:
@@ -134,7 +134,7 @@ class _TelegramWriter(HTMLParser):
                 return  # between two elements
             if self.pieces and self.pieces[-1].endswith("\n"):
                 data = data.lstrip("\n")  # behind <br />
-        self._item_begins = False
+        self._is_item_empty = False
         self.pieces.append(html.escape(data, quote=False))
 
     def _begin_item(self) -> None:
@@ -143,16 +143,16 @@ class _TelegramWriter(HTMLParser):
         if number is not None:
             self._lists[-1] = number + 1
         self.pieces.append(f"{indent}• " if number is None else f"{indent}{number}. ")
-        self._item_begins = True
+        self._is_item_empty = True
 
     def _begin_line(self, newlines: int) -> None:
         """Let what follows begin after so many line breaks, unless it is at the very beginning."""
-        self._item_begins = False
+        self._is_item_empty = False
         end = "".join(self.pieces[-3:])
         if not end or end.endswith("<blockquote>"):
             return
-        present = len(end) - len(end.rstrip("\n"))
-        self.pieces.append("\n" * max(0, newlines - present))
+        newlines_present = len(end) - len(end.rstrip("\n"))
+        self.pieces.append("\n" * max(0, newlines - newlines_present))
 
     def _strip_newlines(self) -> None:
         while self.pieces and not self.pieces[-1].rstrip("\n"):

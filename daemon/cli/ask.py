@@ -157,12 +157,12 @@ class AnswerView:
     def __init__(self, call: Call) -> None:
         self._call, self._progress = call, RunProgress(call.err)
         self._is_incremental = call.out.is_terminal and not call.json
-        self._current_turn = self._last_turn = ""
-        """What has been shown of the model's turn under way, and of the one before."""
+        self._current_text = self._last_text = ""
+        """What was shown of the answer of the model that is under way, and of the one before it."""
 
     def show_progress(self) -> None:
-        """Show what is under way, unless the model's turn is being written."""
-        if self._is_incremental and not self._current_turn and self._call.err.is_terminal:
+        """Show what is under way, unless an answer of the model is being written."""
+        if self._is_incremental and not self._current_text and self._call.err.is_terminal:
             self._progress.show_current()
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -176,9 +176,9 @@ class AnswerView:
                     out = self._call.out
                     out.stream.write(out.sanitize(event["text"]))
                     out.stream.flush()
-                    self._current_turn += event["text"]
+                    self._current_text += event["text"]
             case "message":
-                if self._current_turn.strip():
+                if self._current_text.strip():
                     self.end_line()
             case "thinking" if event.get("text"):
                 pass
@@ -189,11 +189,11 @@ class AnswerView:
                 self._progress.show(event)
 
     def end_line(self) -> None:
-        """End the line of the turn under way."""
+        """End the line of the answer of the model that is under way."""
         self._progress.clear()
-        if self._current_turn and not self._current_turn.endswith("\n"):
+        if self._current_text and not self._current_text.endswith("\n"):
             self._call.out.stream.write("\n")
-        self._last_turn, self._current_turn = self._current_turn or self._last_turn, ""
+        self._last_text, self._current_text = self._current_text or self._last_text, ""
 
     def finish(self, run: Mapping[str, Any]) -> int:
         """Show what has not been shown yet; return the exit code."""
@@ -203,7 +203,7 @@ class AnswerView:
         else:
             self.end_line()
             report = (run["report"] or "").strip()
-            if report and self._last_turn.strip() != report:
+            if report and self._last_text.strip() != report:
                 out.write_line(out.sanitize(report))
             if run["status"] != "succeeded":
                 text = humanize(run["status"])

@@ -162,8 +162,8 @@ def start_command() -> str:
         if os.access(unit, os.F_OK):
             return command
     folder, slash, _ = sys.argv[0].rpartition("/")
-    neighbour = f"{folder}/agentd"
-    return neighbour if slash and os.access(neighbour, os.X_OK) else "agentd"
+    agentd = f"{folder}/agentd"
+    return agentd if slash and os.access(agentd, os.X_OK) else "agentd"
 
 
 def agentctl_command() -> str:
@@ -178,9 +178,9 @@ def agentctl_command() -> str:
     if which("agentctl"):
         return "agentctl"
     for program in (sys.argv[0], sys.executable):
-        neighbour = Path(program).absolute().with_name("agentctl")
-        if "/" in program and os.access(neighbour, os.X_OK):
+        agentctl = Path(program).absolute().with_name("agentctl")
+        if "/" in program and os.access(agentctl, os.X_OK):
             folder = Path.cwd()
-            is_below = neighbour.is_relative_to(folder)
-            return shell_quote(str(neighbour.relative_to(folder) if is_below else neighbour))
+            is_below = agentctl.is_relative_to(folder)
+            return shell_quote(str(agentctl.relative_to(folder) if is_below else agentctl))
     return "agentctl"

@@ -150,7 +150,7 @@ class Client:
         self._connection = connection
         if self._is_closed:
             connection.close()
-            raise ConnectionLost("the client has hung up")
+            raise ConnectionLost("the client was closed")
         data = json.dumps(body).encode() if body is not None else b""
         lines = [f"{name}: {value}\r\n" for name, value in (headers or {}).items()]
         head = (

@@ -17,11 +17,13 @@ _LIST_ROUTINES = (
     r""" | sed 's/{"name": "/\n&/g'"""
     r""" | sed -n 's/^{"name": "\([a-z0-9-]*\)".*/\1/p'"""
 )
-_IDS = r""" 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p'"""
-_LIST_RUNS = f"agentctl runs --json{_IDS}"
-_LIST_APPROVALS = f"agentctl approvals --json{_IDS}"
-_LIST_DELIVERIES = f"agentctl deliveries --status failed --json{_IDS}"
-_LIST_INCIDENTS = f"agentctl incidents --json{_IDS}"
+_PRINT_IDS = (
+    r""" 2>/dev/null | sed 's/{"id": /\n&/g' | sed -n 's/^{"id": "\{0,1\}\([0-9A-Z]*\).*/\1/p'"""
+)
+_LIST_RUNS = f"agentctl runs --json{_PRINT_IDS}"
+_LIST_APPROVALS = f"agentctl approvals --json{_PRINT_IDS}"
+_LIST_DELIVERIES = f"agentctl deliveries --status failed --json{_PRINT_IDS}"
+_LIST_INCIDENTS = f"agentctl incidents --json{_PRINT_IDS}"
 # By argument of a verb, the command that lists what may stand there.
 _SOURCES = {
     "routine": _LIST_ROUTINES,
@@ -86,11 +88,11 @@ def print_completion(call: Call) -> int:
     if call.shell not in ("bash", "zsh", "fish"):
         call.err.write_line("agentctl completion: for bash, zsh or fish?")
         return USAGE
-    words = {name: _words_of(verb) for name, verb in VERBS.items()}
+    words_by_verb = {name: _words_of(verb) for name, verb in VERBS.items()}
     summaries = {name: verb.summary for name, verb in VERBS.items()}
     sources = _verbs_by_source(VERBS)
     formatters = {"bash": _format_bash, "zsh": _format_zsh, "fish": _format_fish}
-    call.out.write_line(formatters[call.shell](words, summaries, sources).rstrip())
+    call.out.write_line(formatters[call.shell](words_by_verb, summaries, sources).rstrip())
     return DONE
 
 
@@ -120,12 +122,15 @@ def _verbs_by_source(verbs: Mapping[str, Verb]) -> dict[str, list[str]]:
 
 
 def _format_bash(
-    words: Mapping[str, list[str]], _: Mapping[str, str], sources: Mapping[str, list[str]]
+    words_by_verb: Mapping[str, list[str]],
+    _summaries: Mapping[str, str],
+    sources: Mapping[str, list[str]],
 ) -> str:
     return _BASH.format(
-        verbs=" ".join(words),
+        verbs=" ".join(words_by_verb),
         cases="\n".join(
-            f'            {verb}) words="{" ".join(names)}" ;;' for verb, names in words.items()
+            f'            {verb}) words="{" ".join(names)}" ;;'
+            for verb, names in words_by_verb.items()
         ),
         sources="\n".join(
             f'        case $verb in {"|".join(names)}) words="$words $({command})" ;; esac'
@@ -137,7 +142,9 @@ def _format_bash(
 
 
 def _format_zsh(
-    words: Mapping[str, list[str]], summaries: Mapping[str, str], sources: Mapping[str, list[str]]
+    words_by_verb: Mapping[str, list[str]],
+    summaries: Mapping[str, str],
+    sources: Mapping[str, list[str]],
 ) -> str:
     return _ZSH.format(
         # a colon ends the name of a verb
@@ -145,7 +152,7 @@ def _format_zsh(
             _quote(f"{verb}:{summary.replace(':', ' -')}") for verb, summary in summaries.items()
         ),
         cases="\n".join(
-            f"    {verb}) words=({' '.join(names)}) ;;" for verb, names in words.items()
+            f"    {verb}) words=({' '.join(names)}) ;;" for verb, names in words_by_verb.items()
         ),
         sources="\n".join(
             f'case $verb in ({"|".join(names)}) words+=(${{(f)"$({command})"}}) ;; esac'
@@ -157,7 +164,9 @@ def _format_zsh(
 
 
 def _format_fish(
-    words: Mapping[str, list[str]], summaries: Mapping[str, str], sources: Mapping[str, list[str]]
+    words_by_verb: Mapping[str, list[str]],
+    summaries: Mapping[str, str],
+    sources: Mapping[str, list[str]],
 ) -> str:
     lines = [
         "# agentctl completion fish > ~/.config/fish/completions/agentctl.fish",
@@ -168,7 +177,7 @@ def _format_fish(
             f"complete -c agentctl -n __fish_use_subcommand -a {verb} -d {_quote(summary)}"
         )
         condition = f"'__fish_seen_subcommand_from {verb}'"
-        for name in words[verb]:
+        for name in words_by_verb[verb]:
             kind = f"-l {name.removeprefix('--')}" if name.startswith("--") else f"-a {name}"
             lines.append(f"complete -c agentctl -n {condition} {kind}")
     for command, names in sources.items():

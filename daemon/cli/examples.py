@@ -218,7 +218,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl new tick every 2 hours --stdout", "print the file, write nothing"),
     ),
     "agentd validate": (
-        ("agentctl validate", "the files of the daemon, or those that would win"),
+        ("agentctl validate", "the files of the daemon, or those that it would use"),
         ("agentctl validate ~/agentd", "a folder with a config.toml; exit 1 if there is a fault"),
     ),
     "agentd doctor": (

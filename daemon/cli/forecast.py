@@ -25,10 +25,10 @@ def show_forecast(call: Call) -> int:
     if not forecast["total"]["starts"]:
         out.write_line("Nothing starts by itself in that time.")
         return DONE
-    heads = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
+    headers = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
     if call.days:
         days = [*forecast["days"], forecast["total"]]
-        out.write_table(["DAY", *heads], [_format_row(day) for day in days], signs=False)
+        out.write_table(["DAY", *headers], [_format_row(day) for day in days], signs=False)
         out.write_line()
     rows = []
     for routine in forecast["routines"]:
@@ -40,7 +40,7 @@ def show_forecast(call: Call) -> int:
         rows.append(row)
     if not call.days:
         rows.append(_format_row({**forecast["total"], "key": f"{DEFAULT_DAYS} days"}))
-    out.write_table(["ROUTINE", *heads], rows, signs=False)
+    out.write_table(["ROUTINE", *headers], rows, signs=False)
     for name in forecast["unknown"]:
         text = f"not in the sums: {name} has never run, so nobody knows what it takes"
         out.write_line(out.paint(text, DIM))

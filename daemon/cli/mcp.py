@@ -29,7 +29,7 @@ def mcp(call: Call) -> int:
         return DONE
     servers = [server for server in answer["items"] if call.name in (None, server["name"])]
     if not servers:
-        return _complain_unknown(call)
+        return _report_unknown_server(call)
     for server in servers:
         _write_server(call, server)
     changed_servers = [server["name"] for server in servers if server["changed"]]
@@ -46,7 +46,7 @@ def _accept(call: Call) -> int:
     servers = call.client.request("GET", "/v1/mcp")["items"]
     server = next((server for server in servers if server["name"] == call.name), None)
     if server is None:
-        return _complain_unknown(call)
+        return _report_unknown_server(call)
     out = call.err if call.json else call.out
     if not server["changed"] and server["digest"]:
         out.write_line(f"{call.name} offers what was accepted; there is nothing to accept.")
@@ -69,7 +69,7 @@ def _accept(call: Call) -> int:
     return DONE
 
 
-def _complain_unknown(call: Call) -> int:
+def _report_unknown_server(call: Call) -> int:
     call.err.write_line(
         f"agentctl: config.toml has no MCP server {call.name}; `agentctl mcp` lists them"
     )

@@ -105,7 +105,7 @@ def has_strangers_words(value: object) -> bool:
     return isinstance(value, list) and any(map(has_strangers_words, value))
 
 
-def mark(text: str | None) -> dict[str, str] | None:
+def mark_as_strangers(text: str | None) -> dict[str, str] | None:
     """Return a text marked as a stranger's; None if there is none."""
     return {STRANGERS_WORDS: text} if text else None
 
@@ -119,7 +119,9 @@ def list_routines(call: Call) -> dict[str, Any]:
         routines.append(
             {
                 "name": routine["name"],
-                "description": mark(description) if routine["made_by"] else description,
+                "description": mark_as_strangers(description)
+                if routine["made_by"]
+                else description,
                 "state": routine["state"],
                 "when": routine["words"],
                 "next": routine["next"],
@@ -164,16 +166,16 @@ def _wait_for_end(call: Call, run_id: str) -> dict[str, Any]:
     """Return how a run stands once it has ended, waits for a person, or the time is up."""
     deadline = time.monotonic() + call.wait_seconds
 
-    def check_time() -> None:
+    def raise_after_deadline() -> None:
         if time.monotonic() >= deadline:
             raise TimeoutError
 
     try:
-        check_time()
-        for event in call.client.stream(f"/v1/runs/{run_id}/events", check_time):
+        raise_after_deadline()
+        for event in call.client.stream(f"/v1/runs/{run_id}/events", raise_after_deadline):
             if event["type"] in ("run_ended", "run_waiting"):
                 break
-            check_time()
+            raise_after_deadline()
     except TimeoutError:
         pass
     return _describe_run(call, call.client.request("GET", f"/v1/runs/{run_id}"))
@@ -182,7 +184,7 @@ def _wait_for_end(call: Call, run_id: str) -> dict[str, Any]:
 def _describe_run(call: Call, run: Mapping[str, Any]) -> dict[str, Any]:
     answer = {
         **{name: run[name] for name in ("id", "routine", "status", "slot", "started", "ended")},
-        "detail": mark(run["detail"]),
+        "detail": mark_as_strangers(run["detail"]),
         "report": _report_of(run),
         "taint": run["taint"],
         "deliveries": [
@@ -193,7 +195,11 @@ def _describe_run(call: Call, run: Mapping[str, Any]) -> dict[str, Any]:
     if run["status"] == "waiting":
         path = f"/v1/approvals?run={run['id']}&status=pending"
         answer["waits_for"] = [
-            {"approval": approval["id"], "tool": approval["tool"], "call": mark(approval["what"])}
+            {
+                "approval": approval["id"],
+                "tool": approval["tool"],
+                "call": mark_as_strangers(approval["what"]),
+            }
             for approval in call.client.request("GET", path)["items"]
         ]
         answer["remark"] = "a person decides: agentctl approvals, or agentctl ui"
@@ -205,7 +211,7 @@ def _describe_run(call: Call, run: Mapping[str, Any]) -> dict[str, Any]:
 def _report_of(run: Mapping[str, Any]) -> str | dict[str, str] | None:
     """Return the report of a run, marked if the run has read what strangers wrote."""
     report: str | None = run["report"]
-    return mark(report) if run["taint"] else report
+    return mark_as_strangers(report) if run["taint"] else report
 
 
 def inspect(call: Call) -> dict[str, Any]:
@@ -214,10 +220,10 @@ def inspect(call: Call) -> dict[str, Any]:
     run_id = quote(run["id"])
     answer = _describe_run(call, run)
     answer["model"] = f"{run['provider']} / {run['model']}".strip(" /")
-    answer["task"] = mark(_cut(run["goal"], call.text_characters))
+    answer["task"] = mark_as_strangers(_cut(run["goal"], call.text_characters))
     if run["input"] is not None:
         text = json.dumps(run["input"], ensure_ascii=False)
-        answer["input"] = mark(_cut(text, call.text_characters))
+        answer["input"] = mark_as_strangers(_cut(text, call.text_characters))
     answer["usage"] = run["usage"]
     answer["usd"] = run["usd"]
     steps: list[dict[str, Any]] = []
@@ -252,13 +258,13 @@ def _describe_step(step: Mapping[str, Any], text_characters: int) -> dict[str, A
             answer |= {"tool": body["tool"], "ok": body["ok"], "taint": body.get("taint") or ""}
             text = str(body["text"])
         case "llm":
-            answer["tools_asked_for"] = [wish["name"] for wish in body.get("calls") or ()]
+            answer["tools_asked_for"] = [call["name"] for call in body.get("calls") or ()]
             text = body.get("content")
         case "message":
             text = body.get("text")
         case "failover" | "limit":
             text = json.dumps(body, ensure_ascii=False)
-    answer["text"] = mark(_cut(text or "", text_characters))
+    answer["text"] = mark_as_strangers(_cut(text or "", text_characters))
     return answer
 
 
@@ -282,7 +288,7 @@ def explain_slot(call: Call) -> dict[str, Any]:
     return {
         **{name: answer[name] for name in ("routine", "slot", "outcome", "rule", "run")},
         # it may quote the message of an error
-        "sentence": mark(answer["sentence"]) if answer["run"] else answer["sentence"],
+        "sentence": mark_as_strangers(answer["sentence"]) if answer["run"] else answer["sentence"],
     }
 
 
@@ -316,7 +322,7 @@ def show_status(call: Call) -> dict[str, Any]:
                 "subject": incident["subject"],
                 "since": incident["opened"],
                 "count": incident["count"],
-                "detail": mark(incident["detail"]),
+                "detail": mark_as_strangers(incident["detail"]),
             }
             for incident in status["incidents"]
         ],
@@ -335,11 +341,11 @@ def describe_failure(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _text(description: str) -> dict[str, Any]:
+def _text_schema(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
 
-def _number(description: str, low: int, high: int, default: int) -> dict[str, Any]:
+def _number_schema(description: str, low: int, high: int, default: int) -> dict[str, Any]:
     return {
         "type": "integer",
         "minimum": low,
@@ -349,9 +355,9 @@ def _number(description: str, low: int, high: int, default: int) -> dict[str, An
     }
 
 
-_ROUTINE = _text("A routine's name, as the tool list has it.")
-_RUN = _text("A run's id or its end; or a routine's name: its last run; or `last`.")
-_WAIT = _number(
+_ROUTINE = _text_schema("A routine's name, as the tool list has it.")
+_RUN = _text_schema("A run's id or its end; or a routine's name: its last run; or `last`.")
+_WAIT = _number_schema(
     "How long to wait for the end of the run; it goes on in any case.",
     0,
     MAX_WAIT_SECONDS,
@@ -372,7 +378,7 @@ TOOLS = {
         "Show one run in full: its task, its tool calls with verdicts and results, its report.",
         required={"run": _RUN},
         optional={
-            "text_characters": _number(
+            "text_characters": _number_schema(
                 "At how many characters each text is cut.",
                 0,
                 MAX_TEXT_CHARACTERS,
@@ -384,12 +390,12 @@ TOOLS = {
         explain_slot,
         "Say why a scheduled moment of a routine ran or did not: the last one, or the one at `at`.",
         required={"routine": _ROUTINE},
-        optional={"at": _text("Which moment: 09:00, yesterday 09:00, 2026-11-20T09:00.")},
+        optional={"at": _text_schema("Which moment: 09:00, yesterday 09:00, 2026-11-20T09:00.")},
     ),
     "tell": ServedTool(
         tell,
         "Tell a run something; a run that has ended is asked anew, and answers.",
-        required={"run": _RUN, "text": _text("What to say.")},
+        required={"run": _RUN, "text": _text_schema("What to say.")},
         optional={"wait_seconds": _WAIT},
         is_read_only=False,
     ),

@@ -38,7 +38,7 @@ _MAX_ITEM_CHARACTERS = 200
 
 def main(call: Call) -> int:
     """Parse the arguments behind `memory`, and call the function of the subcommand."""
-    parser = _parser()
+    parser = _make_parser()
     options = vars(parser.parse_args([argument for argument in call.rest if argument != "--json"]))
     run_subcommand: Callable[[Call], int] | None = options.pop("run_subcommand", None)
     if run_subcommand is None:
@@ -55,7 +55,7 @@ def main(call: Call) -> int:
         return NOT_SUCCEEDED
 
 
-def _parser() -> ArgumentParser:
+def _make_parser() -> ArgumentParser:
     from daemon.cli.parser import Parser
 
     parser = Parser(
@@ -344,7 +344,7 @@ def import_(call: Call) -> int:
     is_stdin = call.file == "-"
     with sys.stdin if is_stdin else open(call.file, encoding="utf-8") as file:  # noqa: PTH123  fast to import
         file_size = 0 if is_stdin else os.fstat(file.fileno()).st_size
-        for first_line, text in _batches(file):
+        for first_line, text in _read_batches(file):
             body = {"lines": text, "first": first_line}
             result = call.client.request("POST", "/v1/memory/import", body)
             totals = {name: count + result[name] for name, count in totals.items()}
@@ -358,7 +358,7 @@ def import_(call: Call) -> int:
     return DONE
 
 
-def _batches(file: TextIO) -> Iterator[tuple[int, str]]:
+def _read_batches(file: TextIO) -> Iterator[tuple[int, str]]:
     """Yield the lines joined to batches of a request, each with the number of its first line."""
     first_line, batch, size = 1, list[str](), 0
     for number, line in enumerate(file, 1):

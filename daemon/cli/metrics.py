@@ -14,12 +14,12 @@ def metrics(call: Call) -> int:
         call.out.write_line(text.rstrip())
         return DONE
     # node_exporter reads *.prom only, so it never reads half a file
-    draft = f"{call.textfile}.{os.getpid()}"
+    temporary_file = f"{call.textfile}.{os.getpid()}"
     try:
-        with open(draft, "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib would cost the client 5 ms
+        with open(temporary_file, "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib would cost the client 5 ms
             file.write(text)
             os.fchmod(file.fileno(), 0o644)
-        os.replace(draft, call.textfile)  # noqa: PTH105
+        os.replace(temporary_file, call.textfile)  # noqa: PTH105
     except OSError as error:
         call.err.write_line(
             f"agentctl metrics: {call.textfile} cannot be written: {error.strerror}"

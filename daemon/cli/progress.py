@@ -22,7 +22,7 @@ class RunProgress:
         """Tool, arguments and start (monotonic seconds) of each call under way, by its name."""
         self._message = ""
         """The latest message of the agent, not shown yet."""
-        self._model_began = time.monotonic()
+        self._model_start = time.monotonic()
         self._model_state = "at work"
         self._has_current_line = False
 
@@ -33,12 +33,12 @@ class RunProgress:
                 return  # `agentctl events` and `inspect` show what a model thinks
             case "thinking":
                 self._write_message()
-                self._model_began = time.monotonic()
+                self._model_start = time.monotonic()
                 self._model_state = (
                     f"{event['provider']} is thinking" if event.get("provider") else "thinking"
                 )
             case "run_retry_scheduled":
-                self._model_began = time.monotonic()
+                self._model_start = time.monotonic()
                 self._model_state = f"put off until {parse_instant(event['until']):%H:%M:%S}"
                 self._write_step("warn", f"{self._model_state}: {event['detail']}", "")
             case "failed_over":
@@ -69,12 +69,12 @@ class RunProgress:
             return
         if self._running_calls:
             calls = self._running_calls.values()
-            begin = min(begin for _, _, begin in calls)
+            start = min(start for _, _, start in calls)
             text = ", ".join(f"{tool} {arguments}".strip() for tool, arguments, _ in calls)
         else:
-            begin, text = self._model_began, self._model_state
+            start, text = self._model_start, self._model_state
         text = one_line(self._out.sanitize(text))
-        seconds = int(time.monotonic() - begin)
+        seconds = int(time.monotonic() - start)
         if seconds:
             text += f"  {duration_in_words(seconds)}"
         text = self._out.paint(self._out.truncate(text, (self._out.width or 80) - 3), DIM)
@@ -91,10 +91,10 @@ class RunProgress:
 
     def _write_tool_result(self, event: Mapping[str, Any]) -> None:
         call, now = event.get("call") or event["tool"], time.monotonic()
-        tool, arguments, begin = self._running_calls.pop(call, (event["tool"], "", now))
+        tool, arguments, start = self._running_calls.pop(call, (event["tool"], "", now))
         seconds = event.get("seconds")
         if seconds is None:
-            duration = duration_in_words(now - begin)
+            duration = duration_in_words(now - start)
         elif seconds == 0:  # it was not run
             duration = ""
         else:
@@ -105,7 +105,7 @@ class RunProgress:
             for line in str(event.get("preview") or "").splitlines():
                 self._out.write_line("    " + self._out.paint(self._out.sanitize(line), RED))
         if not self._running_calls:
-            self._model_began = time.monotonic()
+            self._model_start = time.monotonic()
 
     def _write_step(self, status: str, text: str, duration: str) -> None:
         out = self._out

@@ -108,40 +108,40 @@ class OutputStream:
 
     def write_table(
         self,
-        heads: Sequence[str],
+        headers: Sequence[str],
         rows: Iterable[Sequence[str]],
         *,
         elastic: int = -1,
         signs: bool = True,
-        are_heads_shown: bool = True,
+        shows_headers: bool = True,
     ) -> None:
         """Write rows in columns; the `elastic` column shrinks first on a narrow terminal.
 
         With `signs` the first column holds statuses, shown as their signs. Where even the narrowest
         columns do not fit side by side, the cells of a row stand below each other. A table that
-        comes page by page shows its heads above the first page only.
+        comes page by page shows its headers above the first page only.
         """
         body = [[one_line(self.sanitize(cell)) for cell in row] for row in rows]
         if signs:
-            heads = ["", *heads[1:]]
+            headers = ["", *headers[1:]]
         widths = [
-            max(display_width(row[column]) for row in (heads, *body))
-            for column in range(len(heads))
+            max(display_width(row[column]) for row in (headers, *body))
+            for column in range(len(headers))
         ]
         if signs:
             widths[0] = 1
         if self.width is not None:
             available = self.width - len(COLUMN_GAP) * (len(widths) - 1)
-            drop_parentheses(heads, body, widths, available)
+            drop_parentheses(headers, body, widths, available)
             if sum(min(width, MIN_COLUMN_WIDTH) for width in widths) > available:
-                self._write_stacked_rows(heads, body, self.width, signs=signs)
+                self._write_stacked_rows(headers, body, self.width, signs=signs)
                 return
             cell_widths = [
                 [display_width(row[column]) for row in body] for column in range(len(widths))
             ]
             shrink_columns(widths, available, cell_widths=cell_widths, elastic=elastic)
-        if any(heads) and are_heads_shown:
-            self.write_line(self.paint(self._format_row(heads, widths), DIM))
+        if any(headers) and shows_headers:
+            self.write_line(self.paint(self._format_row(headers, widths), DIM))
         for row in body:
             if signs:
                 text = self.sign(row[0]) + COLUMN_GAP + self._format_row(row[1:], widths[1:])
@@ -150,19 +150,21 @@ class OutputStream:
             self.write_line(text)
 
     def _write_stacked_rows(
-        self, heads: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool
+        self, headers: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool
     ) -> None:
         for row in body:
             cells = [
-                (head, cell) for head, cell in zip(heads[signs:], row[signs:], strict=True) if cell
+                (header, cell)
+                for header, cell in zip(headers[signs:], row[signs:], strict=True)
+                if cell
             ]
-            for number, (head, cell) in enumerate(cells):
+            for number, (header, cell) in enumerate(cells):
                 if number == 0 and signs:
                     self.write_line(f"{self.sign(row[0])} {self.truncate(cell, width - 2)}")
                 elif number == 0:
                     self.write_line(self.truncate(cell, width))
-                elif head:
-                    self.write_line(self.truncate(f"  {head.lower()}: {cell}", width))
+                elif header:
+                    self.write_line(self.truncate(f"  {header.lower()}: {cell}", width))
                 else:
                     self.write_line(self.truncate(f"  {cell}", width))
 
@@ -178,7 +180,7 @@ class OutputStream:
 
 
 def drop_parentheses(
-    heads: Sequence[str], body: list[list[str]], widths: list[int], available: int
+    headers: Sequence[str], body: list[list[str]], widths: list[int], available: int
 ) -> None:
     """Remove parentheses (`03:36 UTC (35 min ago)`) from the widest columns until the table fits.
 
@@ -190,7 +192,7 @@ def drop_parentheses(
         if any("(" in row[column] for row in body):
             for row in body:
                 row[column] = remove_parentheses(row[column])
-            widths[column] = max(display_width(row[column]) for row in (heads, *body))
+            widths[column] = max(display_width(row[column]) for row in (headers, *body))
 
 
 def remove_parentheses(text: str) -> str:

@@ -44,7 +44,7 @@ def list_routines(call: Call) -> int:
             out.write_table(
                 ["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"],
                 [_routine_row(routine, now, out) for routine in page],
-                are_heads_shown=not routines,
+                shows_headers=not routines,
             )
             out.stream.flush()  # of ten thousand routines the first are shown at once
         routines += page

@@ -128,7 +128,7 @@ def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, str, str
     if worker["capacity"]:
         load = f"{worker['running']} of {worker['capacity']} runs"
     else:
-        load = "lives none itself"
+        load = "executes none itself"
     if worker["leads"]:
         load += ", sends the reports"
     return (

@@ -26,8 +26,8 @@ def show_usage(call: Call) -> int:
         out.write_line(f"No model was asked since {format_instant(usage['since'])}.")
     else:
         rows = [_format_row(item["key"], item) for item in usage["items"]]
-        heads = [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"]
-        out.write_table(heads, [*rows, _format_row("total", total)], signs=False)
+        headers = [call.by.upper(), "CALLS", "IN", "CACHED", "OUT", "USD"]
+        out.write_table(headers, [*rows, _format_row("total", total)], signs=False)
         if total["failed"]:
             text = f"{pluralize(total['failed'], 'call')} gave no answer"
             out.write_line(out.paint(text, DIM))

@@ -110,7 +110,7 @@ class Recurrence:
                 return False
         if self.weekdays:
             return any(
-                day.weekday() == weekday and (not number or number in self._numbers(day))
+                day.weekday() == weekday and (not number or number in self._ordinals(day))
                 for weekday, number in self.weekdays
             )
         if self.month_days or self.frequency == "DAILY":
@@ -135,7 +135,7 @@ class Recurrence:
                 count = day.year - start.year
         return count % self.interval == 0
 
-    def _numbers(self, day: date) -> tuple[int, int]:
+    def _ordinals(self, day: date) -> tuple[int, int]:
         """Return which one of its weekday a day is in its month or year, from the beginning and,
         negative, from the end.
         """
@@ -160,31 +160,34 @@ class CalendarEvent:
     zone: ZoneInfo | None
     """None: that of the trigger."""
     recurrence: Recurrence | None = None
-    further: frozenset[datetime] = frozenset()
-    excluded: frozenset[datetime] = frozenset()
+    further_times: frozenset[datetime] = frozenset()
+    """When it begins besides: RDATE."""
+    excluded_times: frozenset[datetime] = frozenset()
+    """When it does not begin, though `recurrence` says so: EXDATE, and what was moved."""
 
     def periods(
         self, first: date, last: date, zone: ZoneInfo
     ) -> Iterator[tuple[datetime, datetime]]:
-        """Yield begin and end, in UTC, of each time that begins on one of these days."""
-        begins = {begin for begin in (self.begin, *self.further) if first <= begin.date() <= last}
+        """Yield beginning and end, in UTC, of each time that begins on one of these days."""
+        begin_times = {
+            begin for begin in (self.begin, *self.further_times) if first <= begin.date() <= last
+        }
         if self.recurrence:
-            begins.discard(self.begin)
-            begins.update(
+            begin_times.discard(self.begin)
+            begin_times.update(
                 datetime.combine(day, self.begin.time())
                 for day in self.recurrence.days(self.begin.date(), first, last)
             )
-        for begin in begins - self.excluded:
+        for begin in begin_times - self.excluded_times:
             start = self._to_utc(begin, zone)
             end = (
                 self._to_utc(begin + self.length, zone) if self.is_all_day else start + self.length
             )
             until = self.recurrence.until if self.recurrence else None
-            if begin not in self.further and until is not None:
-                if isinstance(until, datetime):
-                    if (begin.date() > until.date()) if self.is_all_day else (start > until):
-                        continue
-                elif begin.date() > until:
+            if begin not in self.further_times and until is not None:
+                # a moment only where the event has times, else a day
+                is_over = start > until if isinstance(until, datetime) else begin.date() > until
+                if is_over:
                     continue
             yield start, end
 
@@ -206,7 +209,9 @@ class Calendar:
     _cache: dict[tuple[int, str], tuple[list[datetime], list[tuple[datetime, str]], timedelta]] = (
         field(default_factory=dict, compare=False, repr=False)
     )
-    """By year of UTC and zone: the begins in order, the ends with summaries, and the longest."""
+    """By year of UTC and zone: the beginnings in order, the ends with summaries, and the longest
+    length.
+    """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
@@ -304,7 +309,7 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         if any((item.name, item.value.upper()) == ("STATUS", "CANCELLED") for item in properties):
             continue
         event = _read_event(begin, properties)
-        per_year += len(event.further)
+        per_year += len(event.further_times)
         if event.recurrence:
             recurring += 1
             per_year += event.recurrence.count_in_first_year(event.begin.date())
@@ -321,7 +326,7 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         uids.append(uid)
     for index, (uid, event) in enumerate(zip(uids, events, strict=True)):
         if event.recurrence and uid in moved_dates:  # that instance is an event of its own
-            events[index] = replace(event, excluded=event.excluded | moved_dates[uid])
+            events[index] = replace(event, excluded_times=event.excluded_times | moved_dates[uid])
     digest = hashlib.sha256(content).hexdigest()
     return Calendar(path, digest, tuple(events))
 
@@ -418,8 +423,8 @@ def _read_event(begin: int, properties: list[_Property]) -> CalendarEvent:
     return replace(
         event,
         recurrence=recurrence,
-        further=frozenset(_read_list(properties, "RDATE", event)),
-        excluded=frozenset(_read_list(properties, "EXDATE", event)),
+        further_times=frozenset(_read_list(properties, "RDATE", event)),
+        excluded_times=frozenset(_read_list(properties, "EXDATE", event)),
     )
 
 

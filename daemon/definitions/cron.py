@@ -26,7 +26,6 @@ from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
-from zoneinfo import ZoneInfo
 
 from daemon.definitions.words import shorten
 
@@ -64,7 +63,7 @@ class CronError(ValueError):
         super().__init__(f"{field} {shorten(text, 200)!r}: {problem}{f'; {hint}' if hint else ''}")
 
 
-# --- reading -------------------------------------------------------------------------------------
+# --- reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +112,13 @@ def parse(expr: str) -> Crontab:
         weekdays=frozenset(_parse_weekdays(weekday)),
         # crontab(5): "either may match", unless one of the two starts with a star
         needs_both=day.startswith("*") or weekday.startswith("*"),
-        follows_wall=minute.startswith("*") or hour.startswith("*"),
+        follows_wall_clock=minute.startswith("*") or hour.startswith("*"),
     )
-    if crontab.needs_both and not any(_exists(d, m) for d in crontab.days for m in crontab.months):
+    if crontab.needs_both and not any(
+        _exists(day_number, month_number)
+        for day_number in crontab.days
+        for month_number in crontab.months
+    ):
         raise CronError(
             DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month"
         )
@@ -136,13 +139,6 @@ def _describe_bad_minute(text: str) -> str:
 def weekdays(text: str) -> frozenset[int]:
     """Read a weekday field without ordinals, such as mon-fri or sat,sun; 0 is Sunday."""
     return frozenset(number % 7 for number in _parse_numbers(WEEKDAY, text.strip().lower()))
-
-
-def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
-    """Return the first instant strictly after `after` at which `expr` fires in the zone named
-    `tz`.
-    """
-    return parse(expr).next(after, ZoneInfo(tz))
 
 
 def _expand_nickname(text: str) -> str:
@@ -282,7 +278,7 @@ class Crontab:
     """(weekday with Sunday as 0, EVERY or LAST or 1 to 5)."""
     needs_both: bool
     """Day of month and weekday must both match; else either will do."""
-    follows_wall: bool
+    follows_wall_clock: bool
     """Minute or hour starts with a star: see the theory of operation."""
     _calendar: dict[tuple[int, int], tuple[int, ...]] = field(
         default_factory=dict, compare=False, repr=False
@@ -328,8 +324,9 @@ class Crontab:
             total += instants.until(last_second) - instants.until(first_second)
             # A job left out before midnight fires at the jump, and 00:00 may be that very instant.
             total -= sum(
-                first_second < s <= last_second and instants.until(s) > instants.until(s - 1)
-                for s in previous_seconds
+                first_second < second <= last_second
+                and instants.until(second) > instants.until(second - 1)
+                for second in previous_seconds
             )
             previous_seconds = (
                 frozenset(instants.seconds) if isinstance(instants, _ShiftedDay) else frozenset()
@@ -357,7 +354,9 @@ class Crontab:
             if last_day is not None and (day - last_day) * step > 0:
                 break
             instants = self._instants(day, zone)
-            index = instants.until(second) - (step < 0)
+            index = instants.until(second)
+            if step < 0:
+                index -= 1
             if not 0 <= index < len(instants):
                 continue
             instant = instants.at(index)
@@ -396,14 +395,15 @@ class Crontab:
                 by_date.add(length)
             if LAST_WORKDAY in self.days:
                 by_date.add(length - {0: 2, 6: 1}.get((first + length - 1) % 7, 0))
-            by_weekday = {
-                day
-                for day in range(1, length + 1)
-                for weekday in ((first + day - 1) % 7,)
-                if (weekday, EVERY) in self.weekdays
-                or (weekday, (day + 6) // 7) in self.weekdays
-                or (day + 7 > length and (weekday, LAST) in self.weekdays)
-            }
+            by_weekday: set[int] = set()
+            for day in range(1, length + 1):
+                weekday = (first + day - 1) % 7
+                if (
+                    (weekday, EVERY) in self.weekdays
+                    or (weekday, (day + 6) // 7) in self.weekdays
+                    or (day + 7 > length and (weekday, LAST) in self.weekdays)
+                ):
+                    by_weekday.add(day)
             matching = by_date & by_weekday if self.needs_both else by_date | by_weekday
             self._calendar[first, length] = tuple(sorted(matching))
         return self._calendar[first, length]
@@ -421,7 +421,7 @@ class Crontab:
         if before == after:
             return _PlainDay(self, local - before)
         jump = _find_jump(zone, local - before, local + DAY - after, abs(after - before))
-        follows_wall = self.follows_wall or abs(after - before) > CORRECTION
+        follows_wall_clock = self.follows_wall_clock or abs(after - before) > CORRECTION
         seconds: set[int] = set()
         for hour in self.hours:
             for minute in self.minutes:
@@ -429,7 +429,7 @@ class Crontab:
                 # None if the wall time is left out, two if it is shown twice.
                 candidates = [wall - before] if wall - before < jump else []
                 candidates += [wall - after] if wall - after >= jump else []
-                seconds.update(candidates if follows_wall else (candidates or [jump])[:1])
+                seconds.update(candidates if follows_wall_clock else (candidates or [jump])[:1])
         if len(self._recent_shifted_days) > 3:
             self._recent_shifted_days.clear()
         return self._recent_shifted_days.setdefault((ordinal, zone), _ShiftedDay(sorted(seconds)))

@@ -33,7 +33,8 @@ class Conflict:
     hint: str = ""
 
 
-@dataclass(frozen=True)  # no slots: typing notes the M of `Rule[M](…)` on the instance
+# No slots: typing notes the M of `CrossFieldCheck[M](…)` on the instance.
+@dataclass(frozen=True)
 class CrossFieldCheck(Generic[M]):
     """A check of several fields of a model.
 

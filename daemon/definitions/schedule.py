@@ -173,8 +173,8 @@ class ScheduleEntry:
         return self.opening.next(after, self.zone) if self.opening else None
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return begin and end of the active hours that began last before a moment; of the whole
-        day if no active hours are set.
+        """Return beginning and end of the active hours that began last before a moment; of the
+        whole day if no active hours are set.
         """
         start, end = self.active_hours or (0, 24 * 60)
         day = moment.astimezone(self.zone).date()
@@ -418,8 +418,8 @@ class Schedule:
         return describe_quiet(self.entries_of(slot), moment)
 
     def window(self, moment: datetime) -> tuple[datetime, datetime]:
-        """Return begin and end of the active hours that began last before a moment; of the whole
-        day if no active hours are set. They are those of the first entry that has slots.
+        """Return beginning and end of the active hours that began last before a moment; of the
+        whole day if no active hours are set. They are those of the first entry that has slots.
         """
         return (self.clock_entries or self.entries)[0].window(moment)
 
@@ -473,15 +473,20 @@ def _count_multiples(intervals: Collection[timedelta], after: datetime, until: d
     first, last = (after - EPOCH) // unit, (until - EPOCH) // unit
     sizes = sorted(interval // unit for interval in intervals)
     # the multiples of a multiple are counted with it
-    sizes = [size for i, size in enumerate(sizes) if all(size % small for small in sizes[:i])]
+    sizes = [
+        size
+        for index, size in enumerate(sizes)
+        if all(size % smaller_size for smaller_size in sizes[:index])
+    ]
 
-    def count(common: int, index: int) -> int:
+    def count(common: int, start: int) -> int:
+        """Return how many multiples of `common` are one of a size from index `start` on as well."""
         total = 0
-        for i in range(index, len(sizes)):
-            multiple = lcm(common, sizes[i])
+        for index in range(start, len(sizes)):
+            multiple = lcm(common, sizes[index])
             number = last // multiple - first // multiple
             if number:  # a common multiple of more intervals has no more instants than this one
-                total += number - count(multiple, i + 1)
+                total += number - count(multiple, index + 1)
         return total
 
     return count(1, 0)
@@ -501,9 +506,10 @@ def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
 
 
 def _parse_hours(text: str) -> tuple[int, int]:
-    """Return begin and end of `HH:MM-HH:MM` in minutes of the day."""
+    """Return beginning and end of `HH:MM-HH:MM` in minutes of the day."""
     start, end = (
-        60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-"))
+        60 * int(hour) + int(minute)
+        for hour, minute in (part.split(":") for part in text.split("-"))
     )
     return start, end
 
@@ -583,10 +589,9 @@ def _days_words(cron: Crontab) -> str | None:
 
 def _dates_words(days: frozenset[int]) -> str:
     last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
-    return (
-        "on the "
-        f"{_join_by_and([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"  # noqa: E501
-    )
+    names = [_ordinal(day) for day in sorted(days) if day > 0]
+    names += [last[day] for day in days if day < 0]
+    return f"on the {_join_by_and(names)}"
 
 
 def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:

@@ -298,13 +298,12 @@ def _parse_dates(words: str, text: str) -> str | None:
             raise UnclearSchedule(text, "a month has the days 1 to 31")
         return f"{','.join(map(str, days))} * *"
     month = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
-    match = re.fullmatch(rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({month})", words)
-    match = match or re.fullmatch(
-        rf"(?P<m>{month}) (?:the )?(?P<d>\d{{1,2}})(?:st|nd|rd|th)?", words
-    )
+    match = re.fullmatch(
+        rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{month})", words
+    ) or re.fullmatch(rf"(?P<month>{month}) (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?", words)
     if match is None:
         return None
-    day, name = (match["d"], match["m"]) if "d" in match.groupdict() else (match[1], match[2])
+    day, name = match["day"], match["month"]
     number = next(
         number for number, month_name in enumerate(MONTHS, 1) if month_name.startswith(name)
     )

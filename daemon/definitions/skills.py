@@ -121,14 +121,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def list_files(folder: Path) -> list[str]:
-    """Return the files of a skill besides its SKILL.md."""
-    paths = (
-        path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / SKILL_FILE
-    )
+    """Return the paths of the files of a skill in its folder, sorted, without its SKILL.md and
+    hidden ones.
+    """
+    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [
-        path.relative_to(folder).as_posix()
+        path.as_posix()
         for path in paths
-        if not any(p.startswith(".") for p in path.parts[-2:])
+        if path.as_posix() != SKILL_FILE and not any(part.startswith(".") for part in path.parts)
     ]
 
 

@@ -161,7 +161,9 @@ def _hint(
                 return ""
             text = json.dumps(value, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
-            escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08X}" for c in text)
+            escaped = "".join(
+                char if char.isprintable() else f"\\U{ord(char):08X}" for char in text
+            )
             return f"write [{escaped}]"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"

@@ -106,4 +106,6 @@ def shorten(text: str, width: int = 60) -> str:
 def display(text: str | Path) -> str:
     """Return a text with unprintable characters replaced: file names may contain any."""
     text = str(text)
-    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "�" for char in text)

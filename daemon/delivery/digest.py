@@ -55,13 +55,13 @@ def digest_line(totals: DigestTotals) -> str:
     """Return the totals of all routines in one line."""
     routines = totals.routines
     counts = [
-        _count(sum(routine.runs for routine in routines), "check"),
+        _pluralize(sum(routine.runs for routine in routines), "check"),
         f"{sum(routine.quiet for routine in routines)} quiet",
-        _count(sum(routine.failures for routine in routines), "alert"),
+        _pluralize(sum(routine.failures for routine in routines), "alert"),
         f"{sum(routine.missed for routine in routines)} missed",
     ]
     if totals.undelivered:
-        counts.append(f"{_count(totals.undelivered, 'report')} not delivered")
+        counts.append(f"{_pluralize(totals.undelivered, 'report')} not delivered")
     return ", ".join([*counts, f"${totals.dollars:.2f}"])
 
 
@@ -87,7 +87,7 @@ def digest_body(totals: DigestTotals, start: datetime, end: datetime) -> str:
 
 def _routine_line(routine: RoutineDigest) -> str:
     counts = [
-        _count(number, noun)
+        _pluralize(number, noun)
         for number, noun in ((routine.runs, "run"), (routine.failures, "alert"))
         if number
     ]
@@ -99,7 +99,7 @@ def _routine_line(routine: RoutineDigest) -> str:
     return f"{routine.routine}: {', '.join(counts)}"
 
 
-def _count(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -27,7 +27,7 @@ _MAX_SENTENCE = 1_000  # characters: looking for its end takes the square of tha
 _SENTENCE_END = re.compile(
     r"(?<!\b\w)[.!?…]+[\"'”’»)\]]*(?=\s+(?!\s)[^a-zà-öø-ÿ])|[。！？]+[”’」』）]*"
 )
-_MAIL_LINKS = ("http://", "https://", "mailto:")
+_ALLOWED_LINKS = ("http://", "https://", "mailto:")
 
 
 def fence(text: str) -> str:
@@ -116,7 +116,7 @@ def _parse_safely(parser: MarkdownIt, markdown: str) -> list[Token]:
     for token in tokens:
         for child in token.children or ():
             if child.type == "link_open" and not str(child.attrs.get("href")).lower().startswith(
-                _MAIL_LINKS
+                _ALLOWED_LINKS
             ):
                 child.attrs.clear()
     return tokens
@@ -137,14 +137,14 @@ def find_headline(markdown: str) -> str:
         return ""
     if blocks and blocks[0].type == "heading":
         if sum(block.type == "heading" and block.tag == blocks[0].tag for block in blocks) == 1:
-            return _line(blocks[0])
+            return _join_line(blocks[0])
         blocks = blocks[1:]
     if not blocks or blocks[0].type != "paragraph":
         return ""
     [paragraph] = blocks[0].children
     if [child.type for child in paragraph.children if child.content or child.children] == ["em"]:
         return ""
-    return first_sentence(_line(paragraph))
+    return first_sentence(_join_line(paragraph))
 
 
 def first_sentence(text: str) -> str:
@@ -157,7 +157,7 @@ def first_sentence(text: str) -> str:
     return re.sub(r"(?<![.…])[.。:：]$", "", sentence.strip())
 
 
-def _line(node: SyntaxTreeNode) -> str:
+def _join_line(node: SyntaxTreeNode) -> str:
     """Return the text inside a heading or a paragraph as one line, without addresses of links."""
     texts = [
         " " if part.type in ("softbreak", "hardbreak") else part.content
@@ -373,9 +373,10 @@ def _fitting_length(text: str, limit: int, size: Callable[[str], int]) -> int:
     """Return a number of characters that fits with its code blocks closed: at least 1, and at most
     a 25th smaller than the largest that fits.
 
-    `size` renders the text, which takes milliseconds a page, so few lengths are measured: the limit
-    itself, then those just below and just above the length that is expected by it, as a report is
-    rendered nearly in proportion to its length. Where that is not enough, the rest is halved.
+    `size` renders the text, which takes milliseconds a page, so few lengths are measured. The first
+    is the limit itself. A report is rendered nearly in proportion to its length, so that size tells
+    which length about fits: the next two are just below and just above it. Where that is not
+    enough, the range that is left is halved.
     """
     low, high = 1, min(len(text), _longest_part(limit))
     guesses = [limit]

@@ -216,15 +216,15 @@ class Outbox:
         """Leave out a delivery that nobody can or may get: it is never sent, and nothing is wrong.
         An alert or a question to a target that this machine does not have goes to another one.
         """
-        write_line, other_targets = log.warning, []
+        write, other_targets = log.warning, []
         if isinstance(reason, TargetAbsent):
             if delivery.target in self._absent_targets:
-                write_line = log.debug
+                write = log.debug
             self._absent_targets.add(delivery.target)
             alert_targets = self._journal.incidents.settings.to
             other_targets = [name for name in alert_targets if name not in self._absent_targets]
         await self._journal.outbox.leave_out(delivery.id, f"left out: {reason}", other_targets[:1])
-        write_line(
+        write(
             "delivery.left_out",
             delivery=delivery.id,
             run=delivery.run,

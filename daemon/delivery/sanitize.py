@@ -41,8 +41,9 @@ _LONG_REFERENCE = re.compile(r"&(?=#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,}))")
 
 # Signs of Markdown that are gone where it is rendered: escapes, emphasis, code, strikethrough. They
 # may stand anywhere in an address: `evil\.com`, ``evil`.`com``. Which of them disappear depends on
-# the program, so all are taken as possibly absent. `_` inside a word never is.
+# the program, so all are taken as possibly absent. `_` inside a word never disappears.
 _MARK = r"[*`~\\]"
+# At the edge of a word `_` may disappear, too.
 _EDGE_MARK = r"[*_`~\\]"
 # Chinese and Japanese put no space before an address: `详见https://…`.
 _NO_WORD_BEFORE = "(?<![0-9A-Za-z])"
@@ -88,14 +89,13 @@ _DOTS = "[.。．｡]"
 _LABEL = rf"[*`~\\]*+(?:{_NAME}|[-_])(?:{_NAME}|[-*_`~\\])*+"
 _LAST_LABEL = rf"[-*_`~\\]*+{_NAME}(?:{_NAME}|[-*_`~\\])*+"
 # A name of a host that a chat or a mail client would turn into a link; `in_path` is the slash of a
-# path that it stands in.
-# Some take a symbol before the dot for a letter of the name (`evil|.com`).
+# path that it stands in. Some take a symbol before the dot for a letter of the name (`evil|.com`).
 _HOST = re.compile(
     rf"(?P<in_path>(?<=[\w.~])/)?"
     rf"(?P<name>(?:(?<!{_NAME})(?<![-*_`~\\]){_LABEL}|[$+=^|~]{_EDGE_MARK}{{0,9}}+){_DOTS}"
     rf"(?:{_LABEL}{_DOTS}){{0,9}}{_LAST_LABEL})"
     rf"(?P<port>:{_EDGE_MARK}*+\d{{1,5}}{_EDGE_MARK}*+(?!{_NAME}|-))?"
-    rf"(?P<rest>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
+    rf"(?P<suffix>[/?#]|(?![.][-*_`~\\]*+{_NAME}))"
 )
 # The part of a name up to which a program may read it as the top-level domain. Some programs end it
 # before the first letter that is not of ASCII: `evil.com详见`.
@@ -193,7 +193,7 @@ def _break_command(match: re.Match[str]) -> str:
 
 
 def _break_host(match: re.Match[str]) -> str:
-    name, port, suffix = match["name"], match["port"] or "", match["rest"]
+    name, port, suffix = match["name"], match["port"] or "", match["suffix"]
     slash = match["in_path"] or ""
     # Chinese and Japanese put no space after a full stop, so each sentence is read alone:
     # `3.2GB。详见`

@@ -1,6 +1,6 @@
 """Does a tool's result give orders to the model instead of informing it?
 
-A finding is a label, never the wall: that is policy and taint. Explicit commands to an agent are
+A finding only labels a text; what protects are policy and taint. Explicit commands to an agent are
 found ("ignore your instructions", forged chat turns, a new persona); an instruction that reads like
 any other sentence is not, and cannot be. Not here: what follows from a finding.
 """

@@ -45,12 +45,13 @@ _INVISIBLE = re.compile(
     "\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 _MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]")
+# Anything but Latin letters, the usual punctuation, and the characters and signs of Chinese.
 _UNCOMMON = re.compile(
     "[^\x00-\u024f\u2010-\u2027\u3000-\u303f\u4e00-\u9fff\uff00-\uff0f\uff1a-\uff1f]"
 )
 _FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\u2460-\u24ff]")
-_LETTER = re.compile(r"[^\x00-\x7f\W]")
-_MIXED_WORD = re.compile(rf"[a-z]{_LETTER.pattern}|{_LETTER.pattern}[a-z]")
+_FOREIGN_LETTER = re.compile(r"[^\x00-\x7f\W]")
+_MIXED_WORD = re.compile(rf"[a-z]{_FOREIGN_LETTER.pattern}|{_FOREIGN_LETTER.pattern}[a-z]")
 _ASCII = bytes(range(128))
 
 
@@ -105,11 +106,9 @@ def fold(text: str) -> str:
     if unicodedata.normalize("NFD", non_ascii) == non_ascii:
         return text.lower()
     decomposed_text = unicodedata.normalize("NFD", text)
-    return (
-        text
-        if decomposed_text == text
-        else unicodedata.normalize("NFC", _MARKS.sub("", decomposed_text))
-    ).lower()
+    if decomposed_text != text:
+        text = unicodedata.normalize("NFC", _MARKS.sub("", decomposed_text))
+    return text.lower()
 
 
 def replace_lookalikes(text: str) -> str:
@@ -119,7 +118,9 @@ def replace_lookalikes(text: str) -> str:
     if text.isascii():
         return text
     non_ascii = drop_ascii(text)
-    if _UNCOMMON.search(non_ascii) or (_LETTER.search(non_ascii) and _MIXED_WORD.search(text)):
+    if _UNCOMMON.search(non_ascii) or (
+        _FOREIGN_LETTER.search(non_ascii) and _MIXED_WORD.search(text)
+    ):
         return text.translate(_LOOKALIKES)
     return text
 
@@ -176,7 +177,6 @@ def _split(text: str, table: bytes) -> list[str]:
 _ESCAPES = re.compile(r"\\(?:u\{?([0-9a-f]{4,5})\}?|x([0-9a-f]{2})|([nrt]))", re.IGNORECASE)
 _PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#x?[0-9a-f]{1,6}|[a-z]{2,8});", re.IGNORECASE)
-_SOFT_BREAK = re.compile(r"=\r?\n|=(?=[0-9A-F]{2})")
 
 
 def unescape(text: str) -> str:
@@ -357,11 +357,11 @@ def strip_tags(text: str) -> str:
 
 def rotate(text: str, by: int) -> str:
     """Return text whose letters are moved on in the alphabet; 13 undoes rot13."""
-    small = "abcdefghijklmnopqrstuvwxyz"
-    return text.translate(str.maketrans(small, small[by:] + small[:by]))
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    return text.translate(str.maketrans(alphabet, alphabet[by:] + alphabet[:by]))
 
 
-def mirror(text: str) -> str:
-    """Return text whose letters are counted from the other end of the alphabet."""
-    small = "abcdefghijklmnopqrstuvwxyz"
-    return text.translate(str.maketrans(small, small[::-1]))
+def decode_atbash(text: str) -> str:
+    """Return text whose letters are counted from the other end of the alphabet (Atbash)."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    return text.translate(str.maketrans(alphabet, alphabet[::-1]))

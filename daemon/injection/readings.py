@@ -142,22 +142,22 @@ def _decipher(text: str, cipher_words: Set[str]) -> Iterator[Reading]:
         if cipher == "reversed":
             yield Reading(text[::-1], "backwards")
             yield Reading(" ".join(word[::-1] for word in disguises.split_words(text)), "backwards")
-        elif cipher == "mirrored":
-            yield Reading(disguises.mirror(text), "in a cipher")
+        elif cipher == "atbash":
+            yield Reading(disguises.decode_atbash(text), "in a cipher")
         else:
             yield Reading(disguises.rotate(text, int(cipher)), "in a cipher")
 
 
 @cache
 def _load_ciphers() -> Mapping[str, str]:
-    """Return the words of our rules in every simple cipher, each with its cipher: `mirrored`,
+    """Return the words of our rules in every simple cipher, each with its cipher: `atbash`,
     `reversed`, or the number by which `rotate` decodes it.
     """
     words = [word for word in _load_words("VOCABULARY") if len(word) >= 6]
     rotated = {disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)}
     return (
         rotated
-        | {disguises.mirror(word): "mirrored" for word in words}
+        | {disguises.decode_atbash(word): "atbash" for word in words}
         | {word[::-1]: "reversed" for word in words}
     )
 

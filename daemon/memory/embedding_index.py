@@ -6,6 +6,7 @@ waits at most `query_timeout` for its vector. After a failure, or several timeou
 embedder is paused, and searches use words only.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import asyncio
@@ -17,7 +18,7 @@ import structlog
 
 from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
-from daemon.memory.repair import MemoryStore
+from daemon.memory.memory_store import MemoryStore
 from daemon.models import Json
 from daemon.store.connection import Connection
 
@@ -231,9 +232,9 @@ class _EmbeddingInput(NamedTuple):
     text: str
 
 
-_ITEM = f"SELECT -id, substr(key || ': ' || text, 1, {_CHARACTERS}) FROM memory_item"  # noqa: S608  constants
+_ITEM = f"SELECT -id, substr(key || ': ' || text, 1, {_CHARACTERS}) FROM memory_item"
 _SEGMENT = (
-    f"SELECT id, substr(CASE who WHEN '' THEN text ELSE who || ': ' || text END, 1, {_CHARACTERS})"  # noqa: S608
+    f"SELECT id, substr(CASE who WHEN '' THEN text ELSE who || ': ' || text END, 1, {_CHARACTERS})"
     " FROM memory_segment"
 )
 
@@ -251,15 +252,15 @@ def _unembedded_texts(
     """Return up to BATCH texts without an embedding: items first, then the newest segments."""
     rows = [
         *connection.execute(
-            f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"  # noqa: S608
+            f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"
             " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id) LIMIT ?",
             (model, BATCH),
         )
     ]
     if not rows:
         rows += connection.execute(
-            f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT "  # noqa: E501, S608
-            "1"  # noqa: RUF100, S608
+            f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT "  # noqa: E501
+            "1"
             " FROM memory_embedding WHERE model = ? AND id = s.id) ORDER BY id DESC LIMIT ?",
             (complete_below, below, model, BATCH),
         )

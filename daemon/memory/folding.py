@@ -9,6 +9,7 @@ The table memory_template keeps, for each such wording, the text that stands for
 least and greatest number at each place.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from daemon.memory.segments import GOAL_SPEAKER, SegmentPart
 from daemon.models import SegmentType
-from daemon.store.connection import Connection, placeholders
+from daemon.store.connection import Connection, padded, placeholders
 
 # A counter in the output of a tool (an uptime) would be beyond any before each time: such texts are
 # folded whatever their numbers are.
@@ -98,11 +99,9 @@ def find_templates(
     digests = list(dict.fromkeys(template.digest for template in templates if template))
     templates_by_digest: dict[int, StoredTemplate] = {}
     for begin in range(0, len(digests), _PER_QUERY):
-        batch = digests[begin : begin + _PER_QUERY]
-        # padded to a power of two: each new length would be a new statement to prepare
-        batch += batch[:1] * ((1 << (len(batch) - 1).bit_length()) - len(batch))
+        batch = padded(digests[begin : begin + _PER_QUERY], digests[begin])
         rows = connection.execute(
-            "SELECT t.digest, t.segment, s.at, t.bounds FROM memory_template t"  # noqa: S608  marks only
+            "SELECT t.digest, t.segment, s.at, t.bounds FROM memory_template t"
             " LEFT JOIN memory_segment s ON s.id = t.segment AND s.superseded IS NULL"
             f" WHERE t.digest IN ({placeholders(batch)})",
             batch,
@@ -147,7 +146,7 @@ def find_representatives(connection: Connection, ids: Collection[int]) -> set[in
     if not ids:
         return set()
     rows = connection.execute(
-        "SELECT DISTINCT kept.id FROM memory_segment kept"  # noqa: S608  marks only
+        "SELECT DISTINCT kept.id FROM memory_segment kept"
         " JOIN memory_segment folded ON folded.superseded = kept.id"
         f" WHERE kept.id IN ({placeholders(ids)}) AND folded.digest <> kept.digest",
         list(ids),

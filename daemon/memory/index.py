@@ -15,6 +15,7 @@ Items have no neighbours.
 The id of a row is `id` for a segment and `-id` for an item.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -75,14 +76,16 @@ class State(NamedTuple):
         return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
 
     def holds_run(self, run: int) -> bool:
+        """Tell whether the segments of a run, by its id in memory, are indexed already."""
         return not self.low < run <= self.high
 
     def holds_item(self, id_: int) -> bool:
+        """Tell whether an item is indexed already, unless its `indexed` is 0."""
         return not self.low_item < id_ <= self.high_item
 
 
 def add_texts(connection: Connection, texts: Sequence[IndexedSegment], ids: Container[int]) -> None:
-    """Index the segments of a run with ids in `included`; `texts` are all segments of the run."""
+    """Index the segments with these ids; `texts` are all segments of their run."""
     _insert(connection, documents(texts, ids))
 
 
@@ -106,6 +109,7 @@ def remove_segments(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def add_item(connection: Connection, id_: int, key: str, text: str, updated: int) -> None:
+    """Index an item that is in the table already; `updated` is in microseconds."""
     if state(connection).holds_item(id_):  # else `rebuild_some` indexes it
         _insert(connection, [_item_document(id_, key, text, updated)])
 
@@ -117,6 +121,7 @@ def remove_item(connection: Connection, id_: int, key: str, text: str, updated: 
 
 
 def state(connection: Connection) -> State:
+    """Return the progress of the index. Raises StoreDamaged if its record cannot be read."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
     try:
         return State(*json.loads(row[0])) if row else State()
@@ -288,8 +293,8 @@ def _holds(connection: Connection, id_: int, text: str) -> bool:
 
 
 def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[Document]:
-    """Yield the index rows of the segments in `included`; `rows` are segments of one run with their
-    neighbours, by id.
+    """Yield the index rows of the segments with these ids; `rows` are segments of one run with
+    their neighbours, ordered by id.
     """
     included_ids = [row.id for row in rows if row.id in ids]
     context = {
@@ -354,7 +359,7 @@ def _item_document(id_: int, key: str, text: str, updated: int) -> Document:
 
 def _rows(connection: Connection, condition: str, values: tuple[int, ...]) -> list[IndexedSegment]:
     rows = connection.execute(
-        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
+        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"
         f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
         values,
     )

@@ -35,12 +35,12 @@ class MemoryMaintenance:
 
     async def run(self) -> None:
         """Run all background tasks until cancelled."""
-        work = {"memory index": self._index(), "memory retention": self._daily()}
+        loops = {"memory index": self._index(), "memory retention": self._daily()}
         if self._memory.embedding_index:
-            work["memory embedder"] = self._embed()
+            loops["memory embedder"] = self._embed()
         async with asyncio.TaskGroup() as tasks:
-            for name, task in work.items():
-                tasks.create_task(run_as_task(task, name), name=name)
+            for name, loop in loops.items():
+                tasks.create_task(run_as_task(loop, name), name=name)
 
     async def _index(self) -> None:
         while True:

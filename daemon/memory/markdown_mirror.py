@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from daemon.errors import Refused
-from daemon.memory.erasure.memory_rows import SEEDS
+from daemon.memory.erasure.memory_rows import SEED_PREFIX
 from daemon.memory.memory import Memory, MemoryItem
 from daemon.system.watch import DirectoryWatcher
 
@@ -179,6 +179,7 @@ def merge(
 
 
 def digest(text: str) -> str:
+    """Return the digest by which the base of the merge knows a text."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -293,7 +294,7 @@ class Mirror:
 
     async def _items(self) -> dict[str, MemoryItem]:
         mirrored_items = await self._memory.mirrored_items()
-        return {item.key: item for item in mirrored_items if not item.key.startswith(SEEDS)}
+        return {item.key: item for item in mirrored_items if not item.key.startswith(SEED_PREFIX)}
 
     def _make_folder(self) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

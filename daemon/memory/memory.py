@@ -11,7 +11,7 @@ from weakref import WeakSet
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
 from daemon.memory.embedding_index import EmbeddingIndex
-from daemon.memory.repair import MemoryStore
+from daemon.memory.memory_store import MemoryStore
 from daemon.memory.segments import Segment, make_segment_parts
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.connection import Connection
@@ -398,6 +398,7 @@ class Memory:
 
 
 def item_of(row: rows.StoredItem) -> MemoryItem:
+    """Return the memory item of a row."""
     return MemoryItem(
         row.key,
         row.text,

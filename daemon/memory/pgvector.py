@@ -1,9 +1,9 @@
 """Compare vectors in PostgreSQL with pgvector: https://github.com/pgvector/pgvector.
 
 Embeddings are in `memory_embedding` as in SQLite. The table `memory_meaning` holds the same vectors
-in the type of pgvector. That table is derived: created when an embedder is first used, filled from
-the embeddings, and its rows are deleted with theirs. Without pgvector, or without the right to
-create the extension, vectors.py compares.
+in the type of pgvector, each in its column `meaning`. That table is derived: created when an
+embedder is first used, filled from the embeddings, and its rows are deleted with theirs. Without
+pgvector, or without the right to create the extension, vectors.py compares.
 
 Every vector is compared. An HNSW index takes 10 ms per inserted row, during which other writers
 wait, and is slower than comparing 20,000 vectors. With millions of vectors a person creates one by
@@ -43,7 +43,7 @@ CREATE TABLE memory_meaning (
     PRIMARY KEY (model, id),
     FOREIGN KEY (model, id) REFERENCES memory_embedding (model, id) ON DELETE CASCADE
 );
--- a version that knows nothing of this table may write a meaning anew: what stood here is not it
+-- an older version, without this table, may embed a text anew: the copy here is of the old text
 CREATE OR REPLACE FUNCTION agentd_meaning_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM memory_meaning WHERE model = NEW.model AND id = NEW.id;
@@ -70,7 +70,7 @@ def prepare(connection: Any) -> bool:
     try:
         connection.control("CREATE EXTENSION IF NOT EXISTS vector")
         connection.control(_TABLE)
-    except connection.refused as error:
+    except connection.refusal_errors as error:
         connection.control("ROLLBACK TO meaning")
         hint = "as an administrator of the database: CREATE EXTENSION vector"
         log.info("memory.vectors_compared_here", problem=str(error).splitlines()[0], hint=hint)

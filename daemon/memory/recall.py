@@ -58,10 +58,11 @@ from daemon.store.rows import clean, from_microseconds, to_microseconds
 # Terms of a question that are looked for: a whole prompt may be the question, and its frequent
 # words cost time and find nothing. Chinese has more terms, as two of its pairs are about a word.
 _TERMS, _CHINESE_TERMS = 16, 32
-# Texts with a term from which on it is frequent; and so few that goals among them are looked for.
+# A term of so many texts is frequent. Of a term with at most so few, the goals among its texts are
+# left out of the count.
 _FREQUENT, _FEW = 250, 64
-# Rare terms with which a long question does without frequent ones; with less, these are looked
-# for among so many of the newest segments.
+# With so many rare terms a long question needs no frequent ones. With fewer, frequent terms are
+# looked for as well, but only in so many of the newest segments.
 _ENOUGH_TERMS, _NEWEST = 4, 3_000
 
 # Texts that the index proposes: more of them change nothing in the first ten hits.
@@ -296,8 +297,8 @@ def _choose_terms(
     if len(terms) <= limit:
         return terms, ()
     ids_by_term = fulltext.of(connection).ids_with(connection, terms, _FREQUENT)
-    few = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
-    goals = goals_among(connection, few)
+    ids_of_rare_terms = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
+    goals = goals_among(connection, ids_of_rare_terms)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
     ranking = sorted((count, position) for position, count in enumerate(counts) if count)
     rare = [
@@ -336,7 +337,7 @@ class _Candidates:
         exclude_run: str | None,
         step: int,
     ) -> None:
-        """`required` are read at once; of the other items `step` are read at a time."""
+        """`required_ids` are read at once; of the other items `step` are read at a time."""
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
         self.scores = scores
         self._first_ids = [id_ for id_ in scores if id_ > 0 or id_ in required_ids]

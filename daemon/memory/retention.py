@@ -5,6 +5,7 @@ and the journal has the whole. Each function handles one batch and returns True 
 so that no transaction blocks the journal for long.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -124,9 +125,9 @@ def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: 
     for run in expired_runs:
         long_texts = connection.execute(
             (
-                f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND "  # noqa: S608
+                f"SELECT id FROM memory_segment WHERE memory_run = ? AND type IN ({marks}) AND "
                 "length(text) > ?"
-            ),  # noqa: RUF100, S608
+            ),
             (run, *types, BEGINNING_CHARACTERS),
         ).fetchall()
         if long_texts:

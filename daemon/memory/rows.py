@@ -3,6 +3,7 @@
 The functions take a connection and run in a transaction of the caller.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -17,7 +18,7 @@ from daemon.memory.folding import StoredTemplate
 from daemon.memory.index import IndexedSegment
 from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS, SegmentPart
 from daemon.models import Anchor, MemoryChunk, SegmentType
-from daemon.store.connection import Connection, placeholders
+from daemon.store.connection import Connection, padded, placeholders
 from daemon.store.rows import from_microseconds
 
 # Iteration in the anchor of an item, whose segment is the id of the item; runs begin at 0.
@@ -119,8 +120,7 @@ def _select_by_number(
     For each row that it fetches, a thread releases the interpreter's lock, and may wait a
     millisecond to get it back.
     """
-    # Padded with ids that no row has: each new length would be a new statement to prepare.
-    numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
+    numbers = padded(numbers, 0)  # no row has the id 0
     source = f"{source}({placeholders(numbers)})"
     if not isinstance(connection, sqlite3.Connection):
         return connection.execute(f"SELECT {columns} {source}", numbers)
@@ -139,6 +139,7 @@ def of_run(connection: Connection, run_id: str) -> list[Text]:
 
 
 def anchor_of(text: Text) -> Anchor:
+    """Return the place of a text, from which `recall.expand` reads what is around it."""
     return Anchor(
         run_id=text.run_id,
         iteration=text.iteration,
@@ -176,7 +177,7 @@ class StoredItem(NamedTuple):
     indexed: int = 1
 
 
-# Prefix of the key of a run line: the item that holds an archived run in one run_line. The run's id
+# Prefix of the key of a run line, the item that holds an archived run in one line. The run's id
 # follows.
 RUN_LINE_PREFIX = "run:"
 
@@ -184,7 +185,8 @@ _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, ind
 
 
 def item(connection: Connection, key: str) -> StoredItem | None:
-    row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    """Return the item with exactly this key; None if there is none."""
+    row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()
     return StoredItem(*row) if row else None
 
 
@@ -201,7 +203,7 @@ def items_in(
     connection: Connection, condition: str, values: tuple[object, ...] = ()
 ) -> list[StoredItem]:
     """Return the items of `SELECT … FROM memory_item WHERE <condition>`."""
-    rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
+    rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)
     return [StoredItem(*row) for row in rows]
 
 
@@ -447,11 +449,9 @@ def _find_equal_texts(
     digest_list = list(digests)
     equal_texts: defaultdict[int, list[_EqualText]] = defaultdict(list)
     for begin in range(0, len(digest_list), _DIGESTS_PER_QUERY):
-        batch = digest_list[begin : begin + _DIGESTS_PER_QUERY]
-        # padded to a power of two: each new length would be a new statement to prepare
-        batch += batch[:1] * ((1 << (len(batch) - 1).bit_length()) - len(batch))
+        batch = padded(digest_list[begin : begin + _DIGESTS_PER_QUERY], digest_list[begin])
         rows = connection.execute(
-            "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
+            "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"
             f" AND digest IN ({placeholders(batch)}) ORDER BY id",
             batch,
         )

@@ -79,10 +79,10 @@ def add_summary(segments: Sequence[Segment], answer: str) -> list[Segment]:
                 segment,
                 type=SegmentType.SUMMARY,
                 text=text,
-                part=_FIRST_FACT_PART + n,
+                part=_FIRST_FACT_PART + index,
                 tainted=tainted,
             )
-            for n, text in enumerate(texts)
+            for index, text in enumerate(texts)
         ]
     last_segment = segments[-1]
     if summary:

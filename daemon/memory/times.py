@@ -111,7 +111,7 @@ def _translate_unit(name: str) -> str:
 
 def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
     """Return the day of "days ago", the whole week of "weeks ago": people count weeks roughly."""
-    number = _parse_number(match["n"])
+    number = _parse_number(match["number"])
     match _translate_unit(match["unit"]):
         case "hour":
             at = now - timedelta(hours=number)
@@ -129,7 +129,7 @@ def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:
 
 def _interval_since(match: re.Match[str], now: datetime) -> _Interval:
     """Return the last so many units until now; of months and years the longest."""
-    number = _parse_number(match["n"])
+    number = _parse_number(match["number"])
     lengths = {
         "hour": timedelta(hours=1),
         "day": timedelta(days=1),
@@ -218,8 +218,8 @@ _SPANS: dict[str, _ToInterval] = {
 def _load_patterns() -> tuple[tuple[re.Pattern[str], _ToInterval], ...]:
     """Return the patterns of time_words.toml, each with the function that makes its time span."""
     groups = {
-        "<any_number>": rf"(?P<n>\d{{1,3}}|{'|'.join(_NUMBERS)})",
-        "<any_number_zh>": r"(?P<n>\d{1,3}|[一二两三四五六七八九十几]+)",
+        "<any_number>": rf"(?P<number>\d{{1,3}}|{'|'.join(_NUMBERS)})",
+        "<any_number_zh>": r"(?P<number>\d{1,3}|[一二两三四五六七八九十几]+)",
         "<any_unit>": rf"(?P<unit>{'|'.join(_WORDS['units'])})s?",
         "<any_unit_zh>": rf"(?P<unit>{'|'.join(_UNITS)})",
         "<any_weekday>": rf"(?P<day>{'|'.join(_WORDS['weekdays'])})",

@@ -18,7 +18,7 @@ from daemon.definitions.words import shorten
 from daemon.errors import Refused
 from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, check_key, check_text
-from daemon.memory.segments import Segment, make_segment_part
+from daemon.memory.segments import Segment, SegmentPart, make_segment_part
 from daemon.models import Json, SegmentType
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, from_microseconds, to_microseconds
@@ -120,28 +120,37 @@ class ImportResult(NamedTuple):
     """Lines that were not imported: an item with a later change here, a run that is archived."""
 
 
+class ImportedRun(NamedTuple):
+    """An archived run of an export."""
+
+    columns: dict[str, Any]
+    """The columns of memory_run, for `rows.put_run`."""
+    parts: list[SegmentPart]
+    repeated: list[rows.PartPlace | None] | None
+    """By part, the place of the text that it repeats; None for an export of a version that did not
+    tell.
+    """
+
+
 class ImportRows(NamedTuple):
     """The rows of some lines; all lines are parsed before a row is written."""
 
     items: list[rows.StoredItem]
-    runs: list[tuple[dict[str, Any], list[Any], list[rows.PartPlace | None] | None]]
-    """The columns of each run, its parts, and the texts that they repeat; None for an export of a
-    version that did not tell.
-    """
+    runs: list[ImportedRun]
 
 
 def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
     """Parse lines of an export; raises Refused with the number of an invalid line."""
-    import_rows = ImportRows([], [])
+    parsed_rows = ImportRows([], [])
     for number, line in enumerate(lines, first_number):
         if not line.strip():
             continue
         try:
             data = _read_json(line)
             if "item" in data:
-                import_rows.items.append(_read_item(data))
+                parsed_rows.items.append(_read_item(data))
             elif "archived" in data:
-                import_rows.runs.append(_read_run(data))
+                parsed_rows.runs.append(_read_run(data))
             elif data.get("form") != FORMAT:
                 raise ValueError(f"neither an item nor an archived run, nor the head of {FORMAT}")
         except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
@@ -151,7 +160,7 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
                 "nothing from there on was taken in"
             )
             raise Refused(msg) from None
-    return import_rows
+    return parsed_rows
 
 
 def _read_json(line: str) -> Any:
@@ -163,7 +172,7 @@ def _read_json(line: str) -> Any:
 
 
 def _read_moment(text: str) -> datetime:
-    """Return a moment with a zone. Raises ValueError for one that no calendar reckons with."""
+    """Return a moment. Raises ValueError unless it is of the years FIRST_YEAR to LAST_YEAR."""
     moment = datetime.fromisoformat(text)
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise ValueError(f"{text} is no moment of the years {FIRST_YEAR} to {LAST_YEAR}")
@@ -199,12 +208,11 @@ def _read_item(data: Json) -> rows.StoredItem:
     )
 
 
-def _read_run(
-    data: Json,
-) -> tuple[dict[str, Any], list[Any], list[rows.PartPlace | None] | None]:
+def _read_run(data: Json) -> ImportedRun:
     fields = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
     moments = {name: to_microseconds(_read_moment(data[name])) for name in ("started", "ended")}
-    parts, previous = [], ""
+    parts: list[SegmentPart] = []
+    previous = ""
     repeated: list[rows.PartPlace | None] = []
     for text in data["texts"]:
         segment = Segment(
@@ -225,7 +233,7 @@ def _read_run(
         previous = segment.text
     are_known = len(repeated) == len(parts)
     run_fields = {"run": clean(data["archived"]), **fields, **moments}
-    return run_fields, parts, repeated if are_known else None
+    return ImportedRun(run_fields, parts, repeated if are_known else None)
 
 
 def _read_digest(value: object) -> int:
@@ -241,10 +249,10 @@ def _read_place(value: object) -> rows.PartPlace:
     return rows.PartPlace(clean(run), *map(_read_number, position))
 
 
-def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
+def import_rows(connection: Connection, parsed_rows: ImportRows) -> ImportResult:
     """Store the rows; an item with a later change here, and an archived run, stay as they are."""
     unchanged_count = 0
-    for item in work.items:
+    for item in parsed_rows.items:
         old_item = rows.item(connection, item.key)
         if old_item and old_item.updated >= item.updated:
             unchanged_count += 1
@@ -263,12 +271,12 @@ def import_rows(connection: Connection, work: ImportRows) -> ImportResult:
             " pinned = ? WHERE key = ?",
             (item.created, item.created, item.pinned, item.key),
         )
-    for fields, parts, repeated in work.runs:
+    for columns, parts, repeated in parsed_rows.runs:
         if connection.execute(
-            "SELECT 1 FROM memory_run WHERE run_id = ?", (fields["run"],)
+            "SELECT 1 FROM memory_run WHERE run_id = ?", (columns["run"],)
         ).fetchone():
             unchanged_count += 1
             continue
-        rows.put_run(connection, **fields, parts=parts, repeated=repeated)
-        rows.hide_run_line(connection, fields["run"])
-    return ImportResult(len(work.items), len(work.runs), unchanged_count)
+        rows.put_run(connection, **columns, parts=parts, repeated=repeated)
+        rows.hide_run_line(connection, columns["run"])
+    return ImportResult(len(parsed_rows.items), len(parsed_rows.runs), unchanged_count)

@@ -9,6 +9,7 @@ A PostgreSQL server with pgvector compares the vectors itself (pgvector.py). Wit
 process reads from the server which texts other processes have embedded.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import heapq
@@ -46,14 +47,17 @@ def unit(vector: Sequence[float]) -> list[float]:
 
 
 def signs(vector: Sequence[float]) -> int:
+    """Return a number with a bit for each dimension, the first one highest: 1 above zero."""
     return int("".join("1" if value > 0 else "0" for value in vector), 2)
 
 
 def pack(vector: Sequence[float]) -> bytes:
+    """Return a vector as numbers of 16 bits, which lose some of its precision."""
     return struct.pack(f"<{len(vector)}e", *vector)
 
 
 def unpack(blob: bytes) -> tuple[float, ...]:
+    """Return the vector that `pack` packed."""
     return struct.unpack(f"<{len(blob) // 2}e", blob)
 
 
@@ -173,7 +177,7 @@ def cosines(connection: Connection, query: QueryEmbedding, ids: Iterable[int]) -
     numbers = list(ids)
     marks = placeholders(numbers)
     rows = connection.execute(
-        f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",  # noqa: S608  marks only
+        f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",
         (query.model, *numbers),
     )
     vectors = ((id_, unpack(blob)) for id_, blob in rows)

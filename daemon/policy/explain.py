@@ -36,7 +36,7 @@ class Explanation:
 
     verdict: Verdict
     parts: tuple[ExplainedPart, ...] = ()
-    """None if the call cannot be read at all."""
+    """Empty if the call cannot be read at all."""
 
 
 def explain(

@@ -141,12 +141,13 @@ def make_command_line(
         return ("git", "--version")
     program, subcommand_words = _split_subcommand(words)
     arguments, name = program.parse_arguments(subcommand_words), program.name
+    subcommand = name.removeprefix("git ")
     options = [*program.safety_options_for(arguments), *_joined_options(arguments)]
     operands = [word.text for word in arguments.operands]
     if name == "git stash":
         return ("git", "stash", *operands, *options)
     if name in ("git branch", "git tag", "git remote"):
-        return ("git", name[4:], *options, *(("--", *operands) if operands else ()))
+        return ("git", subcommand, *options, *(("--", *operands) if operands else ()))
     if name == "git rev-parse":  # shows nothing but ids
         return (
             "git",
@@ -208,17 +209,10 @@ def make_command_line(
                 # commits that changed only excluded files are shown all the same
                 options += ["--full-history", "--sparse"]
             paths = [*(paths or ["."]), *exclusions]
-    return ("git", name[4:], *options, *revisions, "--", *paths)
+    return ("git", subcommand, *options, *revisions, "--", *paths)
 
 
-_WITHOUT_REVISIONS = (
-    "git status",
-    "git ls-files",
-    "git branch",
-    "git tag",
-    "git remote",
-    "git stash",
-)
+_WITHOUT_REVISIONS = ("git status", "git ls-files")
 # Options of log that tell which files were changed and how much, and nothing of what is in them.
 _NAMES_AND_NUMBERS = frozenset(
     {
@@ -324,7 +318,9 @@ def _exclusion_pathspecs(pattern: str) -> Iterator[str]:
     """
     # git knows the cases of ASCII only, where İ, ı, ſ and the sign of Kelvin are cases of i, s and
     # k, too
-    plain = "".join(c if c.isascii() or c.lower() == c.upper() else "*" for c in pattern)
+    plain = "".join(
+        char if char.isascii() or char.lower() == char.upper() else "*" for char in pattern
+    )
     yield f":(exclude,icase,glob){plain}"
     for letter in re.finditer("[iks]", plain, re.IGNORECASE):
         before, after = (

@@ -106,9 +106,9 @@ def parse_line(line: str) -> tuple[Pipeline, ...]:
 
 # --- characters
 
-# Characters without ink that Unicode does not class as format or space.
-_INKLESS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"  # noqa: E501
-_HIDDEN = re.compile(f"[{_INKLESS}]")
+# Characters that are not drawn, and that Unicode does not class as format or space.
+_NOT_DRAWN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"  # noqa: E501
+_HIDDEN = re.compile(f"[{_NOT_DRAWN}]")
 _PLAIN_LINE = re.compile(r"[\n -~]*")  # ASCII, printable; most lines end the search here
 
 

@@ -2,7 +2,7 @@
 
 Such an output does not taint a run: each word in it is a number, or stands in the list `numbers` of
 the program in tables/programs.toml, and no word of the call is an operand. What programs quote
-(labels of sticks, names of shares, error texts) is in no list.
+(labels of USB sticks, names of shares, error texts) is in no list.
 """
 
 from __future__ import annotations

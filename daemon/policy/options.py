@@ -108,6 +108,7 @@ class ParsedArguments:
     """How many of the operands stand before that `--`."""
 
     def has(self, *names: str) -> bool:
+        """Tell whether one of these options is given."""
         return any(name in names for name, _ in self.options)
 
 
@@ -173,7 +174,7 @@ class Program:
         for word, kind in zip(
             arguments.operands, _assign_kinds(self.name, kinds, arguments.operands), strict=True
         ):
-            _refuse_misfit(self.name, kind, word)
+            _refuse_mismatch(self.name, kind, word)
             if kind in _PATHS:
                 paths_by_kind[kind].append(word.text)
         if self.check:
@@ -295,7 +296,8 @@ class OptionTable:
                     raise Unreadable(
                         problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
-                position += 0 if joined_value is not None else len(value_words)
+                if joined_value is None:
+                    position += len(value_words)
                 values += _check_values(name, option, value_words)
                 options.append((option.name, value_words[0].text if value_words else None))
         return ParsedArguments(
@@ -361,7 +363,7 @@ def _check_values(
             f"write {option.name}" + " VALUE" * option.value_count,
         )
     for kind, word in zip(option.kinds, value_words, strict=False):
-        _refuse_misfit(name, kind, word, option=option.name)
+        _refuse_mismatch(name, kind, word, option=option.name)
     return [(kind, word.text) for kind, word in zip(option.kinds, value_words, strict=False)]
 
 
@@ -371,7 +373,7 @@ def option_table(text: str, negative: bool) -> OptionTable:
     return OptionTable(text, negative)
 
 
-def _refuse_misfit(name: str, kind: str, word: Word, *, option: str = "") -> None:
+def _refuse_mismatch(name: str, kind: str, word: Word, *, option: str = "") -> None:
     subject = f"{name} {option}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
         raise Unreadable(

@@ -45,11 +45,11 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Cn", "Co"})
 _CELL_ENDS = re.compile(r"[,;|\"'\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # A first line that names a separator, which may be any letter (`sep=A`), or one by which Excel
 # reads symbolic links (SYLK), whose formulas begin with no sign.
-_READING_ORDER = re.compile(r"""[\s"']*(?:(?i:sep)\s*=|ID["']*;)""")
+_READING_INSTRUCTION = re.compile(r"""[\s"']*(?:(?i:sep)\s*=|ID["']*;)""")
 # A sign behind another mark, which a person may take for a separator; and a blank, likewise.
 _SIGN_BEHIND_MARK = re.compile(r"(?<=[^\w\s=@+-]) *[=@+-]")
 # What a formula does more than to calculate: call a function, a program, or a cell elsewhere.
-_ACT = re.compile(r"(?<=[^\W\d]) *\(|[|!\[]")
+_FORMULA_ACTION = re.compile(r"(?<=[^\W\d]) *\(|[|!\[]")
 # A wildcard of a glob, or a field of a template.
 _FIELD = re.compile(r"[*?\[{]")
 _SIGNED_NUMBER = re.compile(r"[+-](?:[0-9][0-9.:]*%?)?", re.ASCII)
@@ -74,7 +74,7 @@ def is_below_out(names: Iterable[str]) -> bool:
     return any(_fold(name.partition("/")[0]) == FOLDER for name in names)
 
 
-def explain_misfit(
+def explain_refusal(
     names: Sequence[str],
     content: str | None,
     *,
@@ -132,7 +132,7 @@ def _explain_content(ending: str, content: str) -> tuple[str, str] | None:
             return "holds control or invisible characters", "leave them out"
     if ending in _TABLES:
         table = unicodedata.normalize("NFKC", content)
-        if start := _READING_ORDER.match(table):
+        if start := _READING_INSTRUCTION.match(table):
             return f"says how it is to be read ({start[0].strip()!r:.40})", "begin with other words"
         if cell := _find_formula(table):
             return f"has a cell that is a formula ({cell!r:.40})", "begin no cell with = + - or @"
@@ -177,9 +177,11 @@ def _find_formula(table: str) -> str | None:
             return text
     for text in re.split(r"[,;\n\t]", table):
         sign = _SIGN_BEHIND_MARK.search(text)
-        if sign and _ACT.search(text, sign.end()):
+        if sign and _FORMULA_ACTION.search(text, sign.end()):
             return text[sign.start() :].strip()
-    return next((word for word in table.split() if word[0] in "=@+-" and _ACT.search(word)), None)
+    return next(
+        (word for word in table.split() if word[0] in "=@+-" and _FORMULA_ACTION.search(word)), None
+    )
 
 
 def _overlaps(name: str, path: str) -> bool:

@@ -221,6 +221,7 @@ class Policy:
 
     @classmethod
     def of(cls, file: PolicyFile, workspace: Path) -> Policy:
+        """Make the policy of a file whose checks have passed; without its text and hash."""
         rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
         if file.paths.secret == "deny":  # noqa: S105 - what becomes of them
             rules.append(Rule.of_secret_files(len(rules) + 1))
@@ -305,17 +306,19 @@ class Policy:
         is_exempt = any(is_granted("file_write", pattern) for pattern in restriction.tainted_tools)
         if not verdict.allows or is_exempt or not output_files.is_below_out(names):
             return verdict
-        misfit = output_files.explain_misfit(
+        mismatch = output_files.explain_refusal(
             names,
             str(arguments["content"]) if "content" in arguments else None,
             routine=restriction.routine,
             folders_in_use=self.folders_in_use,
             trusted=self.trusted,
         )
-        if misfit is None:
+        if mismatch is None:
             return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
-        reason = f"{misfit.problem}, and this run has read text that strangers may have written"
-        return Verdict(effect=Effect.DENY, rule="taint", reason=reason, alternative=misfit.instead)
+        reason = f"{mismatch.problem}, and this run has read text that strangers may have written"
+        return Verdict(
+            effect=Effect.DENY, rule="taint", reason=reason, alternative=mismatch.instead
+        )
 
     def output_folder(self, routine: str) -> str:
         """Return the folder in which tainted runs of a routine write unasked; empty if there is
@@ -394,7 +397,7 @@ class Policy:
             request = analyze_call(tool, arguments, self.reach)
         except Unreadable:
             return False
-        return all(part.misfit is None and part.refusal is None for part in request.parts)
+        return all(part.mismatch is None and part.refusal is None for part in request.parts)
 
     def tools_held_by_taint(
         self, routine: str, tools: Collection[str], *, keeps_safe_reads: bool = True
@@ -490,24 +493,25 @@ class Policy:
         tool_rules = self._tool_rules(tool, routine)
         if tool_rules.verdict is not None:  # all its calls are judged alike
             return False
-        allowing = [rule for rule in tool_rules.rules if rule.effect is Effect.ALLOW]
-        if not allowing:
+        allowing_rules = [rule for rule in tool_rules.rules if rule.effect is Effect.ALLOW]
+        if not allowing_rules:
             return False
-        if any(rule.tainted for rule in allowing):
+        if any(rule.tainted for rule in allowing_rules):
             return True
         restriction, properties = tool_rules.restriction, TOOLS.get(tool, UNKNOWN_TOOL)
         if any(is_granted(tool, pattern) for pattern in restriction.tainted_tools):
             return False
         if tool == "http_request":
-            return not keeps_safe_reads or not all(rule.safe for rule in allowing)
+            return not keeps_safe_reads or not all(rule.safe for rule in allowing_rules)
         if properties.sends and not properties.changes:
             return True
         if not properties.changes or restriction.autonomy != "full":
             return False  # its calls change nothing, or are asked about in every run
         if tool == "file_write":
-            return not all(rule.paths and _is_below_out(rule) for rule in allowing)
+            return not all(rule.paths and _is_below_out(rule) for rule in allowing_rules)
         if tool == "shell":
-            return not all(rule.profile for rule in allowing)  # a profile allows what only reads
+            # a profile allows what only reads
+            return not all(rule.profile for rule in allowing_rules)
         return True
 
     def shows_injected_result(self, tool: str, arguments: Json, *, routine: str) -> bool:
@@ -561,9 +565,9 @@ class Policy:
             for rule in self.rules
         )
 
-    def rule_singling_out(self, routine: str, other_routine: str) -> str:
-        """Return what speaks of a routine by its name in words that may grant something to it, but
-        not to another.
+    def find_rule_for_one_only(self, routine: str, other_routine: str) -> str:
+        """Return the label of the section or rule that may grant something to a routine by its name
+        and not to the other one; empty if there is none.
         """
         if routine in self.routines:
             return f"[routine.{routine}]"
@@ -623,10 +627,10 @@ class Policy:
         rules = [
             rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered_tools)
         ]
-        allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
+        allowing_rules = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
         for tool in offered_tools:
-            tool_rules = [rule for rule in allowing if rule.is_for(tool, routine)]
+            tool_rules = [rule for rule in allowing_rules if rule.is_for(tool, routine)]
             if not tool_rules:
                 continue
             if tool == "shell":
@@ -681,11 +685,12 @@ class Policy:
         if not any(applicable):
             # Why a command fits no profile says nothing about a rule that names its words itself.
             by_words = rule.argv and not rule.profile
-            misfits = [part.refusal or (None if by_words else part.misfit) for part in parts]
-            if by_words and not any(misfits):
+            mismatches = [part.refusal or (None if by_words else part.mismatch) for part in parts]
+            if by_words and not any(mismatches):
                 return f"the rule does not speak of it: its argv is {rule.argv_text}"
             return next(
-                (str(misfit) for misfit in misfits if misfit), "the rule does not speak of it"
+                (str(mismatch) for mismatch in mismatches if mismatch),
+                "the rule does not speak of it",
             )
         routine = rule.routines[0] if rule.routines else ""
         for part in parts if allows else ():
@@ -715,8 +720,8 @@ class Policy:
     ) -> str:
         """Say what would be allowed in place of a part that is not."""
         if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on in ("web", "git", "script", "action"):
-            if part.misfit is not None:
-                return part.misfit.instead
+            if part.mismatch is not None:
+                return part.mismatch.instead
             forms = [
                 form
                 for rule in rules
@@ -729,11 +734,11 @@ class Policy:
             programs = _allowed_programs(rules)
             if (
                 by_default
-                and part.misfit is not None
+                and part.mismatch is not None
                 and name in read_only_programs()
                 and _names_program(name, rules)
             ):
-                return part.misfit.instead
+                return part.mismatch.instead
             if hint := suggest_instead(name):
                 return hint
             return (

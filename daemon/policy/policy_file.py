@@ -568,12 +568,12 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
         if rule.tainted and strictness(Effect(rule.tainted)) <= strictness(Effect(rule.effect)):
             problem = f'changes nothing beside effect = "{rule.effect}"'
             yield Conflict(f"rule[{index}].tainted", problem, rule.tainted, hint="leave it out")
-        key, shell = f"rule[{index}]", rule.tool == "shell"
+        key, is_shell = f"rule[{index}]", rule.tool == "shell"
         acts_on = TOOLS.get(rule.tool, Tool()).acts_on
         if rule.argv and acts_on not in ("command", "git", "script", "action"):
             problem = "only rules for the tools shell, git, script, routine and config have argv"
             yield Conflict(f"{key}.argv", problem, list(map(str, rule.argv)))
-        if rule.profile and not shell:
+        if rule.profile and not is_shell:
             yield Conflict(
                 f"{key}.profile", "only rules for the tool shell have a profile", rule.profile
             )
@@ -586,7 +586,7 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
         if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
             yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
-        if rule.paths and shell and rule.effect == "allow" and not rule.profile:
+        if rule.paths and is_shell and rule.effect == "allow" and not rule.profile:
             hint = 'add profile = "read-only"'
             yield Conflict(
                 f"{key}.paths",
@@ -597,7 +597,7 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(
                 f"{key}.tool", "would allow every tool there is and will be", "*", "name the tools"
             )
-        if rule.effect == "allow" and shell and not rule.argv and not rule.profile:
+        if rule.effect == "allow" and is_shell and not rule.argv and not rule.profile:
             yield Conflict(
                 key,
                 "would allow every program",
@@ -611,16 +611,16 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
 
 def _web_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
     for index, rule in enumerate(file.rule):
-        key, web = f"rule[{index}]", rule.tool == "http_request"
+        key, is_web = f"rule[{index}]", rule.tool == "http_request"
         for name in ("hosts", "urls", "methods", "networks"):
-            if getattr(rule, name) and not web:
+            if getattr(rule, name) and not is_web:
                 problem = f"only rules for the tool http_request have {name}"
                 yield Conflict(f"{key}.{name}", problem, list(getattr(rule, name)))
-        if rule.safe and not web:
+        if rule.safe and not is_web:
             yield Conflict(f"{key}.safe", "only rules for the tool http_request have safe", True)
         elif rule.safe:
             yield from _safe_rule_conflicts(key, rule)
-        if web and rule.effect != "deny" and not rule.hosts and not rule.urls:
+        if is_web and rule.effect != "deny" and not rule.hosts and not rule.urls:
             hint = 'add hosts = ["api.example.org"], or ["*"] if you mean it'
             yield Conflict(key, "would allow every host there is", hint=hint)
         if rule.networks and rule.effect == "deny":

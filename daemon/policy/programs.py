@@ -50,17 +50,19 @@ def _diff_without_links(arguments: ParsedArguments) -> Sequence[str]:
 # --- what must not be read within a tree
 
 
-def _skip_in_grep(pattern: str, folder: bool) -> Sequence[str]:
+def _skip_in_grep(pattern: str, is_folder: bool) -> Sequence[str]:
     name = make_case_insensitive(pattern)
-    return (f"--exclude-dir={name}",) if folder else (f"--exclude={name}", f"--exclude-dir={name}")
+    return (
+        (f"--exclude-dir={name}",) if is_folder else (f"--exclude={name}", f"--exclude-dir={name}")
+    )
 
 
-def _skip_in_rg(pattern: str, folder: bool) -> Sequence[str]:
+def _skip_in_rg(pattern: str, is_folder: bool) -> Sequence[str]:
     pattern = re.sub(r"[{}]", r"[\g<0>]", pattern)  # {a,b} would be one or the other
-    return (f"--iglob=!**/{pattern}/**" if folder else f"--iglob=!**/{pattern}",)
+    return (f"--iglob=!**/{pattern}/**" if is_folder else f"--iglob=!**/{pattern}",)
 
 
-def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
+def _skip_in_diff(pattern: str, is_folder: bool) -> Sequence[str]:
     return (f"--exclude={make_case_insensitive(pattern)}",)
 
 

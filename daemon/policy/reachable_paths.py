@@ -58,6 +58,7 @@ class ReachablePaths:
 
     @classmethod
     def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> ReachablePaths:
+        """Return the paths in these folders, and these single files, with all links followed."""
         return cls(os.path.realpath(workspace), tuple(_follow(path) for path in readable))
 
     def resolve(self, text: str, *, for_writing: bool = False) -> CallPath:

@@ -65,7 +65,7 @@ class Request:
 
     parts: tuple[CallPart, ...]
     line: tuple[PlannedPipeline, ...] = ()
-    """Tool shell: what runs."""
+    """Tools shell and git: what runs."""
 
 
 def analyze_call(
@@ -159,20 +159,20 @@ def _analyze_git(
             "leave out | && || ; < and >",
         )
     words = tuple(_expand_words(command_words.words, repository_reach))
-    parsed_command, _, misfit = _fit_profile(read_only_programs()["git"], words, repository_reach)
+    parsed_command, _, mismatch = _fit_profile(read_only_programs()["git"], words, repository_reach)
     argument_texts = tuple(word.text for word in words[1:])
-    denying = _denied_globs(
+    denied_globs = _denied_globs(
         (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
     )
-    denied_patterns = _denied_in_repository(denying, repository_path, reach)
+    denied_patterns = _denied_in_repository(denied_globs, repository_path, reach)
     argv = parsed_command.argv
-    if misfit is None:
+    if mismatch is None:
         try:
             argv = git.make_command_line(
                 words, is_path=_path_predicate(repository_reach), denied_patterns=denied_patterns
             )
         except Unreadable as error:
-            misfit = error
+            mismatch = error
     # Under the name that was written as well as under the one it leads to: a link may not have been
     # there in earlier commits.
     names = {
@@ -193,9 +193,9 @@ def _analyze_git(
         trees=tuple(
             repository_path.names if path == "." else names[path] for path in parsed_command.trees
         ),
-        excluded=denying,
-        misfit=misfit,
-        refusal=misfit,
+        excluded=denied_globs,
+        mismatch=mismatch,
+        refusal=mismatch,
     )
     planned_command = PlannedCommand(
         program="git",
@@ -321,12 +321,14 @@ def _analyze_command(
         refusal = error
     profile = read_only_programs().get(name)
     named_words = (Word(name), *words[1:])
-    parsed_command, paths, misfit = _fit_profile(profile, named_words, reach)
+    parsed_command, paths, mismatch = _fit_profile(profile, named_words, reach)
     if parsed_command.stdin and not piped and command.stdin is None:
-        misfit = Unreadable(
+        mismatch = Unreadable(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
-    word_texts = parsed_command.argv if misfit is None else tuple(word.text for word in named_words)
+    word_texts = (
+        parsed_command.argv if mismatch is None else tuple(word.text for word in named_words)
+    )
     argv, excluded_globs, denied_patterns = (
         parsed_command.argv,
         tuple[Glob, ...](),
@@ -338,7 +340,7 @@ def _analyze_command(
         try:
             _refuse_outside((*parsed_command.files, *parsed_command.trees), reach)
             denied_patterns = _denied_in_repository(excluded_globs, reach.resolve("."), reach)
-            if misfit is None:
+            if mismatch is None:
                 argv = git.make_command_line(
                     named_words, is_path=_path_predicate(reach), denied_patterns=denied_patterns
                 )
@@ -363,10 +365,10 @@ def _analyze_command(
         trees=tuple(_tree_names(parsed_command, reach)),
         name_globs=parsed_command.name_globs,
         excluded=excluded_globs,
-        misfit=misfit,
+        mismatch=mismatch,
         refusal=refusal,
     )
-    if misfit is not None:
+    if mismatch is not None:
         part = replace(part, paths=(*part.paths, *_possible_paths(named_words, reach)))
     argv = (words[0].text, *argv[1:])
     return part, PlannedCommand(
@@ -375,7 +377,7 @@ def _analyze_command(
         redirects=command.redirects,
         stdin=stdin,
         success_codes=profile.success_codes if profile else (),
-        reads_only=misfit is None and refusal is None,
+        reads_only=mismatch is None and refusal is None,
         denied=denied_patterns,
     )
 
@@ -427,8 +429,8 @@ def _fit_profile(
                 raise Unreadable(
                     problem, f"name files, or write {words[0].text} -r for two folders"
                 )
-    except Unreadable as misfit:
-        return unparsed_command, (), misfit
+    except Unreadable as mismatch:
+        return unparsed_command, (), mismatch
     return parsed_command, paths, None
 
 

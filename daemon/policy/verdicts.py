@@ -49,7 +49,7 @@ class CallPart:
     """The request it makes; None for anything but a request of the web."""
     excluded: tuple[Glob, ...] = ()
     """What it is told to pass over within `trees`."""
-    misfit: Unreadable | None = None
+    mismatch: Unreadable | None = None
     """Why it does not fit the profile; None if it does."""
     refusal: Unreadable | None = None
     """Why no rule could allow it; None if one could."""
@@ -93,7 +93,7 @@ def judge_part(
 
 def applies_to(rule: Rule, part: CallPart) -> bool:
     """Tell whether a rule for this tool speaks of this part of a call."""
-    if not rule.matches_words(part.words) or (rule.profile and part.misfit is not None):
+    if not rule.matches_words(part.words) or (rule.profile and part.mismatch is not None):
         return False
     if part.target is not None and not _applies_to_target(rule, part.target):
         return False
@@ -138,8 +138,8 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
         ]
         if not program_rules:
             return f"no rule allows the program {part.words[0]}"
-        if part.misfit is not None:
-            return part.misfit.problem
+        if part.mismatch is not None:
+            return part.mismatch.problem
         return f"no rule allows {part}"
     if part.target is not None:
         additions = "" if part.target.is_plain else " with headers, a body or other arguments"

@@ -46,6 +46,7 @@ class Target:
 
     @property
     def origin(self) -> str:
+        """Scheme and host, with the port unless it is that of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}" + (
             "" if self.port == _PORTS[self.scheme] else f":{self.port}"
@@ -53,6 +54,7 @@ class Target:
 
     @property
     def url(self) -> str:
+        """The whole address, as it is requested."""
         return self.origin + self.path
 
     def __str__(self) -> str:

@@ -130,7 +130,7 @@ class AgentRoutines:
 
         Raises NotFound, and ToolFailed for an unreadable text, a past moment or no time at all.
         """
-        self._get_where_schedule_runs(name)
+        self._get_if_daemon_runs(name)
         end = length = None
         if until:
             try:
@@ -151,7 +151,7 @@ class AgentRoutines:
 
     async def resume(self, name: str) -> Json:
         """Let a paused routine start again. Raises NotFound."""
-        routine = self._get_where_schedule_runs(name)
+        routine = self._get_if_daemon_runs(name)
         await self.engine.resume(name)
         return {
             "resumed": name,
@@ -164,7 +164,7 @@ class AgentRoutines:
         Raises NotFound, and ToolFailed if the routine may not start.
         """
         caller = await self.journal.runs.get(context.run)
-        routine = self._get_where_schedule_runs(name)
+        routine = self._get_if_daemon_runs(name)
         if caller.trigger == AGENT_TRIGGER:
             raise ToolFailed("this run was started by another run, and starts none itself")
         state = self.engine.states.get(name)
@@ -240,7 +240,7 @@ class AgentRoutines:
                 f"there is a routine {name} already, and nothing is overwritten; take another name"
             )
         policy, routines = self.settings.policy, self._routines_made_by(maker.name)
-        if section := policy.rule_singling_out(name, maker.name):
+        if section := policy.find_rule_for_one_only(name, maker.name):
             raise ToolFailed(
                 f"the policy speaks of routines of that name ({section}); take another one"
             )
@@ -290,7 +290,7 @@ class AgentRoutines:
             )
         return self.engine.routines[name]
 
-    def _get_where_schedule_runs(self, name: str) -> Routine:
+    def _get_if_daemon_runs(self, name: str) -> Routine:
         """Return a routine. Raises NotFound, and ToolFailed in `agentd once`, which starts no
         routine by its schedule.
         """

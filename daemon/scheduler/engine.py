@@ -122,7 +122,7 @@ class RoutineEngine:
             journal,
             clock,
             self._triggers,
-            schedule_look=self._schedule_paced_start,
+            schedule_check=self._schedule_paced_start,
         )
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
@@ -170,13 +170,12 @@ class RoutineEngine:
         self._scheduler.start(paused=True)
         async with ledger.lock():
             ledger.up_since = self._clock.now()
-            if (
-                not self._has_shared_journal
-            ):  # another machine may have the routines of an open incident
+            # Of a shared journal, another machine may have the routines of an open incident.
+            if not self._has_shared_journal:
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )
-            await self._set_routines(dict(contents.routines), fresh=contents.routines)
+            await self._set_routines(dict(contents.routines), changed=contents.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.process_due(ledger.schedules)
             await self._triggers.start_on_start()
@@ -207,7 +206,7 @@ class RoutineEngine:
             )
             names = list(new_routines) if zone_changes else [*changes.added, *changes.changed]
             ledger.zone, self._faults = zone or ledger.zone, faults
-            await self._set_routines(new_routines, fresh=names)
+            await self._set_routines(new_routines, changed=names)
             await self._schedule_next_starts([*names, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
@@ -223,11 +222,11 @@ class RoutineEngine:
         return changes
 
     async def _set_routines(
-        self, routines: Mapping[str, Routine], *, fresh: Collection[str]
+        self, routines: Mapping[str, Routine], *, changed: Collection[str]
     ) -> None:
-        names = [*fresh, *(self._ledger.routines.keys() - routines.keys())]
+        names = [*changed, *(self._ledger.routines.keys() - routines.keys())]
         try:
-            await self._ledger.set_routines(routines, fresh=fresh, unreadable=self._faults)
+            await self._ledger.set_routines(routines, changed=changed, unreadable=self._faults)
         finally:  # it may have taken the routines before it failed
             self._triggers.read_routines(names)
             self._pacing.read_routines(names)
@@ -235,7 +234,7 @@ class RoutineEngine:
     def _note_ended_run(self, run: Run) -> None:
         """Queue what follows on the end of a run."""
         self._triggers.queue_end(run)
-        self._pacing.look(run.routine)
+        self._pacing.queue_check(run.routine)
 
     async def _close_incidents_of_removed(self, subjects: Iterable[str]) -> None:
         """Close the incidents of these subjects whose routine has no file any more."""
@@ -532,11 +531,12 @@ class RoutineEngine:
         self._due_queue.add(*names)
         for name in names:
             self._triggers.scan_files_of(name)
-        self._pacing.look(*names)
+        self._pacing.queue_check(*names)
 
     def _schedule_paced_start(self, name: str, at: datetime) -> None:
-        """Have a routine with a pace looked at again at `at`."""
-        self._add_job(f"pace {name}", DateTrigger(at, timezone=UTC), at, self._pacing.look, name)
+        """Have a routine with a pace checked again at `at`."""
+        trigger = DateTrigger(at, timezone=UTC)
+        self._add_job(f"pace {name}", trigger, at, self._pacing.queue_check, name)
 
     def _schedule_scan(self, watch: str, at: datetime) -> None:
         """Have the files of a watch looked at again at `at`."""

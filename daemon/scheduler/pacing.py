@@ -55,11 +55,11 @@ class Pacing:
         clock: Clock,
         triggers: EventTriggers,
         *,
-        schedule_look: Callable[[str, datetime], None],
+        schedule_check: Callable[[str, datetime], None],
     ) -> None:
-        """`schedule_look` has `look` called for a routine at a moment."""
+        """`schedule_check` has `queue_check` called for a routine at a moment."""
         self._ledger, self._journal, self._clock = ledger, journal, clock
-        self._triggers, self._schedule_look = triggers, schedule_look
+        self._triggers, self._schedule_check = triggers, schedule_check
         self._queue = CoalescingQueue(
             "pace claims", self.start_due, retry=RETRY_SECONDS, session=ledger.lock
         )
@@ -90,12 +90,12 @@ class Pacing:
         """Finish the claims under way."""
         await self._queue.stop()
 
-    def look(self, *names: str) -> None:
-        """Queue a look at whether these routines are due; those without a pace are left out."""
+    def queue_check(self, *names: str) -> None:
+        """Queue a check whether these routines are due; those without a pace are left out."""
         self._queue.add(*(name for name in names if name in self._paces))
 
     async def start_due(self, names: Sequence[str]) -> None:
-        """Start those of these routines that are due, and have the others looked at when they are.
+        """Start those of these routines that are due, and have the others checked when they are.
 
         The caller holds the ledger's lock.
         """
@@ -141,7 +141,7 @@ class Pacing:
 
     def _put_off(self, name: str, moment: datetime) -> None:
         self._ledger.paced_starts[name] = moment
-        self._schedule_look(name, moment)
+        self._schedule_check(name, moment)
 
     async def _next_start(self, name: str, now: datetime) -> PacedStart | None:
         """Return the next start of a routine, which may be past; None while a run of it is under
@@ -165,7 +165,7 @@ class Pacing:
             event = f"{event} {now:%Y-%m-%d}"
         due, latest = since + wait, self._latest_starts.get(name)
         if latest and latest.event == event and latest.wait == wait:
-            # Computed anew at each look, the limits below would put the start off again and again:
+            # Computed anew at each check, the limits below would put the start off again and again:
             # what they gave before stays.
             due = min(due, latest.due) if due > now else latest.due
         elif due < self._ledger.up_since and not _may_catch_up(entry, due, now):

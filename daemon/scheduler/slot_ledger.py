@@ -482,16 +482,16 @@ class SlotLedger:
     # --- routines, baselines and floors
 
     async def set_routines(
-        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unreadable: Iterable[str]
+        self, routines: Mapping[str, Routine], *, changed: Iterable[str], unreadable: Iterable[str]
     ) -> None:
-        """Replace the routines; `fresh` names those that are new or changed.
+        """Replace the routines; `changed` names those that are new or changed.
 
         `unreadable` names those whose files have faults: their states are kept.
         """
-        fresh_routines = {name: routines[name] for name in fresh}
+        changed_routines = {name: routines[name] for name in changed}
         # In a thread: it takes half a second for 10,000 routines.
         schedule_keys, schedules, definitions = await asyncio.to_thread(
-            self._derive, fresh_routines
+            self._derive, changed_routines
         )
         schedule_keys = {
             name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
@@ -508,18 +508,18 @@ class SlotLedger:
             self.states = await self._set_baselines(schedule_keys)
         await self._drop_future_records(routines)
         self._schedule_keys, self.routines = schedule_keys, routines
-        unchanged_names = routines.keys() - fresh_routines.keys()
+        unchanged_names = routines.keys() - changed_routines.keys()
         for by_name in (self._floors, self._definitions, self.schedules):
             for name in by_name.keys() - unchanged_names:
                 del by_name[name]
         self.schedules.update(schedules)
         self._definitions.update(definitions)
         self.unrehearsed_routines &= unchanged_names
-        for name, routine in fresh_routines.items():
+        for name, routine in changed_routines.items():
             if routine.run.rehearse_first:
                 await self.check_rehearsal(name)
         await self.read_floors(schedules)
-        await self._read_failures(fresh_routines)
+        await self._read_failures(changed_routines)
 
     async def set_unscheduled_routines(
         self, routines: Mapping[str, Routine], *, unreadable: Iterable[str]

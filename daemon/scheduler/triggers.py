@@ -265,10 +265,6 @@ class EventTriggers:
         """Watch the folders of the routines that `read_routines` has read."""
         self._watcher.watch({name: watch.watch for name, watch in self._watches.items()})
 
-    def is_watching(self, routine: str) -> bool:
-        """Tell whether a routine watches files."""
-        return routine in self._watches_of
-
     def scan_files_of(self, routine: str) -> None:
         """Queue a look at all files that a routine watches, and its start if there are any."""
         self._file_queue.add(*self._watches_of.get(routine, ()))

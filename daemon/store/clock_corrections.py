@@ -23,11 +23,12 @@ from daemon.store.rows import MICROSECOND, RUN_COLUMNS, run_of
 log = structlog.get_logger()
 
 DAY = timedelta(days=1) // MICROSECOND
-"""Rows of older versions do not have the begin of their wait: a wait that ends later than in a day
+"""Rows of older versions do not say when their wait began: a wait that ends later than in a day
 ends now.
 """
 
-# The new end of a wait that is moved, from the columns of its end and its begin. Parameter: now.
+# The new end of a wait that is moved, from the columns of its end and of when it began. Parameter:
+# now.
 _NEW_END = "? + CASE WHEN {since} IS NULL THEN 0 ELSE {end} - {since} END"
 # The condition for a wait to be moved. Parameters: now, now + DAY.
 _BEGAN_AHEAD = "({since} > ? OR {since} IS NULL AND {end} > ?)"

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
 # A part of an id that is shorter is too likely to name another thing than the one meant.
@@ -119,6 +120,14 @@ def placeholders(values: Collection[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
+def padded(values: Sequence[T], filler: T) -> list[T]:
+    """Return values for `IN (…)`, filled up to a power of two: each new length would be a new
+    statement to prepare.
+    """
+    length = 1 << (len(values) - 1).bit_length()
+    return [*values, *[filler] * (length - len(values))]
+
+
 def id_part_values(part: str) -> tuple[str, str, int, str]:
     """Return the values of ID_PART for a part of an id in capitals, of at least SHORTEST_PART
     characters.
@@ -170,7 +179,8 @@ def explain(error: BaseException, path: Path) -> BaseException:
     if problem is None:
         return error
     is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-    store_error = (StoreDamaged if is_damaged else StoreFull)(f"{path}: {problem} ({error})")
+    error_class = StoreDamaged if is_damaged else StoreFull
+    store_error = error_class(f"{path}: {problem} ({error})")
     store_error.__cause__ = error
     return store_error
 

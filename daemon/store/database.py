@@ -107,10 +107,10 @@ class Database:
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
         """Open the database at `path`, and create or migrate its tables. Raises ConfigError."""
-        self = cls(path, migrations, asyncio.get_running_loop())
-        self._writer.start()
-        await self._opened
-        return self
+        database = cls(path, migrations, asyncio.get_running_loop())
+        database._writer.start()
+        await database._opened
+        return database
 
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
         """Run `work` inside a transaction and return its result once that is committed.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.models import Json
 from daemon.store.connection import Connection
 from daemon.store.database import Repository
-from daemon.store.records import Day
+from daemon.store.records import DayOutcomes
 from daemon.store.rows import LAST_BEFORE, to_microseconds
 
 if TYPE_CHECKING:
@@ -134,12 +134,12 @@ class HistoryRepository(Repository):
     every few seconds, and the calls of years need not be added up each time.
     """
 
-    async def get_days(self, edges: Sequence[datetime]) -> list[Day]:
+    async def get_days(self, edges: Sequence[datetime]) -> list[DayOutcomes]:
         """Return the outcomes of each routine by day, where there are any; a day goes from one of
         the `edges` until before the next one.
         """
 
-        def query(session: Session) -> list[Day]:
+        def query(session: Session) -> list[DayOutcomes]:
             from daemon.store.queries.history import get_days
 
             return get_days(session, edges)

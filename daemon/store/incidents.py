@@ -387,18 +387,11 @@ def _insert_delivery(
     zone: str,
     now: datetime,
 ) -> None:
+    at, text = to_microseconds(now), json.dumps(options, separators=(",", ":"))
     connection.execute(
-        "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, "
-        "waits_since)"
-        " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
-        (
-            run_id,
-            target,
-            kind,
-            json.dumps(options, separators=(",", ":")),
-            zone,
-            *[to_microseconds(now)] * 3,
-        ),
+        "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at,"
+        " waits_since) VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
+        (run_id, target, kind, text, zone, at, at, at),
     )
 
 

@@ -21,7 +21,7 @@ from daemon.store.history import HistoryRepository
 from daemon.store.incidents import IncidentRepository, IncidentSettings
 from daemon.store.key_values import KeyValueRepository
 from daemon.store.outbox import OutboxRepository
-from daemon.store.records import Day
+from daemon.store.records import DayOutcomes
 from daemon.store.routines import RoutineRepository, RoutineState, Streak
 from daemon.store.rows import to_microseconds
 from daemon.store.runs import LEASE, RunMessage, RunRepository
@@ -32,7 +32,7 @@ from daemon.store.workers import WorkerRepository
 
 __all__ = [
     "Claim",
-    "Day",
+    "DayOutcomes",
     "Journal",
     "RoutineState",
     "RunMessage",
@@ -54,7 +54,7 @@ class Journal:
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a claim holds without a renewal, where several daemons share the store.
+        """`lease`: how long a claim holds without a renewal, where daemons share the database.
 
         `in_turn`: a run is claimed only while no other run of its routine is running or waits.
         """

@@ -11,8 +11,6 @@ from pathlib import Path
 from daemon.errors import ConfigError, Fault
 from daemon.store.database import Database
 
-POSTGRES = ("postgresql://", "postgres://")
-
 
 async def open_database(
     path: Path,

@@ -101,7 +101,7 @@ class SpendingTotal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Day:
+class DayOutcomes:
     """The outcomes of one routine on one day."""
 
     routine: str

@@ -113,7 +113,7 @@ class RoutineRepository(Repository):
     ) -> None:
         """Pause a routine, or change how long it is paused. Raises NotFound.
 
-        `since` is the begin of a pause for a length of time, which is moved if the clock is set
+        `since` is when a pause for a length of time begins, which is moved if the clock is set
         back; None for a pause until a date, which is not.
         """
         values = (to_microseconds_or_none(until), to_microseconds_or_none(since), why, routine)
@@ -150,7 +150,7 @@ class RoutineRepository(Repository):
 
         await self._db.write(work, durable=True)
 
-    # --- failures and reports of late
+    # --- failures in a row, and reports
 
     async def get_streaks(self, since: Mapping[str, datetime | None]) -> dict[str, Streak]:
         """Return the failures in a row of each routine that has any.

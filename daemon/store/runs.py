@@ -57,8 +57,8 @@ from daemon.system.clock import seconds_since_boot
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-# Only where several daemons share a store: in a store of its own, the lock on the state folder says
-# that no other process runs.
+# Only where several daemons share a database: where one has its own, the lock on the state folder
+# says that no other process runs.
 LEASE = timedelta(seconds=60)
 RENEW = (
     "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING "
@@ -137,7 +137,7 @@ class RunRepository(Repository):
         lease: timedelta = LEASE,
         in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a claim holds without a renewal, where several daemons share the store.
+        """`lease`: how long a claim holds without a renewal, where daemons share the database.
 
         `in_turn`: a run is claimed only while no other run of its routine is running or waits.
         """
@@ -169,7 +169,7 @@ class RunRepository(Repository):
     async def claim(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Claim a queued run for `owner`; None if it is not queued or not to be started yet.
 
-        Where daemons share the store, a run whose owner's lease has expired is claimed as well;
+        Where daemons share the database, a run whose owner's lease has expired is claimed as well;
         with `takeover` (a sub-agent of a run that was taken over) even while it is leased. With
         `in_turn`, None also while another run of its routine is running or waits.
         """
@@ -277,7 +277,7 @@ class RunRepository(Repository):
 
     def keep_fresh(self, runs: Iterable[Run]) -> None:
         """Remember runs that were opened just now, for `claim_lazily`; does nothing where other
-        processes share the store.
+        processes share the database.
         """
         if self._db.shared:
             return
@@ -442,7 +442,7 @@ class RunRepository(Repository):
     def _cache_success(self, run: Run) -> None:
         """Keep a succeeded run in memory as the newest success of its routine.
 
-        Not where other processes share the store, and not a run with a long report.
+        Not where other processes share the database, and not a run with a long report.
         """
         if (
             self._db.shared
@@ -515,9 +515,9 @@ class RunRepository(Repository):
         """Queue the runs whose process died, and return every queued run, oldest first.
 
         To be called at start, under the lock on the state folder, which says that no other process
-        uses it: all running runs are those of dead processes. Where daemons share the store, only
-        those whose lease expired, and those of this state folder: their owner begins like `owner`,
-        up to the colon.
+        uses it: all running runs are those of dead processes. Where daemons share the database,
+        only those whose lease expired, and those of this state folder: their owner begins like
+        `owner`, up to the colon.
         """
         now, is_shared = to_microseconds(self._clock()), self._db.shared
         home = f"{owner.partition(':')[0]}:"

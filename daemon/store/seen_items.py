@@ -1,4 +1,4 @@
-"""What routines have reported already: the seen-sets of `[dedupe]`."""
+"""The items that routines with `[dedupe]` have reported already."""
 
 # ruff: noqa: S608  what is put into statements are marks; values are bound
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReportedItemRecord:
 
 
 class SeenItemRepository(Repository):
-    """The seen-sets.
+    """The items that routines have reported.
 
     Table: novelty.
     """

@@ -458,7 +458,7 @@ class AuditRow(JournalTable, table=True):
 
 
 class WorkerRow(JournalTable, table=True):
-    """A process that shares the store; see workers.Worker."""
+    """A process that shares the database; see workers.Worker."""
 
     __tablename__ = "worker"
 

@@ -1,4 +1,4 @@
-"""The processes that share one store, their leases, and what becomes of runs whose process died.
+"""The processes that share one database, their leases, and what becomes of runs whose process died.
 
 Theory of operation. Each process has a heartbeat. In one commit it writes its row, renews the
 leases of the runs it has claimed, queues all runs whose lease has expired, and learns which of its
@@ -29,7 +29,7 @@ LISTED_FOR = timedelta(days=1) // MICROSECOND
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worker:
-    """A process that shares the store, as it was heard of last."""
+    """A process that shares the database, as it was heard of last."""
 
     id: str
     kind: str
@@ -85,7 +85,7 @@ UPDATE worker SET leads = ? WHERE id = ? AND NOT EXISTS (SELECT 1 FROM worker WH
 
 
 class WorkerRepository(Repository):
-    """The processes that share the store, and the leases of the runs that they hold.
+    """The processes that share the database, and the leases of the runs that they hold.
 
     Table: worker.
     """
@@ -237,7 +237,7 @@ def _read_lease_clock(connection: Connection, own_time: int) -> int:
     """Return what `Connection.lease_clock` returns in a write: a read transaction on a server
     begins without asking for its time.
     """
-    if not hasattr(connection, "driver"):  # SQLite's
+    if not hasattr(connection, "driver"):  # SQLite has one process, and no clock of a server
         return own_time
     (now,) = connection.execute("SELECT agentd_now()").fetchone()
     return int(now)

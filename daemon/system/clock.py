@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import time as seconds
+import time
 from contextlib import suppress
-from datetime import UTC, datetime, time, tzinfo
+from datetime import UTC, datetime, tzinfo
+from datetime import time as time_of_day
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -32,8 +33,8 @@ class SystemClock:
 
 def seconds_since_boot() -> float:
     """Return seconds that nobody can set, and that go on while the machine is suspended."""
-    # time.monotonic() stands still then; macOS, which lacks this clock, has no other
-    return seconds.clock_gettime(getattr(seconds, "CLOCK_BOOTTIME", seconds.CLOCK_MONOTONIC))
+    # CLOCK_MONOTONIC stands still then; macOS, which lacks CLOCK_BOOTTIME, has no other
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Clock) -> None:
@@ -53,15 +54,15 @@ def midnight(now: datetime, zone: tzinfo) -> datetime:
 
     If the clocks go back at midnight, there are two midnights: the first of them.
     """
-    return datetime.combine(now.astimezone(zone).date(), time(), zone)
+    return datetime.combine(now.astimezone(zone).date(), time_of_day(), zone)
 
 
-def format_date_time(at: datetime, now: datetime) -> str:
+def format_date_time(moment: datetime, now: datetime) -> str:
     """Return the date and time of a local moment as text, with the year if it is not the year of
     `now`.
     """
-    year = "" if at.year == now.astimezone(at.tzinfo).year else " %Y"
-    return at.strftime(f"%a %d %b{year} %H:%M")
+    year = "" if moment.year == now.astimezone(moment.tzinfo).year else " %Y"
+    return moment.strftime(f"%a %d %b{year} %H:%M")
 
 
 def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> str:

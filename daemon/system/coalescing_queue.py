@@ -37,21 +37,21 @@ class CoalescingQueue:
         """
         self._title, self._work, self._session = title, work, session
         self._retry_delay, self._batch_size = retry, batch_size
-        self._waiting: dict[str, None] = {}
+        self._queued_names: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._stopped = False
+        self._is_stopped = False
 
     def add(self, *names: str) -> None:
         """Queue names that are not queued yet; does nothing after `stop`."""
-        if names and not self._stopped:
-            self._waiting.update(dict.fromkeys(names))
-            self._begin()
+        if names and not self._is_stopped:
+            self._queued_names.update(dict.fromkeys(names))
+            self._start_task()
 
     async def stop(self) -> None:
         """Drop the queued names, and wait for the batch that is being processed."""
-        self._stopped = True
-        self._waiting.clear()
+        self._is_stopped = True
+        self._queued_names.clear()
         if self._retry_timer:
             self._retry_timer.cancel()
         if self._task:
@@ -63,7 +63,7 @@ class CoalescingQueue:
             await asyncio.wait([self._task])
         await self.stop()
 
-    def _begin(self) -> None:
+    def _start_task(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=self._title)
 
@@ -71,16 +71,16 @@ class CoalescingQueue:
         names: list[str] = []
         try:
             async with self._session():
-                while names := list(islice(self._waiting, self._batch_size)):
+                while names := list(islice(self._queued_names, self._batch_size)):
                     for name in names:
-                        del self._waiting[name]
+                        del self._queued_names[name]
                     await self._work(names)
         except Exception:  # a background task: those who add names must be able to go on
             log.exception(
                 "queue.failed", queue=self._title, names=names[:3], retry=self._retry_delay
             )
-            if not self._stopped:
-                self._waiting = dict.fromkeys([*names, *self._waiting])
+            if not self._is_stopped:
+                self._queued_names = dict.fromkeys([*names, *self._queued_names])
                 self._retry_timer = asyncio.get_running_loop().call_later(
-                    self._retry_delay, self._begin
+                    self._retry_delay, self._start_task
                 )

@@ -21,7 +21,7 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
     """Send requests through another transport, and let at most `limit` bytes of each response be
     read, packed or unpacked.
 
-    A reader of more gets the errors of `http_body.limited`. The bodies of error responses, which
+    A reader of more gets the errors of `http_body.limit_body`. The bodies of error responses, which
     SDKs read too, are limited in the same way. `is_limited` decides by the headers of a response.
 
     All texts are read as UTF-8, as JSON and server-sent events are. httpx2 would take any codec of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from daemon.errors import ConfigError, Fault
 
-SHORTEST, LONGEST = 0.05, 3600.0
+SHORTEST, LONGEST = 0.05, 3600.0  # seconds
 
 
 def until_next_multiple(seconds: float) -> float:

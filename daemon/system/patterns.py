@@ -1,8 +1,8 @@
 """Globs for files beneath a folder: `inbox/*.csv`, `**/report-?.txt`.
 
-`*`, `?` and `[…]` stay within a name, `**` stands for any number of folders, and a name that begins
-with a dot fits only where the dot is written: editors and copying programs keep their half-done
-work there.
+`*`, `?` and `[…]` stay within a name, and `**` stands for any number of folders. A name that begins
+with a dot matches only a pattern that begins with one: editors and copying programs use such names
+for files that they have not finished.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Patterns:
 
     def __init__(self, globs: Iterable[str]) -> None:
         self._parts = [parse(text) for text in globs]
-        self._fits = {
+        self._matchers = {
             part: re.compile(translate(part)).match
             for parts in self._parts
             for part in parts
@@ -71,7 +71,7 @@ class Patterns:
     @property
     def start(self) -> States:
         """Where a walk begins."""
-        return self._with_none((number, 0) for number in range(len(self._parts)))
+        return self._add_states_after_any_folders((number, 0) for number in range(len(self._parts)))
 
     def step(self, states: States, name: str) -> tuple[bool, States]:
         """Return whether a file of this name matches, and the states for a folder of this name."""
@@ -83,29 +83,29 @@ class Patterns:
                 continue  # as in a shell, a wildcard does not match a hidden file
             if part == _ANY_FOLDERS:
                 next_states.add((number, position))
-            elif self._fits[part](name):
+            elif self._matchers[part](name):
                 if position + 1 == len(parts):
                     matches = True
                 else:
                     next_states.add((number, position + 1))
-        return matches, self._with_none(next_states)
+        return matches, self._add_states_after_any_folders(next_states)
 
     def possible_names(self, states: States) -> set[str] | None:
-        """Return the only names that can fit in a folder with these states; None if it must be read
-        to know, as a part has a wildcard.
+        """Return the only names that can match in a folder with these states; None if a part has a
+        wildcard, so that the folder must be read.
         """
         parts = {self._parts[number][position] for number, position in states}
         return None if any(_MAGIC.search(part) for part in parts) else parts
 
-    def fits(self, path: str) -> bool:
-        """Tell whether a relative path fits."""
+    def matches(self, path: str) -> bool:
+        """Tell whether a relative path matches."""
         *folders, name = path.split("/")
         states = self.start
         for folder in folders:
             _, states = self.step(states, folder)
         return self.step(states, name)[0]
 
-    def _with_none(self, states: Iterable[tuple[int, int]]) -> States:
+    def _add_states_after_any_folders(self, states: Iterable[tuple[int, int]]) -> States:
         """Add the states behind each `**`, which may stand for no folder at all."""
         states_after = set()
         for number, position in states:

@@ -12,10 +12,10 @@ def replace_file(
     """Replace a file, or create it: whoever reads it meanwhile, or after a power cut, finds the old
     content or the new one.
 
-    Its group is `group`; where this process may not give it that one, no group has access.
+    Its group is `group`; if this process may not set that group, no group has access.
 
-    Raises OSError, and the file is then as it was. A link is replaced, not followed: resolve it
-    before where it is to stay.
+    Raises OSError, and the file is then as it was. A link is replaced, not followed: a caller that
+    wants to keep it resolves it first.
     """
     temporary_file = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

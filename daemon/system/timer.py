@@ -80,7 +80,7 @@ class KernelClockWatcher:
         self._fd = -1
 
     def start(self, on_clock_set: Callable[[], object]) -> None:
-        self._when_set = on_clock_set
+        self._on_clock_set = on_clock_set
         self._fd = self._calls.create_armed()
         asyncio.get_running_loop().add_reader(self._fd, self._read)
 
@@ -99,7 +99,7 @@ class KernelClockWatcher:
             if error.errno != errno.ECANCELED:
                 raise
             self._calls.arm(self._fd)
-            self._when_set()
+            self._on_clock_set()
 
 
 class TimerCalls:
@@ -138,7 +138,7 @@ class PollingClockWatcher:
         self._next_check: asyncio.TimerHandle | None = None
 
     def start(self, on_clock_set: Callable[[], object]) -> None:
-        self._when_set = on_clock_set
+        self._on_clock_set = on_clock_set
         self._loop = asyncio.get_running_loop()
         self._schedule_check(self._clock.now(), self._loop.time())
 
@@ -158,4 +158,4 @@ class PollingClockWatcher:
         # From these readings on: a clock that is set between two readings would go unnoticed.
         self._schedule_check(new_wall, new_monotonic)
         if abs(drift) > TOLERANCE:
-            self._when_set()
+            self._on_clock_set()

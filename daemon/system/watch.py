@@ -2,10 +2,10 @@
 to it.
 
 watchfiles collects the events of the system (inotify, FSEvents, ...) in a thread that by default
-wakes once a second, so a change is reported after one to two seconds. What the system says nothing
-about (a folder above was moved, a link points elsewhere, another machine wrote on a shared disk,
-its queue of events overflowed) is found by comparing the folders with what they were: whenever
-anything is reported, and once a minute.
+wakes once a second, so a change is reported after one to two seconds. Some changes are not
+reported: a folder above was moved, a link points elsewhere, another machine wrote on a shared disk,
+or the queue of events overflowed. They are found by comparing the folders with what they were,
+whenever anything is reported and once a minute.
 """
 
 # ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders
@@ -26,9 +26,9 @@ from daemon.system.intervals import read_interval, until_next_multiple
 
 log = structlog.get_logger()
 
-# Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked
+# Seconds before the watching begins: subscriptions come in groups, and a tree that is unpacked
 # brings folders by the dozen: one start serves them all.
-PAUSE = 0.1
+START_DELAY = 0.1
 SECONDS_BETWEEN_WAKES = 1.0
 # For tests that start a daemon: the seconds between two wakes of its thread.
 SECONDS_BETWEEN_WAKES_VARIABLE = "AGENTD_WATCH_SECONDS"
@@ -87,7 +87,8 @@ class DirectoryWatcher:
         self._check_every, self._wake_every = check_every, wake_every
         self._subscriptions: set[Subscription] = set()
         self._task: asyncio.Task[None] | None = None
-        self._is_pausing = False
+        self._is_starting = False
+        """Whether START_DELAY runs: folders that are added meanwhile are watched as well."""
         self._watched: frozenset[Path] = frozenset()
         """Folders whose changes are noticed; empty while the watching begins."""
         self._problem = ""
@@ -110,9 +111,9 @@ class DirectoryWatcher:
             self._stop()
         elif subscription.folders <= self._watched:
             asyncio.get_running_loop().call_soon(subscription.notify, subscription.folders)
-        elif not self._is_pausing:
+        elif not self._is_starting:
             self._stop()
-            self._is_pausing = True
+            self._is_starting = True
             self._begin()
 
     def _begin(self) -> None:
@@ -130,7 +131,7 @@ class DirectoryWatcher:
     def _stop(self) -> None:
         if self._task:
             self._task.cancel()
-        self._task, self._is_pausing, self._watched = None, False, frozenset()
+        self._task, self._is_starting, self._watched = None, False, frozenset()
 
     def _notify(self, changed_folders: frozenset[Path]) -> None:
         loop = asyncio.get_running_loop()
@@ -143,9 +144,9 @@ class DirectoryWatcher:
         after a failure.
         """
         while True:
-            self._is_pausing, self._watched = True, frozenset()
-            await asyncio.sleep(PAUSE)
-            self._is_pausing = False
+            self._is_starting, self._watched = True, frozenset()
+            await asyncio.sleep(START_DELAY)
+            self._is_starting = False
             folders = frozenset[Path]().union(
                 *(subscription.folders for subscription in self._subscriptions)
             )
@@ -183,9 +184,9 @@ class DirectoryWatcher:
         # Imported with the first watch: `agentctl logs` without -f needs none of it.
         from watchfiles import awatch
 
-        survey = await asyncio.to_thread(_survey, folders)
+        snapshot = await asyncio.to_thread(_take_snapshot, folders)
         changes = awatch(
-            *survey.paths,
+            *snapshot.paths,
             watch_filter=None,
             step=round(1000 * self._wake_every),
             # none: watchfiles would throw away what came in the moment that it passed
@@ -203,19 +204,19 @@ class DirectoryWatcher:
             self._notify(folders)
             paths: set[str] = set()
             while True:
-                new_survey = await asyncio.to_thread(_survey, folders)
-                if new_survey.paths != survey.paths or not paths.isdisjoint(new_survey.paths):
+                new_snapshot = await asyncio.to_thread(_take_snapshot, folders)
+                if new_snapshot.paths != snapshot.paths or not paths.isdisjoint(new_snapshot.paths):
                     return
                 parents = {os.path.dirname(path) for path in paths}
                 changed_folders = {
                     folder
-                    for folder, state in new_survey.folders.items()
+                    for folder, state in new_snapshot.folders.items()
                     if state.path in parents
-                    or state != survey.folders[folder]
+                    or state != snapshot.folders[folder]
                     or len(paths) >= LARGE_BURST
                 }
                 self._notify(frozenset(changed_folders))
-                survey, paths = new_survey, set()
+                snapshot, paths = new_snapshot, set()
                 await asyncio.wait([next_changes], timeout=until_next_multiple(self._check_every))
                 if next_changes.done():
                     paths = {path for _, path in next_changes.result()}
@@ -236,15 +237,15 @@ class _FolderState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Survey:
-    """What was found out about the watched folders at a moment."""
+class _Snapshot:
+    """The watched folders at one moment, to compare with a later one."""
 
     folders: dict[Path, _FolderState]
     paths: dict[str, tuple[int, int, int]]
     """What to watch, and which folder that is: device, inode and mode."""
 
 
-def _survey(folders: Iterable[Path]) -> _Survey:
+def _take_snapshot(folders: Iterable[Path]) -> _Snapshot:
     """Find out what must be watched to hear of changes in `folders`.
 
     That is each folder itself, the nearest folder above one that is missing, and those that hold
@@ -286,4 +287,4 @@ def _survey(folders: Iterable[Path]) -> _Survey:
         path = resolve(os.path.abspath(folder))
         status = add(path) if path else None
         states[folder] = _FolderState(path, status.st_mtime_ns) if status else _FolderState("")
-    return _Survey(states, paths)
+    return _Snapshot(states, paths)

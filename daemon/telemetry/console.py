@@ -82,28 +82,29 @@ class EventConsole:
         self._has_unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
         self._workspace, self._agentctl = workspace, agentctl
         self._delivery_wait = delivery_wait
-        self._started: dict[str, datetime] = {}
-        self._succeeded: dict[str, tuple[datetime, str]] = {}
-        """By run id, when a run succeeded and the text of its line, which is not written yet."""
+        self._start_times: dict[str, datetime] = {}
+        """When each run under way started, by its id."""
+        self._unwritten_successes: dict[str, tuple[datetime, str]] = {}
+        """By run id, when a run succeeded, and the text of its line, which waits for a delivery."""
         self._timers: dict[str, threading.Timer] = {}
         self._doctor_notes = 0
-        self._early: list[Record] | None = []
+        self._early_records: list[Record] | None = []
         """The records before the banner; None behind it."""
         self._lock = threading.RLock()
 
     def begin(self) -> None:
         """Write the lines that waited for the banner; from now on none does."""
         with self._lock:
-            early, self._early = self._early or [], None
-            for record in early:
+            early_records, self._early_records = self._early_records or [], None
+            for record in early_records:
                 if record["event"] not in _BANNER_EVENTS:
                     self.write(record)
 
     def write(self, record: Record) -> None:
         """Write the line of a record, if it has one."""
         with self._lock:
-            if self._early is not None and record["level"] in ("debug", "info", "warning"):
-                self._early.append(record)
+            if self._early_records is not None and record["level"] in ("debug", "info", "warning"):
+                self._early_records.append(record)
                 return
             for line in self._lines_of(record):
                 self._write_line(line)
@@ -112,19 +113,19 @@ class EventConsole:
         """Write the lines that still wait."""
         self.begin()
         with self._lock:
-            for run in list(self._succeeded):
+            for run in list(self._unwritten_successes):
                 self._write_success(run)
 
     def _lines_of(self, record: Record) -> list[str]:
         event, at = str(record["event"]), datetime.fromisoformat(record["at"]).astimezone()
         if event == "run.started":
-            self._started[record["run"]] = at
+            self._start_times[record["run"]] = at
         elif event == "run.finished":
             return self._end_run(record, at)
         elif event == "delivery.arrived":
             return [self._format_arrival(record, at)]
         elif event in ("run.suspended", "run.waiting", "run.fenced"):
-            self._started.pop(str(record.get("run")), None)
+            self._start_times.pop(str(record.get("run")), None)
         elif event == "doctor.found" and record["state"] != "fail":
             self._doctor_notes += 1
             return []
@@ -136,7 +137,7 @@ class EventConsole:
 
     def _format_arrival(self, record: Record, at: datetime) -> str:
         arrow = "→" if self._has_unicode else "->"
-        _, text = self._succeeded.pop(record["run"], (at, ""))
+        _, text = self._unwritten_successes.pop(record["run"], (at, ""))
         if timer := self._timers.pop(record["run"], None):
             timer.cancel()
         if text:
@@ -148,8 +149,8 @@ class EventConsole:
         with self._lock:
             if timer := self._timers.pop(run, None):
                 timer.cancel()
-            if run in self._succeeded:
-                at, text = self._succeeded.pop(run)
+            if run in self._unwritten_successes:
+                at, text = self._unwritten_successes.pop(run)
                 self._write_line(self._format(at, "succeeded", text))
 
     def _write_line(self, text: str) -> None:
@@ -161,12 +162,12 @@ class EventConsole:
             return
 
     def _end_run(self, record: Record, at: datetime) -> list[str]:
-        start = self._started.pop(record["run"], None)
+        start = self._start_times.pop(record["run"], None)
         text, status = str(record["routine"]), str(record["status"])
         if start and status not in ("skipped", "cancelled"):
             text += f" {_format_seconds((at - start).total_seconds())}"
         if status == "succeeded" and not record.get("silent"):
-            self._succeeded[record["run"]] = at, text
+            self._unwritten_successes[record["run"]] = at, text
             timer = threading.Timer(self._delivery_wait, self._write_success, [record["run"]])
             timer.daemon = True
             self._timers[record["run"]] = timer
@@ -336,11 +337,12 @@ def _escape(text: str) -> str:
 def _describe_slots(record: Record) -> tuple[str, str]:
     """Return the text for slots of a routine that did not become runs."""
     outcome, count = str(record["event"]).removeprefix("slot."), record.get("count", 1)
-    text = f"{record['routine']} {outcome} {count} starts" if count > 1 else ""
-    text = text or f"{record['routine']} {outcome} a start"
+    if count > 1:
+        text, link = f"{record['routine']} {outcome} {count} starts", ", the last of"
+    else:
+        text, link = f"{record['routine']} {outcome} a start", " of"
     if record.get("last"):
-        text += f", the last of {_local_time(record['last'], days=True)}" if count > 1 else ""
-        text += f" of {_local_time(record['last'], days=True)}" if count == 1 else ""
+        text += f"{link} {_local_time(record['last'], days=True)}"
     text += f": {str(record['reason']).replace('_', ' ')}"
     return ("warning" if outcome == "missed" else "skipped"), text
 

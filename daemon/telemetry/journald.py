@@ -109,16 +109,16 @@ class JournalSocket:
         except OSError as error:
             if error.errno not in _TOO_LARGE or not hasattr(os, "memfd_create"):
                 raise
-            file = os.memfd_create("agentd-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            descriptor = os.memfd_create("agentd-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             try:
-                with open(file, "wb", closefd=False) as memory:
+                with open(descriptor, "wb", closefd=False) as memory:
                     memory.write(data)
                 # The journal takes only a file that nobody can change any more.
-                fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))
                 channel.sendmsg([], [rights], 0, self._path)
             finally:
-                os.close(file)
+                os.close(descriptor)
 
     def close(self) -> None:
         if self._socket is not None:

@@ -113,7 +113,7 @@ class Metrics:
     def render(self, journal_metrics: JournalMetrics) -> str:
         """Return all metrics as Prometheus text."""
         lines: list[str] = []
-        for name, kind, help_text, samples in self._families(journal_metrics):
+        for name, kind, help_text, samples in self._make_families(journal_metrics):
             lines += _render_family(
                 name, kind, help_text, [("", labels, value) for labels, value in samples]
             )
@@ -129,7 +129,7 @@ class Metrics:
             lines += _render_family(name, "histogram", help_text, histogram.samples())
         return "\n".join(lines) + "\n"
 
-    def _families(
+    def _make_families(
         self, journal_metrics: JournalMetrics
     ) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
         yield (

@@ -13,7 +13,7 @@ import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace import export as sdk
+from opentelemetry.sdk.trace import export as sdk_export
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import (
@@ -46,20 +46,20 @@ class SpanIds(IdGenerator):
         return self.span_id
 
 
-class CountingExporter(sdk.SpanExporter):
+class CountingExporter(sdk_export.SpanExporter):
     """An exporter that says once that the receiver takes no spans, and once that it does again."""
 
-    def __init__(self, exporter: sdk.SpanExporter) -> None:
+    def __init__(self, exporter: sdk_export.SpanExporter) -> None:
         self._exporter = exporter
         self._lost_spans = 0
         self._is_failing = False
-        self.exported = 0
+        self.exported_count = 0
         """Spans that have left the queue, whatever became of them."""
 
-    def export(self, spans: Sequence[ReadableSpan]) -> sdk.SpanExportResult:
+    def export(self, spans: Sequence[ReadableSpan]) -> sdk_export.SpanExportResult:
         result = self._exporter.export(spans)
-        self.exported += len(spans)
-        if result is sdk.SpanExportResult.SUCCESS:
+        self.exported_count += len(spans)
+        if result is sdk_export.SpanExportResult.SUCCESS:
             if self._lost_spans:
                 log.warning("traces.sent_again", lost=self._lost_spans)
             self._lost_spans, self._is_failing = 0, False
@@ -78,7 +78,7 @@ class CountingExporter(sdk.SpanExporter):
 class SpanPipeline:
     """The SDK's sampler, batch processor and exporter, configured by the variables OTEL_…."""
 
-    def __init__(self, exporter: sdk.SpanExporter) -> None:
+    def __init__(self, exporter: sdk_export.SpanExporter) -> None:
         # The SDK logs each failed request; CountingExporter logs the first and the end of them.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._ids = SpanIds()
@@ -91,13 +91,13 @@ class SpanPipeline:
         )
         self._tracer = self._provider.get_tracer("agentd", __version__, schema_url=SCHEMA)
         self._exporter = CountingExporter(exporter)
-        self._provider.add_span_processor(sdk.BatchSpanProcessor(self._exporter))
+        self._provider.add_span_processor(sdk_export.BatchSpanProcessor(self._exporter))
         self._sampled_count = 0
 
     @property
     def unsent_count(self) -> int:
         """How many spans have not been sent; among them those that a full queue has dropped."""
-        return self._sampled_count - self._exporter.exported
+        return self._sampled_count - self._exporter.exported_count
 
     def add(self, span: Span) -> None:
         """Queue a span for the batch processor, as a span of the SDK, if the sampler samples its

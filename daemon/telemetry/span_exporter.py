@@ -94,8 +94,8 @@ def otlp_pipeline(receiver: Receiver) -> SpanPipeline:
 class SpanExporter:
     """Export spans in the background; the first span imports the SDK and starts its thread."""
 
-    def __init__(self, make: Callable[[], SpanPipeline]) -> None:
-        self._make = make
+    def __init__(self, make_pipeline: Callable[[], SpanPipeline]) -> None:
+        self._make_pipeline = make_pipeline
         self._pipeline: SpanPipeline | None = None
         self._is_off = False
 
@@ -107,7 +107,7 @@ class SpanExporter:
             return
         try:
             if self._pipeline is None:
-                self._pipeline = self._make()
+                self._pipeline = self._make_pipeline()
             for span in spans:
                 self._pipeline.add(span)
         except Exception:  # a background task, of the SDK: runs go on without traces

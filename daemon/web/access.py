@@ -20,9 +20,10 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 COOKIE = "agentd"
-# 127.0.0.1 as /proc/net/tcp writes it: in the byte order of the machine
-ADDRESS = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
-MAPPED_PREFIX = f"{'0' * 16}{int.from_bytes(bytes([0, 0, 255, 255]), sys.byteorder):08X}"
+# 127.0.0.1 as /proc/net/tcp writes it, in the byte order of the machine, and what stands before it
+# in /proc/net/tcp6
+LOOPBACK = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
+IPV4_IN_IPV6_PREFIX = f"{'0' * 16}{int.from_bytes(bytes([0, 0, 255, 255]), sys.byteorder):08X}"
 # Scripts and styles come from this server only, no other page may frame this one, and forms are
 # sent to this server only.
 HEADERS = {
@@ -62,7 +63,7 @@ class PageAccess:
         self._cookies.add(cookie)
         return f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict"
 
-    def refusal_reason(self, method: str, headers: Mapping[str, str]) -> str | None:
+    def explain_refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
         """Return why a request is refused; None if this page sent it, or its URL was typed."""
         if headers.get("Host", "") not in self.hosts:
             return "this page is served as 127.0.0.1 and as localhost only"
@@ -97,7 +98,7 @@ def uid_of_connection(client_port: int, server_port: int) -> int | None:
 
     Source: proc(5), /proc/net/tcp.
     """
-    for table, address in (("tcp", ADDRESS), ("tcp6", f"{MAPPED_PREFIX}{ADDRESS}")):
+    for table, address in (("tcp", LOOPBACK), ("tcp6", f"{IPV4_IN_IPV6_PREFIX}{LOOPBACK}")):
         ends = [f"{address}:{client_port:04X}", f"{address}:{server_port:04X}"]
         try:
             lines = Path("/proc/net", table).read_text(encoding="ascii").splitlines()

@@ -93,7 +93,7 @@ class AccessMiddleware:
 
     def _refuse(self, request: Request) -> Response | None:
         path = request.scope["path"]
-        if reason := self._access.refusal_reason(request.method, request.headers):
+        if reason := self._access.explain_refusal(request.method, request.headers):
             return PlainTextResponse(f"{reason}\n", HTTPStatus.FORBIDDEN)
         if request.client and self._access.is_other_user(request.client.port):
             return PlainTextResponse(OTHER_USER, HTTPStatus.FORBIDDEN)

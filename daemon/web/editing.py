@@ -53,7 +53,7 @@ def show_editor(client: Client, *, name: str, query: Mapping[str, str]) -> tuple
     source = client.request("GET", f"/v1/routines/{quote(name)}/source")
     if source.get("read_only", "") is not None:
         raise SeeOther(f"/routines/{quote(name)}")
-    return "edit.html", _form(name, source["text"], source=source)
+    return "edit.html", _make_form(name, source["text"], source=source)
 
 
 def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
@@ -62,16 +62,18 @@ def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, 
         raise SeeOther("/routines")
     recipe = query.get("recipe", "")
     texts = _request_recipes(client)
-    form = _form(recipe if recipe in texts else "", texts.get(recipe, EMPTY))
+    form = _make_form(recipe if recipe in texts else "", texts.get(recipe, EMPTY))
     return "edit.html", {**form, "recipes": list(texts), "recipe": recipe}
 
 
-def save(client: Client, names: Mapping[str, str], form: Mapping[str, str]) -> str | Refusal:
+def save(
+    client: Client, path_parameters: Mapping[str, str], form: Mapping[str, str]
+) -> str | Refusal:
     """Write the text of a form; return the path of the page to show next, or the form again."""
     # a browser ends the lines of a form as HTTP does
     text = form.get("text", "").replace("\r\n", "\n")
-    if "name" in names:
-        return _replace(client, names["name"], text, form.get("digest", ""))
+    if "name" in path_parameters:
+        return _replace(client, path_parameters["name"], text, form.get("digest", ""))
     return _create(client, form.get("name", "").strip(), text, form.get("recipe", ""))
 
 
@@ -81,23 +83,24 @@ def _replace(client: Client, name: str, text: str, digest: str) -> str | Refusal
     if text == source["text"].replace("\r\n", "\n"):
         return f"/routines/{quote(name)}?done=unchanged"
     if faults := hidden_characters(text):
-        return _refuse(_form(name, text, source={**source, "digest": digest}), faults)
-    lines = text.replace("\n", "\r\n") if "\r\n" in source["text"] else text
+        return _refuse(_make_form(name, text, source={**source, "digest": digest}), faults)
+    file_text = text.replace("\n", "\r\n") if "\r\n" in source["text"] else text
+    # what is no digest cannot be sent in a header: an empty tag is that of no file
     tag = digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
     try:
-        client.request("PUT", path, {"text": lines}, {"If-Match": f'"{tag}"'})
+        client.request("PUT", path, {"text": file_text}, {"If-Match": f'"{tag}"'})
     except Problem as problem:
         if problem.status == HTTPStatus.PRECONDITION_FAILED:
             # the form has the digest of now: to save again is to replace what the file has now
             present = client.request("GET", path)
-            form = _form(name, text, source=present)
+            form = _make_form(name, text, source=present)
             return _refuse_for(problem, {**form, "present_text": present["text"]})
-        return _refuse_for(problem, _form(name, text, source={**source, "digest": digest}))
+        return _refuse_for(problem, _make_form(name, text, source={**source, "digest": digest}))
     return _path_after(client, name)
 
 
 def _create(client: Client, name: str, text: str, recipe: str) -> str | Refusal:
-    form = {**_form(name, text), "recipes": list(_request_recipes(client)), "recipe": recipe}
+    form = {**_make_form(name, text), "recipes": list(_request_recipes(client)), "recipe": recipe}
     if not name:
         return _refuse(form, [TextFault("a routine needs a name, of a-z, 0-9 and -", None)])
     if faults := hidden_characters(text):
@@ -119,7 +122,7 @@ def _path_after(client: Client, name: str) -> str:
     return f"/routines/{quote(name)}?done=saved"
 
 
-def _form(name: str, text: str, *, source: Mapping[str, Any] | None = None) -> Context:
+def _make_form(name: str, text: str, *, source: Mapping[str, Any] | None = None) -> Context:
     """Return what the template shows: of a routine that exists, or without `source` of a new
     one.
     """

@@ -176,13 +176,13 @@ def _has_report(run: Mapping[str, Any]) -> bool:
 
 def group_starts(starts: Iterable[tuple[str, datetime]], day: date) -> list[RoutineStarts]:
     """Return the starts of one day by routine, the earliest first."""
-    times: dict[str, list[datetime]] = {}
+    moments_by_routine: dict[str, list[datetime]] = {}
     for routine, at in sorted(starts, key=lambda start: start[1]):
         if at.date() == day:
-            times.setdefault(routine, []).append(at)
+            moments_by_routine.setdefault(routine, []).append(at)
     return [
-        RoutineStarts(routine, first=at[0], last=at[-1], start_count=len(at))
-        for routine, at in times.items()
+        RoutineStarts(routine, first=moments[0], last=moments[-1], start_count=len(moments))
+        for routine, moments in moments_by_routine.items()
     ]
 
 

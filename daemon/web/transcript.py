@@ -38,7 +38,7 @@ def transcript_context(client: Client, run: Context) -> Context:
         "title": f"{run['routine']}, run {run['id'][-8:]}",
         "run": run,
         "seconds_of_work": seconds_of_work(run) if run["ended"] else 0.0,
-        "turns": group_by_turn(steps),
+        "iterations": group_by_iteration(steps),
         "first_tainted": find_first_tainted_call(steps),
         "prompt": list(prompt_sections(prompt)) if prompt else [],
         "tools": [str(function["name"]) for function in prompt.get("functions") or ()],
@@ -49,16 +49,16 @@ def transcript_context(client: Client, run: Context) -> Context:
     }
 
 
-def group_by_turn(steps: list[Any]) -> list[Context]:
+def group_by_iteration(steps: list[Any]) -> list[Context]:
     """Return the steps by iteration in the order they began, each call together with its result."""
     results = {step["call"]: step for step in steps if step["kind"] == "result"}
-    turns: dict[int, list[Context]] = {}
+    iterations: dict[int, list[Context]] = {}
     for step in steps:
         if step["kind"] in ("prompt", "result"):
             continue
         result = results.get(step["call"]) if step["kind"] == "call" else None
-        turns.setdefault(step["iteration"], []).append({"step": step, "result": result})
-    return [{"number": number, "entries": entries} for number, entries in turns.items()]
+        iterations.setdefault(step["iteration"], []).append({"step": step, "result": result})
+    return [{"number": number, "entries": entries} for number, entries in iterations.items()]
 
 
 def find_first_tainted_call(steps: list[Any]) -> str | None:

@@ -271,12 +271,12 @@ ACTIONS = (
 
 
 def perform(
-    client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]
+    client: Client, action: Action, path_parameters: Mapping[str, str], form: Mapping[str, str]
 ) -> str:
     """Perform the action of a button; return the path of the page to show next."""
-    quoted_names = {key: quote(value) for key, value in names.items()}
+    quoted_parameters = {key: quote(value) for key, value in path_parameters.items()}
     body = {key: form[key] for key in action.fields if key in form}
-    answer = client.request("POST", action.api_path.format(**quoted_names), body)
+    answer = client.request("POST", action.api_path.format(**quoted_parameters), body)
     if action.card_path and re.fullmatch("[0-9]{1,4}", form.get("card", "")):
         return action.card_path.format(card=form["card"])
-    return action.next_path.format(**quoted_names, id=answer.get("id", ""))
+    return action.next_path.format(**quoted_parameters, id=answer.get("id", ""))

@@ -24,7 +24,7 @@ from daemon.api.connections import ConnectionLimits, limits_for, peer_of
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import open_listener
 from daemon.api.public import PublicServer
-from daemon.api.webhooks import Hooks, application
+from daemon.api.webhooks import Hooks, make_hooks_application
 from daemon.telemetry.redaction import Secrets
 from tests.api.harness import Answer, open_harness, parse
 
@@ -242,7 +242,7 @@ async def test_an_interrupted_webhook_logs_no_error(
         secrets=Secrets(),
     )
     listener = Listener(
-        application(hooks),
+        make_hooks_application(hooks),
         open_listener(tmp_path / "h.sock", {}),
         {"agentd-version": "9"},
         limits=make_limits(body=0.2),

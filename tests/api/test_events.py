@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.api.events import watch
+from daemon.api.events import follow_one
 from daemon.models import Run, Status, Step
 from daemon.runs.events import BACKLOG, retry_of
 from tests.api.harness import NOW, STEPS, ApiHarness, ask, open_harness
@@ -163,7 +163,7 @@ async def test_a_slow_follower_delays_no_run_and_loses_no_step(
 async def test_events_dropped_by_the_bus_are_read_from_the_journal(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.write_steps(run, *STEPS[:2])
-    events = watch(run.id, harness.journal.runs, harness.events)
+    events = follow_one(run.id, harness.journal.runs, harness.events)
     event_types = [(await anext(events))["type"] for _ in range(2)]
     await harness.write_steps(run, *STEPS[2:])
     for _ in range(BACKLOG):
@@ -208,7 +208,7 @@ async def test_a_run_starting_while_its_row_is_read_is_followed_from_its_first_e
     harness: ApiHarness,
 ) -> None:
     run = await harness.claim()
-    events = watch(run.id, Late(harness), harness.events)
+    events = follow_one(run.id, Late(harness), harness.events)
     assert [event["type"] async for event in events] == WHOLE
 
 

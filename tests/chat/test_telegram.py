@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.chat.base import Button, ButtonPress, ChatFailed, ChatFile, Person, ReceivedMessage
 from daemon.chat.commands import HELP
-from daemon.chat.port import Button, ButtonPress, ChatFailed, ChatFile, Person, ReceivedMessage
 from daemon.chat.telegram import MAX_FILE, MAX_MESSAGE, TelegramChat, parse_update
-from daemon.chat.telegram_html import telegram_html, utf16_length, visible_length
+from daemon.chat.telegram_html import render_telegram_html, utf16_length, visible_length
 from daemon.delivery.sanitize import neutralize
 from tests.fakes.telegram import ADA, BOT, GROUP, FakeTelegram, Refusal, accepts
 from tests.properties import scaled_settings
@@ -290,7 +290,7 @@ async def test_a_press_that_is_too_old_is_left_alone(telegram, chat):
 @scaled_settings(500)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=400))
 def test_any_markdown_becomes_html_that_telegram_takes(markdown):
-    markup = telegram_html(markdown)
+    markup = render_telegram_html(markdown)
     assert accepts(markup)
     assert visible_length(markup) >= 0
 
@@ -313,7 +313,7 @@ SOURCES = [
     st.lists(st.sampled_from([*SOURCES, "> q", "```\nc<d\n```", "\n", "\n\n", "  "]), max_size=12)
 )
 def test_markdown_of_all_kinds_becomes_html_that_telegram_takes(pieces):
-    assert accepts(telegram_html("".join(pieces)))
+    assert accepts(render_telegram_html("".join(pieces)))
 
 
 def test_markdown_is_rendered_as_readers_of_a_chat_expect_it():
@@ -321,7 +321,7 @@ def test_markdown_is_rendered_as_readers_of_a_chat_expect_it():
         "# Title <x>\n\nOne\ntwo\n\n- a\n  - b\n\n2. x\n3. y\n\n```sh\nif a < b\n```\n\n"
         "> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[bad](javascript:x)\n"
     )
-    assert telegram_html(markdown) == (
+    assert render_telegram_html(markdown) == (
         "<b>Title &lt;x&gt;</b>\n\nOne\ntwo\n\n• a\n  • b\n\n2. x\n3. y\n\n"
         "<pre>if a &lt; b</pre>\n\n<blockquote>quote</blockquote>\n\n"
         "<b>a</b> | <b>b</b>\n1 | 2\n\n[bad](javascript:x)"
@@ -332,7 +332,7 @@ def test_no_command_of_a_chat_can_be_tapped_in_the_report_of_a_tainted_run():
     names = re.findall(r"(?m)^/(\w+)", HELP)
     assert "resume" in names
     for name in names:
-        assert f"/{name}" not in telegram_html(neutralize(f"tap /{name}, or send /{name}"))
+        assert f"/{name}" not in render_telegram_html(neutralize(f"tap /{name}, or send /{name}"))
 
 
 async def test_messages_keep_to_the_rate_that_telegram_takes():

@@ -121,7 +121,7 @@ def choices_of(parser: argparse.ArgumentParser) -> set[str]:
 
 def test_the_words_of_verbs_with_a_parser_of_their_own_are_those_of_the_parser():
     assert set(AGENTD_VERBS) == choices_of(agentd_main.build_parser())
-    assert set(VERBS["memory"].words) == choices_of(memory._parser())
+    assert set(VERBS["memory"].words) == choices_of(memory._make_parser())
     policy_parser = Parser(prog="agentctl policy")
     list(add_policy_verbs(policy_parser))
     assert set(VERBS["policy"].words) == choices_of(policy_parser)

@@ -42,7 +42,7 @@ PARSERS = {
     parser.prog: parser
     for whole in (
         agentd.build_parser(),
-        memory._parser(),
+        memory._make_parser(),
         policy_parser(),
         logs._parser(),
         build_new_parser(),

@@ -12,7 +12,7 @@ from cronsim import CronSim
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daemon.definitions.cron import NICKNAMES, CronError, next_fire, parse, weekdays
+from daemon.definitions.cron import NICKNAMES, CronError, parse, weekdays
 from tests.properties import scaled_settings
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
@@ -39,7 +39,7 @@ def fires(expr: str, zone: str, after: str, count: int) -> list[str]:
     """Return the next fires as wall times."""
     moment, moments = local(after, zone), []
     for _ in range(count):
-        following = next_fire(expr, zone, moment)
+        following = parse(expr).next(moment, ZoneInfo(zone))
         assert following is not None
         moment = following.astimezone(ZoneInfo(zone))
         moments.append(f"{moment:%a %Y-%m-%d %H:%M %z}")
@@ -267,7 +267,7 @@ def test_clock_changes(case: str, expr: str, zone: str, after: str, expected: li
 
 
 def test_impossible_date_has_no_next_slot() -> None:
-    assert next_fire("0 0 */31 * 1#5", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
+    assert parse("0 0 */31 * 1#5").next(datetime(2026, 1, 1, tzinfo=UTC), UTC) is None
     assert parse("0 0 */31 * 1#5").prev(datetime(2026, 1, 1, tzinfo=UTC), UTC) is None
 
 
@@ -358,7 +358,7 @@ def walk(line: str, zone: ZoneInfo, start: datetime, minutes: int) -> set[dateti
     last_wall = start.astimezone(zone).replace(tzinfo=None) - minute
     for now in (start + n * minute for n in range(minutes)):
         wall = now.astimezone(zone).replace(tzinfo=None)
-        if cron.follows_wall or abs(wall - last_wall) > timedelta(hours=3):
+        if cron.follows_wall_clock or abs(wall - last_wall) > timedelta(hours=3):
             due, last_wall = [wall], wall
         else:  # what was skipped is due as well; while the clock repeats itself, nothing is
             due, last_wall = (

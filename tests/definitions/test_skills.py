@@ -54,6 +54,15 @@ def test_broken_skill_is_reported_with_its_place_and_other_skills_load(
     )
 
 
+def test_what_lies_in_a_hidden_folder_of_a_skill_is_not_listed(tmp_path):
+    write(tmp_path, "fine", details="x")
+    for name in (".git/objects/ab/cd", ".draft.md", "examples/.hidden", "examples/one.md"):
+        (tmp_path / "fine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fine" / name).write_text("x")
+    guide = load_skills(tmp_path).read("fine")
+    assert guide.endswith("Files of this skill: details.md, examples/one.md")
+
+
 @pytest.mark.parametrize("file", ["../secret.txt", "/etc/passwd", "link", "nothing.md", "..", "."])
 def test_a_skill_reads_only_its_own_files(tmp_path, file):
     (tmp_path / "secret.txt").write_text("secret")

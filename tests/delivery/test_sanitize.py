@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from linkify_it import LinkifyIt
 from linkify_it.tlds import TLDS as ALL_TLDS
 
-from daemon.chat.telegram_html import telegram_html
+from daemon.chat.telegram_html import render_telegram_html
 from daemon.delivery.markup import render_html, render_text
 from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.web.rendering import report_html
@@ -204,7 +204,7 @@ def shown_texts(report):
     sanitized = neutralize(report)
     pages = [
         render_html(sanitized),
-        telegram_html(sanitized),
+        render_telegram_html(sanitized),
         report_html(report, "low", top_level=2),
     ]
     return [render_text(sanitized), *(html.unescape(re.sub("<[^>]+>", "", page)) for page in pages)]
@@ -276,7 +276,7 @@ def disguised_calls(draw):
 def test_nothing_in_a_sanitized_report_is_a_command_or_a_mention_in_a_chat(report):
     sanitized = neutralize(report)
     message = re.sub(
-        "<code>.*?</code>|<pre>.*?</pre>", " ", telegram_html(sanitized), flags=re.DOTALL
+        "<code>.*?</code>|<pre>.*?</pre>", " ", render_telegram_html(sanitized), flags=re.DOTALL
     )
     for text in (html.unescape(re.sub("<[^>]+>", "", message)), render_text(sanitized)):
         assert not COMMAND.search(text)

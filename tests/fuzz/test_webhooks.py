@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from daemon.api.bodies import MAX_BODY_BYTES
-from daemon.api.webhooks import Hooks, application
+from daemon.api.webhooks import Hooks, make_hooks_application
 from daemon.models import Status
 from tests.fuzz.hostile import broken_documents, to_json
 from tests.fuzz.test_loaders import bounded_memory
@@ -78,7 +78,7 @@ class Door:
         daemon = self.app.daemon
         await self.app.engine.start(await daemon.reloader.load_routines())
         assert set(self.app.engine.webhook_routines) == {"anybody", *SENDERS}
-        self.application = application(
+        self.application = make_hooks_application(
             Hooks(
                 version="9.9",
                 start=self.app.engine.start_by_webhook,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.models import Effect, Verdict
-from daemon.policy.output_files import MAX_FILE_BYTES, explain_misfit, folders_in_use
+from daemon.policy.output_files import MAX_FILE_BYTES, explain_refusal, folders_in_use
 from daemon.policy.policy import Policy
 from tests.properties import scaled_settings
 
@@ -366,7 +366,7 @@ def test_json_without_references_is_written(write_policy: Write, content: str) -
 @scaled_settings(300, fewest=60)
 def test_no_name_is_accepted_that_another_spelling_makes_a_program_obey(name: str) -> None:
     for path in (f"out/news/{name}", f"out/news/{name}.md", f"out/news/{name}/x.md", name):
-        if explain_misfit((path,), "x", routine="news") is not None:
+        if explain_refusal((path,), "x", routine="news") is not None:
             continue
         assert path.isascii()
         assert path == os.path.normpath(path) == unicodedata.normalize("NFKC", path)

@@ -199,11 +199,11 @@ def test_a_routine_is_singled_out_by_its_section_or_by_a_rule_that_may_grant_it_
         '[[rule]]\ntool = "file_read"\neffect = "ask"\nroutines = ["granted*"]\n'
         '[[rule]]\ntool = "memory_store"\neffect = "deny"\nroutines = ["denied"]\n'
     )
-    assert policy.rule_singling_out("own", "maker") == "[routine.own]"
-    assert policy.rule_singling_out("granted", "maker") == policy.rules[1].label
-    assert policy.rule_singling_out("granted", "granted-too") == ""
-    assert policy.rule_singling_out("denied", "maker") == ""
-    assert policy.rule_singling_out("maker", "granted") == ""
+    assert policy.find_rule_for_one_only("own", "maker") == "[routine.own]"
+    assert policy.find_rule_for_one_only("granted", "maker") == policy.rules[1].label
+    assert policy.find_rule_for_one_only("granted", "granted-too") == ""
+    assert policy.find_rule_for_one_only("denied", "maker") == ""
+    assert policy.find_rule_for_one_only("maker", "granted") == ""
 
 
 def test_user_and_mcp_tools_are_allowed_by_name_or_server_pattern(

@@ -15,7 +15,7 @@ from daemon.policy.web import HostPattern, parse_target
 from tests.properties import scaled_settings
 
 ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
-MISFIT = Unreadable("sort -o is not known here")
+MISMATCH = Unreadable("sort -o is not known here")
 
 
 def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -> Rule:
@@ -121,14 +121,14 @@ def test_argv_of_a_rule_is_compared_word_by_word_from_the_first(line: str, spoke
 
 
 def test_a_rule_with_a_profile_denies_calls_outside_the_profile() -> None:
-    misfit = command("sort -o x", misfit=MISFIT)
+    mismatch = command("sort -o x", mismatch=MISMATCH)
     rule_with_profile = rule(ALLOW, argv="sort", profile=True)
     assert effect(command("sort x"), rule_with_profile) is ALLOW
-    assert effect(misfit, rule_with_profile) is DENY
-    assert effect(misfit, rule_with_profile, rule(ALLOW, argv="sort -o")) is ALLOW
+    assert effect(mismatch, rule_with_profile) is DENY
+    assert effect(mismatch, rule_with_profile, rule(ALLOW, argv="sort -o")) is ALLOW
     any_program = rule(ALLOW, profile=True)
     for rules in ([rule_with_profile], [any_program]):
-        assert judge_part(misfit, rules, routine="daily").reason == MISFIT.problem
+        assert judge_part(mismatch, rules, routine="daily").reason == MISMATCH.problem
 
 
 def test_an_allow_rule_must_match_every_path_and_a_deny_rule_any_path() -> None:
@@ -223,7 +223,7 @@ _PARTS = st.sampled_from(
     [
         command("ls", "."),
         command("cat -n", "a"),
-        command("cat", misfit=MISFIT),
+        command("cat", mismatch=MISMATCH),
         command("rm a"),
         CallPart(tool="file_read"),
     ]

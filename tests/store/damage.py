@@ -33,6 +33,18 @@ def empty_leaf(path: Path, index: str) -> None:
         file.write(struct.pack(">BHHHB", INDEX_LEAF, 0, 0, size, 0))
 
 
+def change_entry(path: Path, index: str) -> None:
+    """Change a bit of the oldest entry of an index of a closed database that takes one page: its
+    row is not found by it. The index has as many entries as before.
+    """
+    page, size = _find_root_page(path, index)
+    with path.open("r+b") as file:
+        file.seek(page * size - 1)  # SQLite fills a page from its end
+        (last,) = file.read(1)
+        file.seek(page * size - 1)
+        file.write(bytes([last ^ 1]))
+
+
 def _find_root_page(path: Path, index: str) -> tuple[int, int]:
     """Return the number of the first page of an index, and the bytes of a page."""
     with closing(sqlite3.connect(path)) as connection:

@@ -19,7 +19,7 @@ from daemon.store.maintenance import JournalMaintenance
 from daemon.store.retention import RetentionLimits, delete_slice, find_old_reports
 from daemon.testing import FakeClock
 from tests.store.conftest import Ledger, in_a_file
-from tests.store.damage import empty_index
+from tests.store.damage import change_entry, empty_index
 
 DAY = timedelta(days=1)
 
@@ -241,7 +241,7 @@ async def test_within_seven_checks_each_index_of_a_large_database_was_checked(
 ) -> None:
     path = tmp_path / "agentd.db"
     await make_database(path, clock)
-    empty_index(path, "outbox_run")
+    change_entry(path, "outbox_run")
     os.truncate(path, SMALL_DATABASE + 4096)  # SQLite ignores what is behind the last page
     assert find_faults(path) == [], "nothing is wrong with the pages of a large database"
     assert find_faults(path, deep=True) != []

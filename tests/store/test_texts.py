@@ -369,9 +369,9 @@ async def test_erasure_of_a_run_removes_texts_that_only_the_run_used(
     )
     assert any(b"The lock opens with 4711" in text.body for text in before)
     await ledger.db.write(
-        lambda connection: journal_rows.redact_run(connection, run.id, clock.now())
+        lambda connection: journal_rows.erase_run(connection, run.id, clock.now())
     )
-    await ledger.db.write(journal_rows.free_texts)
+    await ledger.db.write(journal_rows.delete_unused_texts)
     assert await texts(ledger) == 3
     after = await ledger.db.read(
         lambda connection: list(journal_rows.read_texts(connection, [run.id]))
@@ -390,7 +390,7 @@ async def test_rewriting_a_text_of_one_prompt_keeps_other_prompts(ledger: Ledger
             journal_rows.rewrite(
                 connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]")
             )
-        journal_rows.free_texts(connection)
+        journal_rows.delete_unused_texts(connection)
 
     await ledger.db.write(forget)
     system = prompt().body["system"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from daemon.system.patterns import PatternError, Patterns, parse
 from tests.properties import scaled_settings
 
-FITS = [
+MATCHES = [
     ("inbox/*.csv", "inbox/a.csv", True),
     ("inbox/*.csv", "inbox/a.txt", False),
     ("inbox/*.csv", "inbox/deep/a.csv", False),
@@ -40,9 +40,9 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("glob", "path", "fits"), FITS)
-def test_glob_matches_listed_paths(glob: str, path: str, fits: bool) -> None:
-    assert Patterns([glob]).fits(path) is fits
+@pytest.mark.parametrize(("glob", "path", "matches"), MATCHES)
+def test_glob_matches_listed_paths(glob: str, path: str, matches: bool) -> None:
+    assert Patterns([glob]).matches(path) is matches
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_an_invalid_glob_is_refused(glob: str, word: str) -> None:
 
 def test_globs_of_a_list_are_combined() -> None:
     patterns = Patterns(["inbox/*.csv", "data/**/*.json"])
-    assert patterns.fits("inbox/a.csv")
-    assert patterns.fits("data/x/a.json")
-    assert not patterns.fits("inbox/a.json")
+    assert patterns.matches("inbox/a.csv")
+    assert patterns.matches("data/x/a.json")
+    assert not patterns.matches("inbox/a.json")
 
 
 def test_a_glob_names_the_only_possible_entries_of_a_folder() -> None:
@@ -102,4 +102,4 @@ def by_recursion(parts: list[str], path: list[str]) -> bool:
 @given(parts, st.lists(names, min_size=1, max_size=4))
 def test_glob_matching_equals_a_recursive_reference(parts: list[str], path: list[str]) -> None:
     whole = [*parts, "*"] if parts[-1] == "**" else parts
-    assert Patterns(["/".join(parts)]).fits("/".join(path)) is by_recursion(whole, path)
+    assert Patterns(["/".join(parts)]).matches("/".join(path)) is by_recursion(whole, path)

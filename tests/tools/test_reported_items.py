@@ -266,7 +266,7 @@ def test_a_dedupe_run_with_a_report_but_no_reported_items_fails():
     assert report_new_items(failed_reply, None) == failed_reply
 
 
-# --- the seen-set ---
+# --- the items that were reported ---
 
 
 async def test_items_not_reported_for_long_are_forgotten_and_listed_items_kept(
@@ -300,7 +300,7 @@ async def test_erasure_of_a_run_removes_item_texts_and_keeps_the_items_known(jou
     await end_run(journal, run)
     from daemon.memory.erasure import journal_rows
 
-    await journal._db.write(lambda connection: journal_rows.redact_run(connection, run.id, NOW))
+    await journal._db.write(lambda connection: journal_rows.erase_run(connection, run.id, NOW))
     ((item,), _) = await journal.seen_items.find("news")
     assert (item.key, item.title) == ("", "")
     again = await begin_run(journal)

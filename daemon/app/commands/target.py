@@ -145,8 +145,8 @@ async def _send(targets: Targets, delivery: Delivery) -> str:
 
 async def _send_to_chat(config: Config, delivery: Delivery, secrets: Secrets) -> str:
     """Send a test message to a chat. Without a store: nobody replies to it."""
+    from daemon.chat.base import ChatFailed
     from daemon.chat.chats import open_chat
-    from daemon.chat.port import ChatFailed
 
     chat, options = open_chat(config, delivery.target, secrets), delivery.options
     try:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.api.listener import peer
+from daemon.api.listener import peer_credentials
 from daemon.app.doctor.checks import ProviderFacts, Survey
 from daemon.app.doctor.confinement import Confinement, try_sandboxes
 from daemon.app.doctor.service_checks import survey_service
@@ -239,7 +239,7 @@ def _who_listens(path: Path) -> tuple[str, int | None]:
             return "dead", None
         except OSError:
             return "blocked", None
-        return "daemon", peer(probe)[1]
+        return "daemon", peer_credentials(probe)[1]
 
 
 def _is_synchronised(run: Path = Path("/run/systemd/timesync")) -> bool | None:

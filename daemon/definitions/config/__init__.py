@@ -2,5 +2,6 @@
 
 tables.py has one model for each table of the file, config.py puts them together, rules.py checks
 keys against each other, secret_files.py reads secrets from files of their own, loading.py reads the
-file, with the settings of agents applied to it.
+file, with the settings of agents and those of the environment (environment.py) applied to it.
+restart.py knows which changes a reload does not apply.
 """

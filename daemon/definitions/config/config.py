@@ -118,7 +118,9 @@ class Config(Table):
     _overrides: tuple[Override, ...] = PrivateAttr(default=())
 
     def at(self, file: Path) -> Self:
-        """Return this config as read from `file`, to whose folder its paths are relative."""
+        """Set the file that this config was read from, to whose folder its paths are relative;
+        return this config.
+        """
         self._file = file.absolute()
         return self
 
@@ -132,7 +134,7 @@ class Config(Table):
         return self._overlay_fault
 
     def without_overlay(self, fault: ConfigError) -> Self:
-        """Return this config, with the reason why the settings of agents are not in it."""
+        """Set why the settings of agents are not in this config; return this config."""
         self._overlay_fault = fault
         return self
 
@@ -154,7 +156,7 @@ class Config(Table):
         return tuple(located_faults)
 
     def overridden_by(self, overrides: tuple[Override, ...]) -> Self:
-        """Return this config, with the settings of the environment that are in it."""
+        """Set which settings of this config the environment gave; return this config."""
         self._overrides = overrides
         return self
 
@@ -183,6 +185,7 @@ class Config(Table):
         return self.folder / Path(self.scripts).expanduser()
 
     def workspace_path(self, state: Path) -> Path:
+        """Return the folder that agents work in; `state` is the state folder."""
         return (
             self.folder / Path(self.workspace).expanduser()
             if self.workspace
@@ -224,6 +227,7 @@ class Config(Table):
 
     @property
     def provider_names(self) -> frozenset[str]:
+        """The names that `provider` may have."""
         return frozenset({*self.providers, "offline"})
 
     @_with_lines

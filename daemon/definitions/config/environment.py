@@ -47,6 +47,7 @@ def overrides_in(env: Mapping[str, str], data: Json) -> tuple[Override, ...]:
         Override(variable, _keys_of(variable, data), _value_of(env[variable]))
         for variable in sorted(env)
         if variable.startswith(_PREFIX)
+        # from the last character of the prefix on: AGENTD__KEY has its separator there
         and _SEPARATOR in variable[len(_PREFIX) - 1 :]
         and env[variable]
     )

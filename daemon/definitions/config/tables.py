@@ -471,7 +471,7 @@ class IncidentsConfig(Table):
 
 
 class DaemonConfig(Table):
-    """How the daemon lives."""
+    """How many runs the daemon executes at a time, and how long it waits for them when it stops."""
 
     grace: PositiveDuration = timedelta(seconds=20)
     """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next
@@ -672,7 +672,7 @@ class HooksConfig(Table):
 
 
 class LogConfig(Table):
-    """What is written down of the daemon's doings."""
+    """What the daemon writes into its log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """From which level on."""

@@ -1,5 +1,5 @@
 """Check the names of other routines in `after` and `context_from`: the routines exist, and no chain
-of `after` is a circle.
+of `after` is a cycle.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def find_broken_chains(
     def check(name: str) -> Iterator[Conflict]:
         yield from _find_unknown_parents(routines[name], names)
         yield from _find_unknown_reporters(routines[name], names)
-        yield from _find_circle(name, routines)
+        yield from _find_cycle(name, routines)
 
     return _collect_faults(routines, check)
 
 
-def find_circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
+def find_cycles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
     """Return the faults, by name, of routines that follow themselves through others."""
-    return _collect_faults(routines, lambda name: _find_circle(name, routines))
+    return _collect_faults(routines, lambda name: _find_cycle(name, routines))
 
 
 def _collect_faults(
@@ -73,27 +73,27 @@ def _find_unknown_reporters(routine: Routine, names: Collection[str]) -> Iterato
             )
 
 
-def _find_circle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
-    """Yield the shortest circle through a routine, or nothing: a breadth-first search from each
+def _find_cycle(name: str, routines: Mapping[str, Routine]) -> Iterator[Conflict]:
+    """Yield the shortest cycle through a routine, or nothing: a breadth-first search from each
     routine to those that it follows.
     """
-    # by routine, the one over which the search came to it
+    # by routine, the one that follows it and from which the search reached it
     followers: dict[str, str] = {}
     queue = [name]
     for current in queue:  # grows meanwhile
         for parent in _parents_of(routines[current]) if current in routines else ():
             if parent == name:
-                circle = [name, current]
-                while circle[-1] != name:
-                    circle.append(followers[circle[-1]])
+                cycle = [name, current]
+                while cycle[-1] != name:
+                    cycle.append(followers[cycle[-1]])
                 hint = "no run would ever be the first; take one of them out"
                 key = next(
                     key
                     for key, trigger in routines[name].keyed_triggers
-                    if circle[-2] in trigger.after
+                    if cycle[-2] in trigger.after
                 )
                 yield Conflict(
-                    f"{key}.after", f"goes round in a circle: {' → '.join(circle)}", hint=hint
+                    f"{key}.after", f"goes round in a circle: {' → '.join(cycle)}", hint=hint
                 )
                 return
             if parent not in followers:

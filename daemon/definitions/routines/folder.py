@@ -18,7 +18,7 @@ from daemon.definitions.reading import (
     read_text,
     with_lines_of_file,
 )
-from daemon.definitions.routines.chains import find_broken_chains, find_circles
+from daemon.definitions.routines.chains import find_broken_chains, find_cycles
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
 from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
 from daemon.definitions.words import display
@@ -403,16 +403,16 @@ def merge_with_old(
 ) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
     """Return the routines to use from now on, and the faults: a faulty file keeps its old routine.
 
-    Such an old routine may close a circle (`after`) with new ones: then the new ones get a fault.
+    Such an old routine may close a cycle (`after`) with new ones: then the new ones get a fault.
     """
     kept_routines = {name: old[name] for name in contents.faults if name in old}
     new, faults = contents.routines | kept_routines, dict(contents.faults)
     if not kept_routines:  # those of one folder were checked together
         return new, faults
-    while circle_faults := {
-        name: fault for name, fault in find_circles(new).items() if new[name] != old.get(name)
+    while cycle_faults := {
+        name: fault for name, fault in find_cycles(new).items() if new[name] != old.get(name)
     }:
-        for name, fault in circle_faults.items():
+        for name, fault in cycle_faults.items():
             faults[name] = _located(fault, new.pop(name))
-        new |= {name: old[name] for name in circle_faults if name in old}
+        new |= {name: old[name] for name in cycle_faults if name in old}
     return new, faults

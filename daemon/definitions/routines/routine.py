@@ -238,7 +238,8 @@ class Trigger(Table):
             return f"after {_joined_by_or(self.after)} {self.on}"
         if self.pace:
             shortest, longest = (
-                f"1 {w}" if w.isalpha() else w for w in map(interval_in_words, self.waits)
+                f"1 {words}" if words.isalpha() else words
+                for words in map(interval_in_words, self.waits)
             )
             return f"{shortest} to {longest} after each run, as the run says"
         return "by webhook" if self.webhook else ""

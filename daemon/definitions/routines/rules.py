@@ -149,7 +149,7 @@ def _reports_are_not_watched(routine: RoutineDefinition) -> Iterator[Conflict]:
         return
     patterns = Patterns(tuple(globs))
     for index, target in enumerate(routine.deliver):
-        if target.path and patterns.fits(_FIELD.sub("x", target.path)):
+        if target.path and patterns.matches(_FIELD.sub("x", target.path)):
             hint = "write it to another folder"
             yield Conflict(
                 f"deliver[{index}].path",
@@ -464,7 +464,7 @@ def _unknown_providers(
     run, judge = routine.run, routine.check.judge if routine.check else None
     for key, name in (
         ("run.provider", run.provider),
-        *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback)),
+        *((f"run.fallback[{index}]", name) for index, name in enumerate(run.fallback)),
         ("check.judge.provider", judge.provider if judge else None),
     ):
         if name is not None and name not in providers:

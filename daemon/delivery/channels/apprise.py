@@ -40,7 +40,7 @@ _MAX_REASON = 300  # characters of a debug message that may be the reason of a f
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Message:
+class _ServiceMessage:
     title: str
     body: str
     attachment: str = ""
@@ -58,13 +58,15 @@ class AppriseChannel:
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the report; the receipt names the service."""
         if self._plugin is None:
-            self._plugin = await asyncio.to_thread(service, self._url)
+            self._plugin = await asyncio.to_thread(load_plugin, self._url)
             for value in private_values(self._plugin):
                 self._secrets.add_word(value)
-        format_ = _format_for(self._plugin)
+        format_ = _choose_format(self._plugin)
         # in a thread, as a report may be long: 200 kB take some seconds
         report = await asyncio.to_thread(compose, delivery)
-        messages = await asyncio.to_thread(_messages, report, delivery.run, self._plugin, format_)
+        messages = await asyncio.to_thread(
+            _make_messages, report, delivery.run, self._plugin, format_
+        )
         for number, message in self._progress.remaining(delivery, messages):
             await asyncio.to_thread(self._send, message, format_, delivery)
             self._progress.mark_done(delivery, number)
@@ -72,7 +74,7 @@ class AppriseChannel:
         count = f" in {len(messages)} parts" if len(messages) > 1 else ""
         return Receipt(detail=f"{self._plugin.service_name} took it{count}")
 
-    def _send(self, message: _Message, format_: str, delivery: Delivery) -> None:
+    def _send(self, message: _ServiceMessage, format_: str, delivery: Delivery) -> None:
         import apprise
         from apprise.attachment.memory import AttachMemory
 
@@ -106,7 +108,7 @@ class AppriseChannel:
             raise DeliveryFailed(self._secrets.redact(f"{self._plugin.service_name}: {reason}"))
 
 
-def service(url: str) -> Any:
+def load_plugin(url: str) -> Any:
     """Return the library's plugin for a URL.
 
     Raises DeliveryFailed if there is none; its text leaves out the URL, which is a secret.
@@ -142,17 +144,19 @@ def private_values(plugin: Any) -> list[str]:
     return [value for value in values if isinstance(value, str) and not is_ordinary_word(value)]
 
 
-def _format_for(plugin: Any) -> str:
+def _choose_format(plugin: Any) -> str:
     """Return the format for a service: html, markdown or text. `format=` in its URL decides."""
     formats = plugin.notify_format
-    preferred = formats[0] if isinstance(formats, tuple) else formats
-    return str(plugin.resolve_format("html" if preferred.value == "html" else "markdown").value)
+    preferred_format = formats[0] if isinstance(formats, tuple) else formats
+    return str(
+        plugin.resolve_format("html" if preferred_format.value == "html" else "markdown").value
+    )
 
 
-def _messages(message: Message, run: str, plugin: Any, format_: str) -> list[_Message]:
+def _make_messages(message: Message, run: str, plugin: Any, format_: str) -> list[_ServiceMessage]:
     """Return the report as messages that its service accepts: one, or the parts of a long one."""
     render = _RENDERERS[format_]
-    title, heading = _title(message.title, plugin.title_maxlen)
+    title, heading = _fit_title(message.title, plugin.title_maxlen)
     body = fence(message.body) if message.verbatim else message.body
     source = f"{heading}*{message.about}*\n\n{body}" if message.about else f"{heading}{body}"
     limit = max(plugin.body_maxlen - (0 if title else len(message.title)), _MIN_LIMIT)
@@ -161,15 +165,17 @@ def _messages(message: Message, run: str, plugin: Any, format_: str) -> list[_Me
         return len(render(text))
 
     if len(source) <= 2 * limit and size(source) <= limit:
-        return [_Message(title=title, body=render(source))]
+        return [_ServiceMessage(title=title, body=render(source))]
     if plugin.attachment_support:
         note = "\n\n*(The whole report is attached.)*"
         room = min(OPENING_CHARACTERS, limit - len(note))
         opening = take_opening(source, room, size=size)
-        return [_Message(title=title, body=render(opening + note), attachment=message.markdown)]
+        return [
+            _ServiceMessage(title=title, body=render(opening + note), attachment=message.markdown)
+        ]
     parts = split_up_to_max_parts(source, limit - len(_part_note(99, 99)), size=size, run=run)
     return [
-        _Message(title=title, body=render(part + _part_note(number, len(parts))))
+        _ServiceMessage(title=title, body=render(part + _part_note(number, len(parts))))
         for number, part in enumerate(parts, 1)
     ]
 
@@ -178,7 +184,7 @@ def _part_note(number: int, count: int) -> str:
     return f"\n\n*({number} of {count})*"
 
 
-def _title(title: str, limit: int) -> tuple[str, str]:
+def _fit_title(title: str, limit: int) -> tuple[str, str]:
     """Return (title, heading): a service without titles, whose `limit` is 0, gets the title as a
     heading of the body.
     """

@@ -55,13 +55,13 @@ class DesktopChannel:
         message = await asyncio.to_thread(compose, delivery)
         body = _notification_text(message, delivery.run)
         if self._platform == "darwin":
-            return await _on_macos(message.title, body)
+            return await _show_on_macos(message.title, body)
         try:
             import dbus_fast  # noqa: F401
         except ModuleNotFoundError:
             problem = "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
             raise DeliveryFailed(problem, retry=False) from None
-        address = _session_address(self._env, self._uid)
+        address = _find_session_address(self._env, self._uid)
         if address is None and not any((self._root / folder).is_dir() for folder in _DESKTOPS):
             raise TargetAbsent(
                 "no desktop session of this user is there (no session bus), and this machine has "
@@ -71,7 +71,7 @@ class DesktopChannel:
             raise DeliveryFailed("no desktop session of this user is there (no session bus)")
         try:
             async with asyncio.timeout(self._timeout):
-                return await _show(
+                return await _show_by_dbus(
                     address, message.title, body, delivery.report.status is not Status.SUCCEEDED
                 )
         except TimeoutError:
@@ -82,7 +82,7 @@ class DesktopChannel:
             ) from error
 
 
-async def _show(address: str, title: str, body: str, is_urgent: bool) -> Receipt:
+async def _show_by_dbus(address: str, title: str, body: str, is_urgent: bool) -> Receipt:
     """Show a notification over the session bus at `address`, on a connection of its own."""
     from dbus_fast import Message, MessageType, Variant
     from dbus_fast.aio import MessageBus
@@ -113,7 +113,7 @@ async def _show(address: str, title: str, body: str, is_urgent: bool) -> Receipt
     return Receipt(detail=f"notification {number}")
 
 
-def _session_address(env: Mapping[str, str], uid: int) -> str | None:
+def _find_session_address(env: Mapping[str, str], uid: int) -> str | None:
     """Return the address of a user's session bus; None if there seems to be none."""
     if address := env.get("DBUS_SESSION_BUS_ADDRESS"):
         return address
@@ -136,7 +136,7 @@ def _notification_text(message: Message, run: str) -> str:
 _SCRIPT = ("on run {title, body}", "display notification body with title title", "end run")
 
 
-async def _on_macos(title: str, body: str) -> Receipt:
+async def _show_on_macos(title: str, body: str) -> Receipt:
     program = shutil.which("osascript")
     if program is None:
         raise DeliveryFailed("osascript is not there", retry=False)

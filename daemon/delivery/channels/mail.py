@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.channels.mail_message import make_mails
-from daemon.delivery.channels.mail_url import MailAddress, address_error, parse_mail_address
+from daemon.delivery.channels.mail_url import MailAddress, make_address_error, parse_mail_address
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
 from daemon.system.http_client import shared_tls_context
@@ -173,19 +173,19 @@ class MailChannel:
                 with suppress(OSError, smtplib.SMTPException):
                     connection.quit()
         except (OSError, smtplib.SMTPException) as error:
-            failure = self._failure(error, address)
+            failure = self._make_failure(error, address)
             if not failure.retry:
                 self._end_delivery(delivery)
             raise failure from error
         except ValueError as error:  # an impossible host name or header
             self._end_delivery(delivery)
-            raise address_error(str(error)) from None
+            raise make_address_error(str(error)) from None
         finally:
             sockets.close()
         if temporary_error:
-            raise self._failure(temporary_error, address) from temporary_error
+            raise self._make_failure(temporary_error, address) from temporary_error
         if refusal := self._end_delivery(delivery):
-            raise self._failure(refusal, address) from refusal
+            raise self._make_failure(refusal, address) from refusal
         return len(mails)
 
     def _end_delivery(self, delivery: Delivery) -> smtplib.SMTPResponseException | None:
@@ -193,7 +193,7 @@ class MailChannel:
         self._progress.clear(delivery)
         return self._refusals.pop(delivery.id, None)
 
-    def _failure(self, error: Exception, address: MailAddress) -> DeliveryFailed:
+    def _make_failure(self, error: Exception, address: MailAddress) -> DeliveryFailed:
         """Return a server's error as a DeliveryFailed; only a permanent one (5xx) is not retried.
 
         A refused login (535) is retried, as somebody may correct the password within the day.

@@ -96,7 +96,7 @@ class SendmailAddress(MailSettings):
 def is_mail(url: str) -> bool:
     """Return whether this module serves a URL. URLs that ask for encryption are left to apprise."""
     scheme, separator, remainder = url.strip().partition("://")
-    query = _query(remainder.partition("?")[2])
+    query = _parse_query(remainder.partition("?")[2])
     return (
         bool(separator)
         and scheme.lower() in ("mailto", "mailtos", "sendmail")
@@ -113,29 +113,29 @@ def parse_sendmail_address(url: str) -> SendmailAddress:
     """Parse a `sendmail://` URL. Raises DeliveryFailed."""
     scheme, _, remainder = url.strip().partition("://")
     if scheme.lower() != "sendmail":
-        raise address_error("it does not begin with sendmail://")
+        raise make_address_error("it does not begin with sendmail://")
     remainder, _, arguments = remainder.partition("?")
     if remainder.strip("/"):
-        raise address_error("sendmail:// has no host and no path: sendmail://?to=ADDRESS")
-    query = _query(arguments)
+        raise make_address_error("sendmail:// has no host and no path: sendmail://?to=ADDRESS")
+    query = _parse_query(arguments)
     _refuse_encryption(query)
     program = query.get("program", _SENDMAIL)
     if not program.startswith("/") or "\0" in program:
-        raise address_error("program= is no absolute path")
-    recipients = _addresses(query.get("to", ""), "to", with_local_users=True)
+        raise make_address_error("program= is no absolute path")
+    recipients = _parse_addresses(query.get("to", ""), "to", with_local_users=True)
     if not recipients:
-        raise address_error("it lacks a recipient: sendmail://?to=ADDRESS")
+        raise make_address_error("it lacks a recipient: sendmail://?to=ADDRESS")
     return SendmailAddress(
         program=program,
         # without a domain the program adds the one of this machine
-        sender=_sender(query, default=_login_name()),
+        sender=_read_sender(query, default=_login_name()),
         recipients=recipients,
-        cc=_addresses(query.get("cc", ""), "cc", with_local_users=True),
-        bcc=_addresses(query.get("bcc", ""), "bcc", with_local_users=True),
-        reply_to=_addresses(query.get("reply", ""), "reply", with_local_users=True),
-        headers=tuple(_extra_headers(query)),
+        cc=_parse_addresses(query.get("cc", ""), "cc", with_local_users=True),
+        bcc=_parse_addresses(query.get("bcc", ""), "bcc", with_local_users=True),
+        reply_to=_parse_addresses(query.get("reply", ""), "reply", with_local_users=True),
+        headers=tuple(_read_extra_headers(query)),
         is_plain=_is_plain(query),
-        timeout=_timeout(query, _PROGRAM_TIMEOUT),
+        timeout=_read_timeout(query, _PROGRAM_TIMEOUT),
     )
 
 
@@ -146,26 +146,26 @@ def parse_mail_address(url: str) -> MailAddress:
     """
     scheme, _, remainder = url.strip().partition("://")
     if scheme.lower() not in ("mailto", "mailtos"):
-        raise address_error("it begins neither with mailto:// nor with mailtos://")
+        raise make_address_error("it begins neither with mailto:// nor with mailtos://")
     remainder, _, arguments = remainder.partition("?")
-    query = _query(arguments)
+    query = _parse_query(arguments)
     _refuse_encryption(query)
     authority, _, path = remainder.partition("/")
     account, _, host = authority.rpartition("@")
     user, _, password = account.partition(":")
     user, password = query.get("user", unquote(user)), query.get("pass", unquote(password))
     if not (user + password).isascii():
-        raise address_error("users and passwords of SMTP consist only of ASCII characters")
-    host, port = _host_and_port(host)
-    targets = [unquote(segment) for segment in path.split("/") if segment]
+        raise make_address_error("users and passwords of SMTP consist only of ASCII characters")
+    host, port = _split_host_and_port(host)
+    recipient_lists = [unquote(segment) for segment in path.split("/") if segment]
     if "@" in host:  # a recipient in place of the host
-        targets, host = [host, *targets], ""
-    targets.append(query.get("to", ""))
+        recipient_lists, host = [host, *recipient_lists], ""
+    recipient_lists.append(query.get("to", ""))
 
     local_part, _, user_domain = user.partition("@")
     server, mode = query.get("smtp", ""), query.get("mode", "").lower()
     domain = host or user_domain
-    if not server and (known_server := _known_server(host)):
+    if not server and (known_server := _find_known_server(host)):
         server, port, mode = (
             str(known_server["host"]),
             port or int(known_server["port"]),
@@ -178,15 +178,17 @@ def parse_mail_address(url: str) -> MailAddress:
         domain = user_domain or host
     mode = mode or ("starttls" if scheme.lower() == "mailtos" else "insecure")
     if mode not in _PORTS:
-        raise address_error(f"mode={mode} is none of {', '.join(_PORTS)}")
+        raise make_address_error(f"mode={mode} is none of {', '.join(_PORTS)}")
     if not (server or domain):
-        raise address_error("it names no server: mailtos://USER:PASSWORD@HOST?to=ADDRESS")
+        raise make_address_error("it names no server: mailtos://USER:PASSWORD@HOST?to=ADDRESS")
 
     local_part = local_part or ("root" if domain.startswith("localhost") else "")
     if not local_part and "@" not in query.get("from", ""):
-        raise address_error("it lacks a sender: from=ADDRESS, or a user")
-    sender = _sender(query, default=f"{local_part}@{domain}")
-    recipients = tuple(address for target in targets for address in _addresses(target, "to"))
+        raise make_address_error("it lacks a sender: from=ADDRESS, or a user")
+    sender = _read_sender(query, default=f"{local_part}@{domain}")
+    recipients = tuple(
+        address for text in recipient_lists for address in _parse_addresses(text, "to")
+    )
     return MailAddress(
         server=server or domain,
         port=port or _PORTS[mode],
@@ -195,24 +197,26 @@ def parse_mail_address(url: str) -> MailAddress:
         password=password,
         sender=sender,
         recipients=recipients or (sender,),
-        cc=_addresses(query.get("cc", ""), "cc"),
-        bcc=_addresses(query.get("bcc", ""), "bcc"),
-        reply_to=_addresses(query.get("reply", ""), "reply"),
-        headers=tuple(_extra_headers(query)),
+        cc=_parse_addresses(query.get("cc", ""), "cc"),
+        bcc=_parse_addresses(query.get("bcc", ""), "bcc"),
+        reply_to=_parse_addresses(query.get("reply", ""), "reply"),
+        headers=tuple(_read_extra_headers(query)),
         is_plain=_is_plain(query),
         verifies=query.get("verify", "yes").lower()
         not in ("no", "false", "0", "off", "n", "deny", "disable"),
-        timeout=_timeout(query, _TIMEOUT),
+        timeout=_read_timeout(query, _TIMEOUT),
     )
 
 
 def _refuse_encryption(query: dict[str, str]) -> None:
     """Raise DeliveryFailed for a URL that asks for encrypted mails, which only apprise makes."""
     for key in sorted(_ENCRYPTION_KEYS & query.keys()):
-        raise address_error(f'{key}= takes kind = "apprise": mails of kind mail are not encrypted')
+        raise make_address_error(
+            f'{key}= takes kind = "apprise": mails of kind mail are not encrypted'
+        )
 
 
-def _sender(query: dict[str, str], *, default: str) -> Address:
+def _read_sender(query: dict[str, str], *, default: str) -> Address:
     """Return the sender: `from=` with an address, or else `default`, which may be a user of this
     machine; `from=` without an address is its name. Raises DeliveryFailed.
     """
@@ -220,25 +224,25 @@ def _sender(query: dict[str, str], *, default: str) -> Address:
     name = query.get("name", "" if "@" in sender else sender or "agentd")
     if "@" not in sender:
         sender = default
-    senders = _addresses(sender, "from", with_local_users="@" not in sender)
+    senders = _parse_addresses(sender, "from", with_local_users="@" not in sender)
     if not senders:
-        raise address_error("from= has no mail address")
+        raise make_address_error("from= has no mail address")
     try:
         return Address(name or senders[0].display_name, senders[0].username, senders[0].domain)
     except ValueError:
-        raise address_error("name= has what no name has") from None
+        raise make_address_error("name= has what no name has") from None
 
 
 def _is_plain(query: dict[str, str]) -> bool:
     return query.get("format", "").lower().startswith("t")
 
 
-def _timeout(query: dict[str, str], default: float) -> float:
+def _read_timeout(query: dict[str, str], default: float) -> float:
     """Return `cto` in seconds, or `default` if that is missing or out of range."""
     try:
         timeout = float(query.get("cto", default))
     except ValueError:
-        raise address_error("cto= is no number of seconds") from None
+        raise make_address_error("cto= is no number of seconds") from None
     return timeout if 0 < timeout <= _MAX_TIMEOUT else default
 
 
@@ -250,7 +254,7 @@ def _login_name() -> str:
         return "agentd"
 
 
-def _extra_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _read_extra_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each further header.
 
     Raises DeliveryFailed for a name that is not allowed (RFC 5322, 2.2) or that this module sets.
@@ -258,11 +262,11 @@ def _extra_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in query.items():
         if key.startswith("+"):
             if not _HEADER_NAME.fullmatch(key[1:]) or key[1:].lower() in _RESERVED_HEADERS:
-                raise address_error(f"{key} names no header that may be added")
+                raise make_address_error(f"{key} names no header that may be added")
             yield key[1:], value
 
 
-def _query(text: str) -> dict[str, str]:
+def _parse_query(text: str) -> dict[str, str]:
     """Return the query arguments of a URL; a + stays a + (not a space), as in ada+reports@…"""
     arguments: dict[str, str] = {}
     for pair in text.split("&"):
@@ -273,25 +277,25 @@ def _query(text: str) -> dict[str, str]:
     return arguments
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def _split_host_and_port(text: str) -> tuple[str, int]:
     """Return (host in lower case, port); the port is 0 if there is none."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:
         return unquote(text).strip("[]").lower(), 0
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise address_error(
+        raise make_address_error(
             "its port is no number of 1 to 65535; write a / or : in a password as %2F or %3A"
         )
     return unquote(host).strip("[]").lower(), int(port)
 
 
-def _known_server(domain: str) -> dict[str, str | int] | None:
+def _find_known_server(domain: str) -> dict[str, str | int] | None:
     """Return the server of a well-known mail provider, by its domain."""
     servers = tomllib.loads(_SERVERS.read_text("utf-8"))["server"]
     return next((server for server in servers if domain in server["domains"]), None)
 
 
-def _addresses(text: str, key: str, *, with_local_users: bool = False) -> tuple[Address, ...]:
+def _parse_addresses(text: str, key: str, *, with_local_users: bool = False) -> tuple[Address, ...]:
     """Return the mail addresses in a list separated by commas, semicolons or spaces; with
     `with_local_users` also users of this machine.
     """
@@ -305,9 +309,9 @@ def _addresses(text: str, key: str, *, with_local_users: bool = False) -> tuple[
             elif name or spec:
                 addresses.append(Address(name, addr_spec=spec))
     except (HeaderParseError, MessageDefect, ValueError, IndexError):
-        raise address_error(f"{key}= has what is no mail address") from None
+        raise make_address_error(f"{key}= has what is no mail address") from None
     return tuple(addresses)
 
 
-def address_error(problem: str) -> DeliveryFailed:
+def make_address_error(problem: str) -> DeliveryFailed:
     return DeliveryFailed(f"the address of a mailbox cannot be used: {problem}", retry=False)

@@ -2,7 +2,7 @@
 others bring: one mail for each recipient.
 
 The program is run without a shell. It says by its exit code whether the mail is in its queue
-(sysexits.h). From then on the mail is in its care.
+(sysexits.h). From then on sending it is left to the program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import (
     SendmailAddress,
-    address_error,
+    make_address_error,
     parse_sendmail_address,
 )
 from daemon.errors import DeliveryFailed
@@ -100,7 +100,7 @@ class SendmailChannel:
         try:
             content = mail.as_bytes(policy=policy)
         except ValueError as error:  # an impossible header
-            raise address_error(str(error)) from None
+            raise make_address_error(str(error)) from None
         # -i: a line that is a dot does not end the mail
         command = [program, "-i", "-f", sender, "--", recipient]
         try:

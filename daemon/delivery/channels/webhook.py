@@ -49,7 +49,7 @@ class WebhookChannel:
         import httpx
 
         # in a thread, as a report may be long: 200 kB take half a second
-        messages = await asyncio.to_thread(_messages, delivery, self._limit)
+        messages = await asyncio.to_thread(_make_messages, delivery, self._limit)
         receipt = ""
         settings = await asyncio.to_thread(connection_settings, self._url)
         async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:
@@ -67,7 +67,7 @@ class WebhookChannel:
         try:
             async with asyncio.timeout(self._timeout):
                 request = client.build_request(
-                    "POST", self._url, content=body, headers=self._headers(message_id, body)
+                    "POST", self._url, content=body, headers=self._make_headers(message_id, body)
                 )
                 answer = await client.send(request, stream=True, follow_redirects=False)
                 try:
@@ -82,10 +82,10 @@ class WebhookChannel:
             reason = describe_connection_error(error)
             raise DeliveryFailed(f"{type(error).__name__}: {reason}") from error
         if not 200 <= answer.status_code < 300:
-            raise _failure_of(answer, text)
+            raise _make_failure(answer, text)
         return f"{answer.status_code} {answer.reason_phrase}".strip() + f" for {message_id}"
 
-    def _headers(self, message_id: str, body: bytes) -> dict[str, str]:
+    def _make_headers(self, message_id: str, body: bytes) -> dict[str, str]:
         timestamp = datetime.now(UTC)
         headers = {
             "content-type": "application/json",
@@ -104,28 +104,28 @@ class WebhookChannel:
         return headers
 
 
-def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
+def _make_messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     """Return (id, body) of each message to post: one, or as many as a `limit` in bytes takes."""
     message = compose(delivery)
     # a new database counts its deliveries from 1 again, and a receiver drops an id that it knows
     created = int((delivery.created or delivery.report.slot).timestamp())
     message_id = f"{delivery.run or f'notice-{created}'}-{delivery.id}"
-    body = _body(delivery, message, message.body, 1, 1)
+    body = _make_body(delivery, message, message.body, 1, 1)
     if limit is None or len(body) <= limit:
         return [(message_id, body)]
     parts = split_up_to_max_parts(
         message.body,
         limit,
-        size=lambda text: len(_body(delivery, message, text, 99, 99)),
+        size=lambda text: len(_make_body(delivery, message, text, 99, 99)),
         run=delivery.run,
     )
     return [
-        (f"{message_id}-{number}", _body(delivery, message, part, number, len(parts)))
+        (f"{message_id}-{number}", _make_body(delivery, message, part, number, len(parts)))
         for number, part in enumerate(parts, 1)
     ]
 
 
-def _body(delivery: Delivery, message: Message, text: str, number: int, count: int) -> bytes:
+def _make_body(delivery: Delivery, message: Message, text: str, number: int, count: int) -> bytes:
     report, options = delivery.report, delivery.options
     data: Json = {
         "delivery": delivery.id,
@@ -161,7 +161,7 @@ async def _read_answer(answer: httpx.Response) -> str:
     return " ".join(body.decode(errors="replace").split())[:200]
 
 
-def _failure_of(answer: httpx.Response, text: str) -> DeliveryFailed:
+def _make_failure(answer: httpx.Response, text: str) -> DeliveryFailed:
     status = answer.status_code
     problem = f"{status} {answer.reason_phrase}".strip()
     if 300 <= status < 400:
@@ -171,12 +171,12 @@ def _failure_of(answer: httpx.Response, text: str) -> DeliveryFailed:
     return DeliveryFailed(
         f"it answered {problem}",
         retry=status not in _PERMANENT_STATUSES,
-        after=_retry_after(answer.headers),
+        after=_parse_retry_after(answer.headers),
         status=status,
     )
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the header Retry-After in seconds, given as such or as a date (RFC 9110, 10.2.3)."""
     value = headers.get("retry-after", "").strip()
     if value.isdecimal():

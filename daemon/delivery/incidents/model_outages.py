@@ -25,8 +25,7 @@ _SUBJECT_PREFIX = "provider "
 _RETRY = 30.0  # seconds, after a write that the journal refused
 _ADVICE = (
     "Runs go on meanwhile with what stands behind it in their chain: another model, or `offline`, "
-    "which lays the facts "
-    "out. `agentctl runs` shows who answered each."
+    "which lays the facts out. `agentctl runs` shows who answered each."
 )
 
 

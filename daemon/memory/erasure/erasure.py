@@ -11,6 +11,7 @@ the log of SQLite would keep the deleted texts.
 Delivered reports, backups and logs are outside of the database; the plan names them as unreachable.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import json
@@ -64,6 +65,7 @@ class ErasureRequest:
 
     @property
     def includes_runs(self) -> bool:
+        """Whether runs may be erased: not by a key, which only an item has."""
         return self.key is None
 
 
@@ -221,10 +223,10 @@ class Eraser:
             await write(partial(_overwrite, run=run, steps=steps, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
-            await write(partial(_redact_run, run=run, now=now))
+            await write(partial(_erase_run, run=run, now=now))
         await write(partial(memory_rows.drop_items, items=plan.items, now=now), durable=True)
-        await write(journal_rows.free_definitions)
-        await write(journal_rows.free_texts)
+        await write(journal_rows.delete_unused_definitions)
+        await write(journal_rows.delete_unused_texts)
 
     async def _rewrite_file(self) -> None:
         """Remove the traces of deleted texts from the database file.
@@ -237,7 +239,7 @@ class Eraser:
         while not await self._store.write(partial(index.merge_some, is_first=is_first)):
             is_first = False
         try:
-            await self._store.run_outside_transaction(journal_rows.wipe)
+            await self._store.run_outside_transaction(journal_rows.rewrite_tables)
         except (DaemonError, sqlite3.Error) as error:
             msg = (
                 "it is deleted, but the file could not be written anew and may still hold traces "
@@ -419,8 +421,8 @@ def _routines(connection: Connection, runs: Sequence[str]) -> dict[str, str]:
             marks = placeholders(batch)
             routines |= dict(
                 connection.execute(
-                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",  # noqa: S608
-                    batch,  # noqa: RUF100, S608
+                    f"SELECT {column}, routine FROM {table} WHERE {column} IN ({marks})",
+                    batch,
                 )
             )
     return routines
@@ -451,8 +453,8 @@ def _run_texts(connection: Connection, runs: Sequence[str]) -> RunTexts:
     for batch in _chunks(runs):
         marks = placeholders(batch)
         for goal, report in connection.execute(
-            f"SELECT goal, report FROM run WHERE id IN ({marks})",  # noqa: S608
-            batch,  # noqa: RUF100, S608
+            f"SELECT goal, report FROM run WHERE id IN ({marks})",
+            batch,
         ):
             messages += [text for text in (goal, report) if text and len(text) >= MIN_PART]
             if report:
@@ -499,8 +501,8 @@ def _earliest_moment(connection: Connection, plan: ErasurePlan) -> int:
     for batch in _chunks(plan.runs):
         marks = placeholders(batch)
         (oldest,) = connection.execute(
-            f"SELECT min(created) FROM run WHERE id IN ({marks})",  # noqa: S608
-            batch,  # noqa: RUF100, S608
+            f"SELECT min(created) FROM run WHERE id IN ({marks})",
+            batch,
         ).fetchone()
         # no run of the batch is in the journal: its texts may be of any age
         moments += [oldest] if oldest is not None else [0]
@@ -520,9 +522,9 @@ def _overwrite(
             journal_rows.rewrite(connection, text, change)
 
 
-def _redact_run(connection: Connection, run: str, now: datetime) -> None:
+def _erase_run(connection: Connection, run: str, now: datetime) -> None:
     """Erase a run in the journal and in memory."""
     digest = None
     if journal_rows.runs_where(connection, run=run, routine=None, before=None):
-        digest = journal_rows.redact_run(connection, run, now)
+        digest = journal_rows.erase_run(connection, run, now)
     memory_rows.drop_run(connection, run, digest, now)

@@ -2,7 +2,7 @@
 
 An erased run keeps its row: when it ran, how it ended, what it cost. One step replaces its steps
 and holds a digest of them: a person with a copy can prove that the copy is of this run. The
-functions take a connection and run in a transaction of the caller, except `wipe`.
+functions take a connection and run in a transaction of the caller, except `rewrite_tables`.
 """
 
 # ruff: noqa: S608  only names and placeholders are put into statements; values are bound
@@ -24,9 +24,9 @@ from daemon.store.rows import deflate, encode, to_microseconds
 # The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
 
-# Table and column of texts beside the steps of a run, by the seq that StepText has for them: the
-# request of an approval, a withheld result.
-_STEP_COMPANIONS = {-2: ("approval", "request"), -3: ("quarantine", "body")}
+# Table and column of the texts of a run outside of its steps and its own row, by the seq that
+# StepText has for them: the request of an approval, a withheld result.
+_OTHER_TEXTS = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
 # Tables with texts of people, models and tools.
 _TABLES_WITH_TEXT = (
@@ -49,11 +49,13 @@ _FINAL_STATUSES = tuple(status.value for status in Status if status.has_ended)
 
 
 class StepText(NamedTuple):
-    """The body of one step as JSON; a negative seq stands for texts outside of the steps."""
+    """The body of one step as JSON, or a text of a run outside of its steps."""
 
     run: str
     seq: int
+    """The number of the step; -1 for the run's own row, other negative ones: _OTHER_TEXTS."""
     kind: str
+    """The kind of the step; of a text in _OTHER_TEXTS the id of its row."""
     body: bytes
 
 
@@ -116,7 +118,7 @@ def read_texts(connection: Connection, runs: Sequence[str]) -> Iterator[StepText
             kind,
             encode(read_body(column)) if column[:1] == texts.MARK else _inflate(column),
         )
-    for seq, (table, body) in _STEP_COMPANIONS.items():
+    for seq, (table, body) in _OTHER_TEXTS.items():
         for run, id_, column in connection.execute(
             f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
         ):
@@ -129,8 +131,8 @@ def _inflate(column: bytes) -> bytes:
 
 def rewrite(connection: Connection, text: StepText, change: Callable[[bytes], bytes]) -> None:
     """Replace the body of a step, or the columns that a negative seq stands for."""
-    if text.seq in _STEP_COMPANIONS:
-        table, column = _STEP_COMPANIONS[text.seq]
+    if text.seq in _OTHER_TEXTS:
+        table, column = _OTHER_TEXTS[text.seq]
         body = deflate(change(text.body))
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (body, text.kind))
         return
@@ -153,7 +155,7 @@ def rewrite(connection: Connection, text: StepText, change: Callable[[bytes], by
     )
 
 
-def redact_run(connection: Connection, run: str, now: datetime) -> str:
+def erase_run(connection: Connection, run: str, now: datetime) -> str:
     """Erase the texts of an ended run, and return the digest of its steps."""
     bodies = sorted(read_texts(connection, [run]), key=lambda text: text.seq)
     digest = blake2b(b"\0".join(text.body for text in bodies), digest_size=16).hexdigest()
@@ -210,7 +212,7 @@ def redact_run(connection: Connection, run: str, now: datetime) -> str:
     return digest
 
 
-def free_definitions(connection: Connection) -> None:
+def delete_unused_definitions(connection: Connection) -> None:
     """Delete the definitions that no run has any more."""
     condition = "hash NOT IN (SELECT definition FROM run)"
     connection.execute(
@@ -218,7 +220,7 @@ def free_definitions(connection: Connection) -> None:
     )
 
 
-def free_texts(connection: Connection) -> None:
+def delete_unused_texts(connection: Connection) -> None:
     """Delete the texts that no prompt refers to any more."""
     texts.delete_texts(connection, texts.find_unused_texts(connection))
 
@@ -235,7 +237,7 @@ def deliveries_of(connection: Connection, runs: Sequence[str]) -> list[tuple[str
     return [(run, target, receipt) for run, target, receipt in rows]
 
 
-def wipe(connection: Connection) -> None:
+def rewrite_tables(connection: Connection) -> None:
     """Rewrite the database file without traces of deleted rows; call it outside of a transaction.
 
     Of a server the tables are rewritten; its log and its backups are not reached from here.

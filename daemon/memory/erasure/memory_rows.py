@@ -4,6 +4,7 @@ The functions take a connection and run in a transaction of the caller. The jour
 journal_rows.py, the order of the steps in erasure.py.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import re
@@ -19,7 +20,7 @@ from daemon.store.rows import clean, to_microseconds
 
 # Prefix of the keys of items that come with the daemon and are stored again at each start: only a
 # request with such a key erases one.
-SEEDS = "agentd:"
+SEED_PREFIX = "agentd:"
 
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
@@ -45,8 +46,8 @@ def runs(
     return [
         id_
         for (id_,) in connection.execute(
-            f"SELECT run_id FROM memory_run WHERE {condition_sql} ORDER BY id",  # noqa: S608
-            values,  # noqa: RUF100, S608
+            f"SELECT run_id FROM memory_run WHERE {condition_sql} ORDER BY id",
+            values,
         )
     ]
 
@@ -75,7 +76,8 @@ def items(
             }
     else:
         items_by_key = {
-            item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))
+            item.key: item
+            for item in rows.items_in(connection, _NO_SEED, (len(SEED_PREFIX), SEED_PREFIX))
         }
     if query is not None:
         has_all_words = words_matcher(query)
@@ -147,7 +149,7 @@ def find_runs_quoting(
     """
     condition = "" if below is None else f"WHERE id < {below:d}"
     texts = connection.execute(
-        f"SELECT id, memory_run, text FROM memory_segment {condition}"  # noqa: S608
+        f"SELECT id, memory_run, text FROM memory_segment {condition}"
         f" ORDER BY id DESC LIMIT {_TEXTS_AT_ONCE}"
     )
     runs, last_id, count = dict[int, None](), below, 0
@@ -233,6 +235,7 @@ def drop_items(connection: Connection, items: Iterable[rows.StoredItem], now: da
 
 
 def digest_of(texts: Iterable[str]) -> str:
+    """Return the digest that stays of erased texts, in hexadecimal."""
     return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,7 @@
-"""The index in SQLite: a contentless FTS5 table, whose rows are deleted by their words."""
+"""The index in SQLite: a contentless FTS5 table, whose rows are deleted by their words.
+
+`FullText` says what each function promises.
+"""
 
 from __future__ import annotations
 

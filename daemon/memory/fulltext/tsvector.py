@@ -1,11 +1,14 @@
 """The index in PostgreSQL: a tsvector of each text, under a GIN index.
 
+`FullText` says what each function promises.
+
 The server neither splits nor ranks texts: its parser takes a Chinese sentence for one word, and
 ts_rank ignores how rare a word is. So the words are made here as FTS5 makes them, the column of a
 word is its weight class (A to D), and BM25 is computed here as in FTS5, over the texts that the
 server proposes by a rough score.
 """
 
+# ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
 import re
@@ -51,20 +54,21 @@ def insert(connection: Any, rows: Iterable[Document]) -> None:
         " ON CONFLICT (rowid) DO UPDATE SET words = excluded.words, document = excluded.document",
         document_rows,
     )
-    _grow(connection, len(document_rows), sum(words for _, words, _ in document_rows))
+    _add_to_size(connection, len(document_rows), sum(words for _, words, _ in document_rows))
 
 
 def delete(connection: Any, rows: Iterable[Document]) -> None:
     ids = [row.id for row in rows]
     marks = placeholders(ids)
     deleted_rows = connection.execute(
-        f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",  # noqa: S608
-        ids,  # noqa: RUF100, S608
+        f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words",
+        ids,
     ).fetchall()
-    _grow(connection, -len(deleted_rows), -sum(words for (words,) in deleted_rows))
+    _add_to_size(connection, -len(deleted_rows), -sum(words for (words,) in deleted_rows))
 
 
-def _grow(connection: Any, texts: int, words: int) -> None:
+def _add_to_size(connection: Any, texts: int, words: int) -> None:
+    """Add to the counts of texts and words, of which BM25 takes the average; negative: subtract."""
     if texts:
         connection.execute(
             "UPDATE memory_fts_size SET texts = texts + ?, words = words + ?", (texts, words)
@@ -137,7 +141,7 @@ def _ids(
     if not terms:
         return []
     ids_sql = (
-        f"ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {condition})"  # noqa: S608  fixed texts
+        f"ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {condition})"
     )
     # a term of which the server makes several words is looked up by the first of them
     words = [next(_words(term), "") for term in terms]
@@ -194,8 +198,8 @@ def _rank(
     parameters = chain.from_iterable((idf[word], _RANKS, f"'{word}'") for word in stems)
     condition = "" if within is None else "AND rowid BETWEEN ? AND ?"
     rows = connection.execute(
-        "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM "  # noqa: S608
-        "memory_fts"  # noqa: RUF100, S608
+        "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM "
+        "memory_fts"
         f" WHERE document @@ CAST(? AS TSQUERY) {condition}"
         f" ORDER BY ({rough_score}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC,"
         " abs(rowid) DESC LIMIT ?) AS f"

@@ -67,8 +67,8 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
         " ORDER BY step.at, step.seq",
         (to_microseconds(since), routine, routine),
     )
-    for run, name_of_run, at, encoded_body, definition in rows:
-        name, policy_name = _names_of(definition, name_of_run)
+    for run, routine_of_run, at, encoded_body, definition in rows:
+        name, policy_name = _names_of(definition, routine_of_run)
         if routine and name != routine:
             continue
         body = decode(encoded_body)
@@ -90,9 +90,12 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
 
 
 @lru_cache(maxsize=1024)  # the runs of a routine share a definition
-def _names_of(definition: str | None, name_of_run: str) -> tuple[str, str]:
-    """Return the name of the routine that a run has the rights of, and its name for the policy."""
+def _names_of(definition: str | None, routine_of_run: str) -> tuple[str, str]:
+    """Return the name of the routine that a run has the rights of, and its name for the policy.
+
+    `definition` is that of the run; `routine_of_run` counts where it is missing or has no name.
+    """
     values = json.loads(definition or "{}")
-    name = str(values.get("name") or name_of_run)
+    name = str(values.get("name") or routine_of_run)
     origin = values.get("origin")
     return name, f"{origin['routine']}/{name}" if origin else name

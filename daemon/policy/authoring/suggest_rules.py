@@ -223,7 +223,6 @@ def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> P
 
 
 # --- from a call to the rules that allow it
-# -------------------------------------------------------------
 
 
 def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
@@ -268,7 +267,7 @@ def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
     if part.words:
         if not all(part.words):
             raise _NoRule("an empty word cannot be named in a rule")
-        is_read_only = call.tool == "shell" and part.misfit is None
+        is_read_only = call.tool == "shell" and part.mismatch is None
         if call.tool == "shell" and not is_read_only:
             _refuse_interpreter(part.words[0])
         paths = _paths_of(part) if is_read_only or call.tool == "git" else ()
@@ -338,7 +337,6 @@ def _examples(call: RecordedCall) -> tuple[str, ...]:
 
 
 # --- from many rules to few
-# -----------------------------------------------------------------------------
 
 
 def _fit(
@@ -439,8 +437,8 @@ def _without_covered(drafts: Sequence[RuleDraft], routine: str) -> Iterator[Rule
     covering: dict[int, int] = {}
     for index, rule in enumerate(rules):
         for other_index, other_rule in enumerate(rules):
-            is_twin = rule.covers(other_rule) and index < other_index
-            if other_index != index and other_rule.covers(rule) and not is_twin:
+            is_first_of_equals = rule.covers(other_rule) and index < other_index
+            if other_index != index and other_rule.covers(rule) and not is_first_of_equals:
                 covering[index] = other_index
                 break
     for index, draft in enumerate(drafts):

@@ -141,7 +141,7 @@ class Heartbeat:
         if renewal.is_leader and not self._running_leader_tasks:
             log.info("cluster.leads")
             self._running_leader_tasks = [
-                asyncio.create_task(work, name=name) for name, work in self._host.leader_tasks()
+                asyncio.create_task(task, name=name) for name, task in self._host.leader_tasks()
             ]
             for task in self._running_leader_tasks:
                 task.add_done_callback(lambda _: self._wake.set())

@@ -101,7 +101,7 @@ class PostgresConnection:
     See store/connection.py for what the methods that SQLite has as well promise.
     """
 
-    refused: ClassVar = (
+    refusal_errors: ClassVar = (
         psycopg.errors.InsufficientPrivilege,
         psycopg.errors.FeatureNotSupported,
         psycopg.errors.UndefinedFile,

@@ -105,11 +105,11 @@ class PostgresDatabase(Database):
         Raises ConfigError if the database cannot be used, DatabaseAway if its server does not
         answer within `wait`.
         """
-        self = cls(url, path, asyncio.get_running_loop())
-        self.wait, self.when_away = wait, when_away
-        self._writer.start()
-        await self._opened
-        return self
+        database = cls(url, path, asyncio.get_running_loop())
+        database.wait, database.when_away = wait, when_away
+        database._writer.start()
+        await database._opened
+        return database
 
     # --- in the writer's thread
 
@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
 
     def _commit(self, connection: Any, batch: Sequence[Item]) -> list[Outcome]:
         deadline = time.monotonic() + (0.0 if self._away else self.reconnect_timeout)
-        durable = any(full for _, _, full in batch)
+        durable = any(is_durable for _, _, is_durable in batch)
         self._batch_number += 1
         outcomes: list[Outcome] | None = None
         while True:
@@ -169,9 +169,8 @@ class PostgresDatabase(Database):
                     return outcomes
                 outcomes = None
                 results = self._run_batch(connection, batch, durable)
-                outcomes = (
-                    results  # from here on the batch may be committed, even without an answer
-                )
+                # From here on the batch may be committed, even without an answer.
+                outcomes = results
                 connection.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
                 if not isinstance(error, _CONNECTION_ERRORS) or isinstance(

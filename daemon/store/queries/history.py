@@ -11,16 +11,16 @@ from sqlalchemy import case, func
 from sqlmodel import Session, col, select
 
 from daemon.models import Status
-from daemon.store.records import Day
+from daemon.store.records import DayOutcomes
 from daemon.store.tables import RunRow, SlotRecord, SpendingRow
 
 
-def get_days(session: Session, edges: Sequence[datetime]) -> list[Day]:
+def get_days(session: Session, edges: Sequence[datetime]) -> list[DayOutcomes]:
     """Return what became of each routine between each edge and the next one, where anything did."""
-    days: dict[tuple[str, int], Day] = {}
+    days: dict[tuple[str, int], DayOutcomes] = {}
 
-    def day_of(routine: str, number: int) -> Day:
-        return days.setdefault((routine, number), Day(routine=routine, day=number))
+    def day_of(routine: str, number: int) -> DayOutcomes:
+        return days.setdefault((routine, number), DayOutcomes(routine=routine, day=number))
 
     for routine, number, status, silent, runs, input_, output in session.exec(_ended_runs(edges)):
         day = day_of(routine, number)

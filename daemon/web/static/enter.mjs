@@ -1,6 +1,6 @@
 // The link's fragment holds a token that browsers send to nobody: hand it over once, and forget it.
 const token = location.hash.slice(1);
-const said = document.getElementById("said");
+const status = document.getElementById("said");
 
 if (token) {
   history.replaceState(null, "", location.pathname);
@@ -8,6 +8,6 @@ if (token) {
   if (answer.ok) {
     location.replace("/");
   } else {
-    said.textContent = `${(await answer.text()).trim()}. Run agentctl ui again for another link.`;
+    status.textContent = `${(await answer.text()).trim()}. Run agentctl ui again for another link.`;
   }
 }

@@ -3,53 +3,62 @@
 import { keepTimesCurrent } from "./times.mjs";
 
 const main = document.getElementById("main");
-const LATER = 400; // milliseconds that a burst of events is given to end
-const MOST = 500; // lines of the live view
+const BURST_MILLISECONDS = 400; // that a burst of events is given to end
+const MAX_LINES = 500; // of the live view
 
-function follow(run, heard) {
+// Calls `onEvent` with each event of a run, or of all runs.
+function followEvents(run, onEvent) {
   const source = new EventSource(run === "all" ? "/events" : `/events?run=${encodeURIComponent(run)}`);
-  source.onmessage = (message) => heard(JSON.parse(message.data));
+  source.onmessage = (message) => onEvent(JSON.parse(message.data));
   source.addEventListener("gone", () => source.close());
   return source;
 }
 
-// What can have the focus, in order; and one of them as what it is and does, since its element will be another one.
-const reached = () => [...main.querySelectorAll("a[href], button, summary, input, select, [tabindex]")];
-const named = (each) => [each.tagName, each.closest("[id]")?.id, each.getAttribute("href"), each.textContent].join("|");
+// The elements that can have the focus, in order.
+const focusableElements = () => [...main.querySelectorAll("a[href], button, summary, input, select, [tabindex]")];
 
-function placeOf(element) {
-  const number = reached().indexOf(element);
-  return number < 0 ? null : { number, name: named(element) };
+// What an element is and does: `refresh` replaces it by another element with the same name.
+function nameOf(element) {
+  return [element.tagName, element.closest("[id]")?.id, element.getAttribute("href"), element.textContent].join("|");
 }
 
-function at(place) {
-  const same = reached().filter((each) => named(each) === place.name);
-  const near = (each) => Math.abs(reached().indexOf(each) - place.number);
-  return same.sort((one, other) => near(one) - near(other))[0];
+// The number of an element among those that can have the focus, and its name; null if it cannot have it.
+function positionOf(element) {
+  const number = focusableElements().indexOf(element);
+  return number < 0 ? null : { number, name: nameOf(element) };
 }
 
-// The same page, with what stands in it now; where the reader is, what is unfolded and what has the focus stay.
+// Of the elements with the name of a position, the one that is nearest to it.
+function elementAt(position) {
+  const elements = focusableElements();
+  const distance = (element) => Math.abs(elements.indexOf(element) - position.number);
+  const candidates = elements.filter((element) => nameOf(element) === position.name);
+  return candidates.sort((one, other) => distance(one) - distance(other))[0];
+}
+
+// Shows what the page holds now; where the reader is, what is unfolded and what has the focus stay. Returns whether the
+// page may still change.
 async function refresh() {
   const answer = await fetch(location.href);
   if (!answer.ok) return true;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = page.getElementById("main");
-  takeOver(page);
+  const newMain = page.getElementById("main");
+  updateFrame(page);
   const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
-  const focused = placeOf(document.activeElement);
-  for (const id of open) fresh.querySelector(`#${id} details`)?.setAttribute("open", "");
-  main.replaceChildren(...fresh.childNodes);
-  reachable();
-  if (focused) at(focused)?.focus({ preventScroll: true });
-  return fresh.hasAttribute("data-live");
+  const focus = positionOf(document.activeElement);
+  for (const id of open) newMain.querySelector(`#${id} details`)?.setAttribute("open", "");
+  main.replaceChildren(...newMain.childNodes);
+  makeWideTablesFocusable();
+  if (focus) elementAt(focus)?.focus({ preventScroll: true });
+  return newMain.hasAttribute("data-live");
 }
 
-// What stands outside of the content and tells of trouble: the title, the icon of the tab, the counts of the menu.
-function takeOver(page) {
+// Updates what stands outside of the content: the title, the icon of the tab, the counts of the menu.
+function updateFrame(page) {
   document.title = page.title;
   const icon = document.querySelector("link[rel=icon]");
-  const freshIcon = page.querySelector("link[rel=icon]");
-  if (icon && freshIcon && icon.getAttribute("href") !== freshIcon.getAttribute("href")) icon.replaceWith(freshIcon);
+  const newIcon = page.querySelector("link[rel=icon]");
+  if (icon && newIcon && icon.getAttribute("href") !== newIcon.getAttribute("href")) icon.replaceWith(newIcon);
   const entries = [...document.querySelectorAll("nav a")];
   for (const [number, entry] of [...page.querySelectorAll("nav a")].entries()) {
     if (entries[number] && entries[number].innerHTML !== entry.innerHTML) {
@@ -58,36 +67,36 @@ function takeOver(page) {
   }
 }
 
-// A table that is wider than the window is scrolled with the keyboard too, once it can have the focus.
-function reachable() {
-  for (const each of document.querySelectorAll(".wide")) {
-    const scrolls = each.scrollWidth > each.clientWidth;
-    if (scrolls === each.hasAttribute("tabindex")) continue;
+// Lets tables that are wider than the window have the focus, so that they are scrolled with the keyboard too.
+function makeWideTablesFocusable() {
+  for (const table of document.querySelectorAll(".wide")) {
+    const scrolls = table.scrollWidth > table.clientWidth;
+    if (scrolls === table.hasAttribute("tabindex")) continue;
     if (scrolls) {
-      each.tabIndex = 0;
-      each.setAttribute("role", "region");
-      each.setAttribute("aria-label", each.querySelector("caption, th")?.textContent.trim() || "A wide table");
+      table.tabIndex = 0;
+      table.setAttribute("role", "region");
+      table.setAttribute("aria-label", table.querySelector("caption, th")?.textContent.trim() || "A wide table");
     } else {
-      for (const name of ["tabindex", "role", "aria-label"]) each.removeAttribute(name);
+      for (const name of ["tabindex", "role", "aria-label"]) table.removeAttribute(name);
     }
   }
 }
 
-function line(event) {
+function makeLine(event) {
   const item = document.createElement("li");
   const stamp = document.createElement("time");
   stamp.textContent = new Date(event.at ?? Date.now()).toLocaleTimeString();
   const link = document.createElement("a");
   link.href = `/runs/${encodeURIComponent(event.run)}`;
   link.textContent = event.routine ?? event.run.slice(-8);
-  const what = document.createElement("span");
-  what.className = event.type;
-  what.textContent = words(event);
-  item.append(stamp, " ", link, " ", what);
+  const text = document.createElement("span");
+  text.className = event.type;
+  text.textContent = describeEvent(event);
+  item.append(stamp, " ", link, " ", text);
   return item;
 }
 
-function words(event) {
+function describeEvent(event) {
   switch (event.type) {
     case "run_started": return "started";
     case "thinking": return event.text ? `thinks: ${event.text}` : `asks ${event.provider ?? "its model"}`;
@@ -101,30 +110,30 @@ function words(event) {
   }
 }
 
-// The runs under way, above the live view.
+// Updates the runs under way, above the live view.
 async function refreshActive() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  takeOver(page);
+  updateFrame(page);
   document.getElementById("active").replaceWith(page.getElementById("active"));
-  reachable();
+  makeWideTablesFocusable();
 }
 
 const list = document.getElementById("live");
 if (list) {
   const state = document.getElementById("live-state");
   let timer;
-  const source = follow("all", (event) => {
+  const source = followEvents("all", (event) => {
     if (event.type === "delta") return;
     if (event.type.startsWith("run_")) {
       clearTimeout(timer);
-      timer = setTimeout(refreshActive, LATER);
+      timer = setTimeout(refreshActive, BURST_MILLISECONDS);
     }
     state.textContent = "Newest last.";
     const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
-    list.append(line(event));
-    while (list.childElementCount > MOST) list.firstElementChild.remove();
+    list.append(makeLine(event));
+    while (list.childElementCount > MAX_LINES) list.firstElementChild.remove();
     if (atEnd) list.scrollTop = list.scrollHeight;
   });
   source.addEventListener("following", () => {
@@ -137,15 +146,15 @@ if (list) {
   });
 } else if (main?.dataset.live) {
   let timer;
-  const source = follow(main.dataset.live, () => {
+  const source = followEvents(main.dataset.live, () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       if (!(await refresh())) source.close();
-    }, LATER);
+    }, BURST_MILLISECONDS);
   });
 }
 
-// To the line of a fault, in the text that has it.
+// A link at a fault selects the line of the fault in the text.
 for (const link of document.querySelectorAll("[data-line]")) {
   link.addEventListener("click", (event) => {
     event.preventDefault();
@@ -160,7 +169,7 @@ for (const link of document.querySelectorAll("[data-line]")) {
 }
 
 keepTimesCurrent(() => main?.dataset.live && refresh());
-reachable();
-addEventListener("resize", reachable);
+makeWideTablesFocusable();
+addEventListener("resize", makeWideTablesFocusable);
 
 if (location.hash) document.querySelector(location.hash)?.classList.add("aimed");

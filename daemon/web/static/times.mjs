@@ -37,21 +37,21 @@ export function localTime(tail, day, today) {
   return day.slice(0, 4) === today.slice(0, 4) ? `${words} ${tail}` : `${words} ${day.slice(0, 4)} ${tail}`;
 }
 
-// The clock of the server may be another one than this machine's: the page says what it shows.
-const rendered = document.documentElement.dataset.now ?? new Date().toISOString();
-const ahead = Date.parse(rendered) - Date.now();
+// The clock of the server may differ from this machine's: `data-now` is its time when it rendered the page.
+const renderedAt = document.documentElement.dataset.now ?? new Date().toISOString();
+const serverOffset = Date.parse(renderedAt) - Date.now(); // milliseconds
 
 // The date of a moment in the zone of the server.
 function dayOf(milliseconds) {
-  const [, sign, hours, minutes] = rendered.match(/([+-])(\d\d):(\d\d)$/) ?? ["", "+", "0", "0"];
+  const [, sign, hours, minutes] = renderedAt.match(/([+-])(\d\d):(\d\d)$/) ?? ["", "+", "0", "0"];
   const offset = (sign === "-" ? -1 : 1) * (60 * hours + 1 * minutes) * 60_000;
   return new Date(milliseconds + offset).toISOString().slice(0, 10);
 }
 
-let shownDay = dayOf(Date.parse(rendered));
+let shownDay = dayOf(Date.parse(renderedAt));
 
-function tick(onNewDay) {
-  const now = Date.now() + ahead;
+function updateTimes(onNewDay) {
+  const now = Date.now() + serverOffset;
   const today = dayOf(now);
   for (const element of document.querySelectorAll("time[data-day]")) {
     const tail = element.textContent.match(/\d\d:\d\d \S+$/)?.[0];
@@ -74,9 +74,9 @@ function tick(onNewDay) {
   }
 }
 
-// `onNewDay` is called after midnight, where the server lives.
+// Keeps all times current; `onNewDay` is called after midnight in the zone of the server.
 export function keepTimesCurrent(onNewDay) {
-  const tickNow = () => tick(onNewDay);
-  setInterval(tickNow, 1000);
-  document.addEventListener("visibilitychange", tickNow);
+  const update = () => updateTimes(onNewDay);
+  setInterval(update, 1000);
+  document.addEventListener("visibilitychange", update);
 }

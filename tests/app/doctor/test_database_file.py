@@ -21,7 +21,7 @@ from daemon.store.integrity import SMALL_DATABASE
 from daemon.store.lock import lock_state
 from daemon.testing import FakeClock
 from tests.acceptance.story import Home
-from tests.store.damage import empty_index, empty_leaf
+from tests.store.damage import change_entry, empty_index, empty_leaf
 from tests.store.test_retention import make_database
 
 
@@ -64,7 +64,7 @@ def test_a_state_without_a_database_has_nothing_to_mend(tmp_path: Path) -> None:
 def test_a_damaged_index_of_a_large_database_is_found_and_renewed_by_a_deep_check(
     path: Path,
 ) -> None:
-    empty_index(path, "outbox_run")
+    change_entry(path, "outbox_run")
     enlarge(path)
     assert check_database_file(path, deep=False).faults == ()
     database = renew_damaged_indexes(check_database_file(path, deep=True))

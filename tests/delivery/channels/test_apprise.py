@@ -6,7 +6,12 @@ import pytest
 
 pytest.importorskip("apprise", reason="needs apprise: pip install 'agentd-routines[notify]'")
 
-from daemon.delivery.channels.apprise import AppriseChannel, _format_for, _messages, service
+from daemon.delivery.channels.apprise import (
+    AppriseChannel,
+    _choose_format,
+    _make_messages,
+    load_plugin,
+)
 from daemon.delivery.message import Message
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -38,10 +43,10 @@ def channel(url):
 )
 @pytest.mark.parametrize("attaches", [True, False])
 def test_no_message_exceeds_the_limit_of_its_service(url, attaches):
-    plugin = service(url)
+    plugin = load_plugin(url)
     plugin.attachment_support = attaches
     letter = Message(title="T" * 300, about="Run `01J`", body=DENSE * 600 + PLAIN * 300)
-    messages = _messages(letter, "01J", plugin, _format_for(plugin))
+    messages = _make_messages(letter, "01J", plugin, _choose_format(plugin))
     assert all(len(message.body) <= plugin.body_maxlen for message in messages)
     assert all(len(message.title) <= plugin.title_maxlen for message in messages)
     assert [bool(message.attachment) for message in messages] == (
@@ -50,9 +55,9 @@ def test_no_message_exceeds_the_limit_of_its_service(url, attaches):
 
 
 def test_the_output_of_a_script_is_shown_as_code():
-    plugin = service(TELEGRAM)
+    plugin = load_plugin(TELEGRAM)
     message = Message(title="disks", about="Run `01J`", body="  a *b*\nc", verbatim=True)
-    (part,) = _messages(message, "01J", plugin, _format_for(plugin))
+    (part,) = _make_messages(message, "01J", plugin, _choose_format(plugin))
     assert "  a *b*\nc" in part.body
     assert "<pre" in part.body
 

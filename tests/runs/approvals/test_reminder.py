@@ -161,7 +161,7 @@ async def test_the_erasure_of_a_run_removes_its_call_from_reminder_and_expiry(
     assert all("walrus" in delivery.options["text"] for delivery in deliveries)
     await harness.execute(run)
     await journal._db.write(
-        lambda connection: journal_rows.redact_run(connection, run.id, harness.now())
+        lambda connection: journal_rows.erase_run(connection, run.id, harness.now())
     )
     for delivery in await journal.outbox.find(run=run.id):
         assert "walrus" not in str(delivery.options), delivery.target

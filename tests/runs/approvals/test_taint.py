@@ -222,7 +222,7 @@ async def test_erasure_of_a_run_removes_its_approvals_and_quarantined_results(
     assert "walrus" not in result.text
     assert (await journal.audit.verify()).broken is None
     await journal._db.write(
-        lambda connection: journal_rows.redact_run(connection, run.id, harness.now())
+        lambda connection: journal_rows.erase_run(connection, run.id, harness.now())
     )
     assert (await journal.approvals.find(run=run.id), await journal.audit.find_quarantined()) == (
         [],

@@ -61,9 +61,15 @@ class MemoryStore:
             self.is_incomplete.set()
 
     async def read(self, work: Work[T]) -> T:
+        """Run a work that reads, as `Database.read` does; again, if it failed as the index was
+        damaged, which is repaired first.
+        """
         return await self._retry_after_repair(lambda: self._db.read(work))
 
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
+        """Run a work that writes, as `Database.write` does; again likewise. It is finished even if
+        the caller is cancelled.
+        """
         return await self._retry_after_repair(lambda: self._write_shielded(work, durable=durable))
 
     def submit(self, work: Work[bool]) -> asyncio.Future[bool]:
@@ -116,6 +122,7 @@ class MemoryStore:
             )
 
     async def run_outside_transaction(self, work: Work[T]) -> T:
+        """Run a work as `Database.run_outside_transaction` does; without a repair."""
         return await self._db.run_outside_transaction(work)
 
     async def refresh(self) -> None:
