@@ -397,8 +397,8 @@ class VendorProvider(LLMProvider):
             return response
         names = ", ".join(function["name"] for function in functions[limit:])
         note = (
-            f"{self._model} takes {limit} tools and was offered {len(functions)}; the last ones were "  # noqa: E501
-            f"left out: {names}"
+            f"{self._model} takes {limit} tools and was offered {len(functions)}; the last ones "
+            f"were left out: {names}"
         )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 

@@ -176,8 +176,10 @@ def _lists_time(manager: PackageManager, files: Files, now: datetime) -> datetim
     """Return when the lists were refreshed if that is too long ago to be trusted."""
     for path in manager.lists:
         if files.exists(path):
-            at = datetime.fromtimestamp((files.root / path).stat().st_mtime, tz=now.tzinfo)
-            return at if now - at > _MAX_AGE else None
+            refreshed_at = datetime.fromtimestamp(
+                (files.root / path).stat().st_mtime, tz=now.tzinfo
+            )
+            return refreshed_at if now - refreshed_at > _MAX_AGE else None
     return None
 
 
