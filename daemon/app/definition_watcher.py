@@ -98,7 +98,7 @@ class DefinitionWatcher:
         self._begin()
 
     def close(self) -> None:
-        """Stop watching, and drop a reading that is due."""
+        """Stop watching, and cancel a reload that is due or under way."""
         if self._subscription:
             self._subscription.close()
         for timer in (self._timer, self._retry_timer):

@@ -48,7 +48,7 @@ _LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
 _TIMEOUT = 60.0
 # The limit on processes counts those of the whole user: while many are started, a program gets none
 # for a moment.
-_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
+_RETRY_DELAYS = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
 async def choose_sandbox(
@@ -80,13 +80,13 @@ async def choose_sandbox(
 
 async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
     """Run the escape tests, and again while the limit on processes is reached. Raises OSError."""
-    for pause in _PAUSES:
+    for delay in _RETRY_DELAYS:
         try:
             return await run_escape_tests(candidate, folder)
         except OSError as error:
             if error.errno != errno.EAGAIN and os.strerror(errno.EAGAIN) not in str(error):
                 raise
-        await asyncio.sleep(pause)
+        await asyncio.sleep(delay)
     return await run_escape_tests(candidate, folder)
 
 

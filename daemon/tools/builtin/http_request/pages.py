@@ -70,7 +70,7 @@ def web_charsets() -> Mapping[str, str]:
     return {label: codec for codec, words in labels.items() for label in words.split()}
 
 
-def extract_text(body: bytes, kind: str, charset: str) -> str:
+def extract_text(body: bytes, media_type: str, charset: str) -> str:
     """Return a body as text; empty for one that is none.
 
     `charset` is what the server says, in lower case. One that is not of the web counts as UTF-8;
@@ -81,7 +81,7 @@ def extract_text(body: bytes, kind: str, charset: str) -> str:
     elif b"\0" in body[:8192]:
         return ""
     text = decode_readable(body)
-    if kind not in PAGE_TYPES:
+    if media_type not in PAGE_TYPES:
         return text
     lines = (
         re.sub(r"[ \t\xa0]+", " ", line).strip()
