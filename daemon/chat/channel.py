@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daemon.agent.conversations.conversations import ASK, origin_of
-from daemon.chat.port import Button, ChatFailed
+from daemon.chat.base import Button, ChatFailed
 from daemon.delivery.markup import fence
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed, NotFound, RecipientRemoved
@@ -21,8 +21,8 @@ from daemon.models import Approval, ApprovalStatus, Delivery, Receipt, Status
 from daemon.store.chat_messages import ChatMessage
 
 if TYPE_CHECKING:
+    from daemon.chat.base import Chat
     from daemon.chat.live_answers import LiveAnswers
-    from daemon.chat.port import Chat
     from daemon.definitions.config.tables import ChatConfig
     from daemon.store.journal import Journal
 

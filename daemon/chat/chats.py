@@ -12,7 +12,7 @@ from daemon.chat.live_answers import LiveAnswers
 from daemon.chat.telegram import TelegramChat
 
 if TYPE_CHECKING:
-    from daemon.chat.port import Chat
+    from daemon.chat.base import Chat
     from daemon.definitions.config.config import Config
     from daemon.definitions.config.tables import ChatConfig
     from daemon.runs.events import EventBus

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.agent.conversations.conversations import ASK, ChatOrigin
+from daemon.chat.base import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
 from daemon.chat.channel import APPROVE, parse_button
 from daemon.chat.commands import ChatCommand, ChatCommands, parse_command
-from daemon.chat.port import ButtonPress, ChatEvent, ChatFailed, ReceivedMessage
 from daemon.errors import DaemonError, DatabaseAway, NotFound, Refused, StoreFull
 from daemon.models import Run
 from daemon.store.chat_messages import REMARK, ChatMessage
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
+    from daemon.chat.base import Chat
     from daemon.chat.channel import ChatChannel
     from daemon.chat.live_answers import LiveAnswers
-    from daemon.chat.port import Chat
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.settings import LiveSettings
     from daemon.scheduler.engine import RoutineEngine

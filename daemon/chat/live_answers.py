@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.chat.port import ChatFailed
+from daemon.chat.base import ChatFailed
 from daemon.delivery.sanitize import neutralize
 from daemon.errors import DaemonError
 from daemon.store.chat_messages import DRAFT, ChatMessage
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import ChatOrigin
-    from daemon.chat.port import Chat
+    from daemon.chat.base import Chat
     from daemon.definitions.config.tables import ChatConfig
     from daemon.runs.events import EventBus, EventSubscription
     from daemon.store.journal import Journal

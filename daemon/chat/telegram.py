@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from daemon.chat.port import (
+from daemon.chat.base import (
     Button,
     ButtonPress,
     ChatEvent,
@@ -54,7 +54,7 @@ _UPDATES = ["message", "callback_query"]
 
 
 class TelegramChat:
-    """A bot of Telegram; see `port.Chat`."""
+    """A bot of Telegram; see `base.Chat`."""
 
     def __init__(self, token: str, *, base_url: str) -> None:
         self._token, self._base_url = token, base_url.rstrip("/")

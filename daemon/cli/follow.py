@@ -13,8 +13,8 @@ from daemon.cli.markdown import format_report
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import BOLD, DIM, RED, YELLOW, humanize, one_line, pluralize, short_id
 
-# Seconds between looks at the deliveries of an ended run, five in all: a report for a file is
-# there within milliseconds, a mail within seconds, and one that has to be tried again may take
+# Seconds between looks at the deliveries of an ended run, which add up to five. A report for a file
+# is there within milliseconds, a mail within seconds. One that has to be tried again may take
 # hours.
 DELIVERY_WAIT_SECONDS = (0.01, 0.04, 0.15, 0.3, 0.5, 1, 1, 2)
 

@@ -373,9 +373,10 @@ def _fitting_length(text: str, limit: int, size: Callable[[str], int]) -> int:
     """Return a number of characters that fits with its code blocks closed: at least 1, and at most
     a 25th smaller than the largest that fits.
 
-    `size` renders the text, which takes milliseconds a page, so few lengths are measured: the limit
-    itself, then those just below and just above the length that is expected by it, as a report is
-    rendered nearly in proportion to its length. Where that is not enough, the rest is halved.
+    `size` renders the text, which takes milliseconds a page, so few lengths are measured. The first
+    is the limit itself. A report is rendered nearly in proportion to its length, so that size tells
+    which length about fits: the next two are just below and just above it. Where that is not
+    enough, the range that is left is halved.
     """
     low, high = 1, min(len(text), _longest_part(limit))
     guesses = [limit]

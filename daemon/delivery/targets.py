@@ -79,7 +79,7 @@ class Targets:
         """Ping a dead man's switch at the start of a run. A failure is ignored: only the ping of
         the end is retried.
         """
-        from daemon.delivery.ping import PingChannel
+        from daemon.delivery.channels.ping import PingChannel
 
         with suppress(DeliveryFailed):
             channel = self.channel(name)
@@ -134,7 +134,7 @@ class Targets:
         return AppriseChannel(self._urls[name], secrets=self._secrets)
 
     def _make_ping_channel(self, name: str) -> Channel:
-        from daemon.delivery.ping import PingChannel
+        from daemon.delivery.channels.ping import PingChannel
 
         return PingChannel(self._urls[name])
 

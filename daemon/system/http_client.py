@@ -39,9 +39,10 @@ def connection_settings(url: str) -> dict[str, Any]:
     """Return the arguments of `AsyncClient` and `AsyncHTTPTransport` of httpx and httpx2 that say
     how to connect to `url`.
 
-    The libraries would read the environment themselves: they load the authorities again for each
-    client, and refuse to work at all where a proxy is named that they cannot speak to, even if
-    `no_proxy` excepts this address. Call it in a thread. Raises OSError.
+    With these the libraries do not read the environment themselves. They would load the authorities
+    again for each client. Where the environment names a proxy that they do not support, they would
+    refuse to work at all, even if `no_proxy` excepts this address. Call it in a thread. Raises
+    OSError.
     """
     return {"verify": shared_tls_context(), "proxy": proxy_for(url), "trust_env": False}
 

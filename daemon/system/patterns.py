@@ -1,8 +1,8 @@
 """Globs for files beneath a folder: `inbox/*.csv`, `**/report-?.txt`.
 
-`*`, `?` and `[…]` stay within a name, `**` stands for any number of folders, and a name that begins
-with a dot matches only where the dot is written: editors and copying programs keep their half-done
-work there.
+`*`, `?` and `[…]` stay within a name, and `**` stands for any number of folders. A name that begins
+with a dot matches only a pattern that begins with one: editors and copying programs use such names
+for files that they have not finished.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ async def cancel_and_wait(
 
     A task that goes on is cancelled once more after `cancel_again` seconds, as a cancellation can
     be lost: until Python 3.12, `asyncio.wait_for` returns the result and drops the cancellation
-    where both come at once (https://bugs.python.org/issue37658), and psycopg_pool waits by it for a
+    where both come at once (https://bugs.python.org/issue37658). psycopg_pool uses it to wait for a
     connection.
     """
     tasks = list(tasks)
@@ -36,9 +36,9 @@ async def cancel_and_wait(
 async def run_as_task(work: Coroutine[Any, Any, None], name: str) -> None:
     """Await `work`, as the body of a task of a TaskGroup.
 
-    Raises RuntimeError where it was cancelled by what it waited for and not by the owner of the
-    task: a TaskGroup takes any cancelled task for one that was to end, and the process would go on
-    without it.
+    Raises RuntimeError if it ended by the cancellation of what it waited for, and nobody has
+    cancelled the task itself. A TaskGroup would take the task for one that was to end, and the
+    process would go on without it.
     """
     try:
         await work

@@ -2,10 +2,10 @@
 to it.
 
 watchfiles collects the events of the system (inotify, FSEvents, ...) in a thread that by default
-wakes once a second, so a change is reported after one to two seconds. What the system says nothing
-about (a folder above was moved, a link points elsewhere, another machine wrote on a shared disk,
-its queue of events overflowed) is found by comparing the folders with what they were: whenever
-anything is reported, and once a minute.
+wakes once a second, so a change is reported after one to two seconds. Some changes are not
+reported: a folder above was moved, a link points elsewhere, another machine wrote on a shared disk,
+or the queue of events overflowed. They are found by comparing the folders with what they were,
+whenever anything is reported and once a minute.
 """
 
 # ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders

@@ -12,10 +12,10 @@ the same way, from `warning` up.
 A line that somebody outside can cause as often as they like is logged with `counted=`, a text that
 is equal for lines of one kind. One line of a kind is written a minute, and the next one has the
 number of those left out (`repeated`). All lines of libraries are counted. Other warnings and errors
-are counted once BURST lines of the same event, routine and place in the code came in a minute: a
-fault that repeats itself without end must not push the log of the last day out of its files.
+are counted once BURST lines of the same event, routine and place in the code came in a minute.
+So a fault that repeats itself without end does not push the log of the last day out of its files.
 
-structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
+structlog is imported by `configure` only, as `agentctl logs` needs no more than `format_line`.
 """
 
 from __future__ import annotations

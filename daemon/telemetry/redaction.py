@@ -4,16 +4,20 @@ Standard library only, and cheap: a text is searched for the stem of a pattern (
 ns) before the pattern itself is tried, so a log line without a secret costs about two microseconds.
 No pattern crosses a quotation mark, so that a rendered JSON line stays JSON after redaction.
 
-What is secret in an address (`parts_of_address`): the password of its account; of its query what is
-called like one (`token`, `key`, `sig` …); in its path, and with services such as Telegram or Slack
-also in place of host and user, what looks like a token. Names of hosts and users, mail addresses
-and ordinary words are not, and stay in every text.
+What is secret in an address (`parts_of_address`):
+
+- the password of its account;
+- the values of its query whose names are those of secrets (`token`, `key`, `sig` …);
+- what looks like a token in its path or query, and for services such as Telegram or Slack also in
+  place of host and user.
+
+Names of hosts and users, mail addresses and ordinary words are no secrets, and stay in every text.
 
 A key is taken out wherever it stands. A password or token from an address that is all letters, or
 shorter than 12 characters, is taken out where it stands as a word, so that `staging1` does not
 spoil `staging12`. A password that is an ordinary word (`monitoring`) is left in sentences and taken
-out where it stands as a password, `user:monitoring`: reports would be full of marks otherwise, and
-each mark would show where the word is used, and so give it away. Doctor and validate say so.
+out where it stands as a password, `user:monitoring`. Otherwise reports would be full of marks, and
+the sentences around the marks would tell the word. Doctor and validate say so.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ a test compares them with the installed package). The conventions are still movi
 here, since importing their package costs more than a whole run. What they have no word for begins
 with `agentd.`.
 
-The ids follow from the run's own: a trace has the 128 bits of the run's ULID, so that `agentctl
-inspect` and a trace viewer find each other without a table, and the span of a sub-agent's run is a
-child of the call that began it.
+The ids are computed from that of the run, so no table is needed to find the trace of a run or the
+run of a trace: the id of a trace is the 128 bits of the run's ULID. The span of a sub-agent's run
+is a child of the call that began it.
 """
 
 from __future__ import annotations

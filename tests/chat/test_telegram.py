@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.chat.base import Button, ButtonPress, ChatFailed, ChatFile, Person, ReceivedMessage
 from daemon.chat.commands import HELP
-from daemon.chat.port import Button, ButtonPress, ChatFailed, ChatFile, Person, ReceivedMessage
 from daemon.chat.telegram import MAX_FILE, MAX_MESSAGE, TelegramChat, parse_update
 from daemon.chat.telegram_html import render_telegram_html, utf16_length, visible_length
 from daemon.delivery.sanitize import neutralize

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from daemon.definitions.config.tables import DigestConfig
+from daemon.delivery.channels.ping import PingChannel
 from daemon.delivery.digest import Digest, digest_body, digest_line, last_due, next_due
-from daemon.delivery.ping import PingChannel
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
 from daemon.store.history import DigestTotals, RoutineDigest

@@ -88,8 +88,8 @@ def send_test_message(
     """
     if name not in config.target_names:
         names = sorted(config.target_names)
-        near = get_close_matches(name, names, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        similar_names = get_close_matches(name, names, 1)
+        hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
         raise NotFound(f"there is no target {name!r}{hint}; known are {', '.join(names)}")
     table = config.targets.get(name)
     chat = config.chat.get(name)
@@ -145,8 +145,8 @@ async def _send(targets: Targets, delivery: Delivery) -> str:
 
 async def _send_to_chat(config: Config, delivery: Delivery, secrets: Secrets) -> str:
     """Send a test message to a chat. Without a store: nobody replies to it."""
+    from daemon.chat.base import ChatFailed
     from daemon.chat.chats import open_chat
-    from daemon.chat.port import ChatFailed
 
     chat, options = open_chat(config, delivery.target, secrets), delivery.options
     try:

@@ -1,10 +1,10 @@
 """The incident of a database that accepts no writes, usually because its disk is full.
 
 While the disk is full, even the row of the incident may not fit into the database. So the incident
-is first kept in memory (`IncidentRepository.unwritten`), where `agentctl status` reads it, and a
-task tries every 15 seconds to write it: a disk that has no room for a long step often has room for
-a short row, and with that row people are alerted. The same task then writes a probe, as large as a
-long step; when the probe fits, there is room again for the steps of runs, and the incident is
+is first kept in memory (`IncidentRepository.unwritten`), where `agentctl status` reads it. A task
+tries every 15 seconds to write it: a disk that has no room for a long step often has room for a
+short row. Once that row is written, people are alerted. The same task then writes a probe, as large
+as a long step. When the probe fits, there is room again for the steps of runs, and the incident is
 closed.
 """
 

@@ -47,7 +47,7 @@ async function refresh() {
   const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
   const focus = positionOf(document.activeElement);
   for (const id of open) newMain.querySelector(`#${id} details`)?.setAttribute("open", "");
-  main.replaceChildren(...fresh.childNodes);
+  main.replaceChildren(...newMain.childNodes);
   makeWideTablesFocusable();
   if (focus) elementAt(focus)?.focus({ preventScroll: true });
   return newMain.hasAttribute("data-live");
