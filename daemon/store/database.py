@@ -192,7 +192,7 @@ class Database:
         return await self._run_in_reader(self._read, work)
 
     async def query(self, query: Query[T]) -> T:
-        """Run `query` in a SQLModel session, inside such a snapshot; for what people ask.
+        """Run `query` in a SQLModel session, inside one snapshot; for what people ask.
 
         The first query imports SQLModel, in the reader's thread. Raises Refused if it is not
         installed.
